@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench: measures dispatch and combine, in normal and in low-latency mode, and operations on symmetric memory, against
- * what the machine can do at best, and verifies every byte of their output.
+/* bench: measures dispatch and combine, in normal and in low-latency mode, and operations on symmetric memory. It
+ * compares them with the best that the machine can do, and verifies every byte of their output.
  *
- * Called by `expar bench` and by expar-bench-mpi (this header); calls the public interface of the library only, and
- * bench/gpu what the library's CUDA layer, device memory and ep show to the tools. From below:
+ * Called by `expar bench` and by expar-bench-mpi (this header). It calls the public interface of the library only, and
+ * bench/gpu also the parts of the library's CUDA layer, device memory and ep that are for tools. From below:
  *
  *   frame/         what both modes have alike: sessions, turns and loops with their times, routings, reports
  *   normal/        dispatch and combine: calls, verification, copy limit, what is printed
@@ -15,8 +15,8 @@
  *   cpu.c          the CPU as a device: tensors, turns
  *   options.c      options and their checks
  *
- * An iteration's time is last end − first start over all ranks: on CLOCK_MONOTONIC behind a barrier, on GPUs by events
- * behind a gate that opens for all streams at once. All contenders (expar, copies, baseline) take turns within each
+ * An iteration's time is last end − first start over all ranks: on CLOCK_MONOTONIC after a barrier, on GPUs by events
+ * after a gate that opens for all streams at once. All contenders (expar, copies, baseline) take turns within each
  * iteration, so that a noisy moment hits all alike. */
 #ifndef EXPAR_BENCH_BENCH_H
 #define EXPAR_BENCH_BENCH_H

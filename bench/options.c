@@ -326,7 +326,7 @@ static void check_given(struct argp_state *state, struct bench_options *options)
         refuse_given(state, options, of_cpu, COUNT(of_cpu), "only on the CPU; --sms says how much of a GPU is used");
 }
 
-/* What a decode may have, where GPUs make it quick to see them all. */
+/* Shapes of a decode, where GPUs make it quick to see them all. */
 static void usual_decodes(struct bench_options *options)
 {
     options->num_tokens = 0;
@@ -355,7 +355,7 @@ static void check(struct argp_state *state, struct bench_options *options)
     if (!options->rma.wanted && !options->setup) bench_patterns_check(state, options);
 }
 
-/* What is measured. */
+/* The calls to measure. */
 static error_t parse_subject(int key, char *arg, struct argp_state *state)
 {
     struct bench_options *options = state->input;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar-bench-codec: how fast a thread encodes rows for sending, beside memcpy of the same rows.
  *
- * Messages lie one behind the other, each a payload and its scales. Within an iteration memcpy and the codec take turns
- * on the same rows; what counts are medians. A rate is bytes of the rows as given, whatever becomes of them. */
+ * Messages lie one after the other, each a payload and its scales. Within an iteration memcpy and the codec take turns
+ * on the same rows; medians count. A rate is bytes of the rows as given, whatever becomes of them. */
 #include "arguments.h"
 #include "base/shown.h"
 #include "bench/frame/measure.h"
@@ -30,7 +30,7 @@ static const struct argp_option options_table[] = {
 
 struct codec_bench {
     int64_t tokens, hidden, iters;
-    unsigned char *rows, *messages; /* room for FP32 rows and scales */
+    unsigned char *rows, *messages; /* large enough for FP32 rows and scales */
     float *numbers;                 /* one row */
     double *copy_us, *encode_us, *decode_us;
 };

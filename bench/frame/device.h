@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device: where a benchmark runs: its ranks (a world), and the tables of what the CPU and GPUs do differently: in any
- * mode (a device), and in one of them (a site).
+/* device: where a benchmark runs. It has its ranks (a world), and the tables of what the CPU and GPUs do differently:
+ * in any mode (a device), and in one of them (a site).
  *
  * cpu.c and gpu/device.c are devices; rma/run.c has one that tells the time alone. */
 #ifndef EXPAR_BENCH_FRAME_DEVICE_H
@@ -18,9 +18,9 @@ struct ll_place;       /* low_latency/place.h */
 struct contender;      /* frame/measure.h */
 struct bench_span;
 
-/* What a rank has handed to its network for a buffer so far. */
+/* Operations that a rank has posted to its network for a buffer so far. */
 struct bench_sent {
-    double messages, flags; /* puts, each with a flag behind it; flags by themselves */
+    double messages, flags; /* puts, each followed by a flag; flags by themselves */
     double bytes;           /* of both */
     double rows;            /* of tokens in the messages */
 };

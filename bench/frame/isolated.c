@@ -177,7 +177,7 @@ static const struct bench_late *late_of_limit(const struct bench_contest *contes
     return result->num_copies ? contest->copies[bench_least_copy(result)].late : NULL;
 }
 
-/* What a call in one is compared with. */
+/* The contenders that a call in one is compared with. */
 static bool add_compared(const struct bench_contest *contest, const struct bench_call *call,
                          struct bench_result *result)
 {

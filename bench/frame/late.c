@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clocks of different GPUs do not agree, but all kernels of a turn begin behind one gate, so that what each rank counts
- * from its own first warp is compared. */
+/* Clocks of different GPUs do not agree, but all kernels of a turn begin after one gate. So the times that each rank
+ * counts from its own first warp are compared. */
 #include "bench/frame/late.h"
 #include "bench/frame/session.h"
 #include "bench/frame/stats.h"

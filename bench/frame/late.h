@@ -34,8 +34,8 @@ struct bench_breakdown {
 /* How a mode divides a call's time. */
 struct bench_spans {
     int count;
-    int first, limit_first; /* that a call which was not notified has, and that the copy limit has */
-    /* One call, of the moments of all ranks, in their order; sorted has room for as many numbers. */
+    int first, limit_first; /* that a call which was not notified has, and that the copy roofline has */
+    /* One call, of the moments of all ranks, in their order; sorted holds as many numbers. */
     struct bench_breakdown (*of_call)(const struct bench_moments *ranks, int count, double *sorted);
 };
 
@@ -50,12 +50,12 @@ bool bench_late_open(struct bench_late *late, const struct bench_session *sessio
 void bench_late_close(struct bench_late *late);
 /* Where the moments of the next call go. NULL: none are taken. */
 struct bench_moments *bench_late_next(struct bench_late *late);
-/* Behind each turn but the one that is checked: the moments of this rank's last kernel. */
+/* Called after each turn but the one that is checked: the moments of this rank's last kernel. */
 void bench_late_note(struct bench_late *late, const struct bench_session *session);
-/* Of all ranks' calls; collective. False: the ranks could not be brought together, or there was no memory. */
+/* For all ranks' calls; collective. False: the ranks could not be brought together, or there was no memory. */
 bool bench_late_find(const struct bench_late *late, const struct bench_session *session, struct bench_breakdown *out);
 
-/* Of numbers that are sorted for it. */
+/* The median of numbers that are sorted for it. */
 double bench_late_median(double *numbers, int count);
 
 #endif

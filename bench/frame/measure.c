@@ -48,7 +48,7 @@ static void progress_end(const struct progress *progress)
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
 
-/* check: behind the timed ones. */
+/* check: after the timed ones. */
 static bool take_turn(const struct bench_world *world, struct contender *contender, bool check, struct bench_span *span)
 {
     bool good = world->device->turn(world, contender, span);
@@ -56,8 +56,8 @@ static bool take_turn(const struct bench_world *world, struct contender *contend
     return good && (!contender->after || contender->after(contender->context, check));
 }
 
-/* spans: [count][iters]. Results are checked in a turn of its own behind the timed ones: on GPUs the call that came
-   next after a check of many rows took 200 µs longer than others. */
+/* spans: [count][iters]. Results are checked in a turn of its own after the timed ones. On GPUs the next call after a
+   check of many rows took 200 µs longer than others. */
 static bool take_turns(const struct bench_world *world, const struct bench_options *options, const char *label,
                        struct contender *contenders, int count, struct bench_span *spans)
 {

@@ -18,10 +18,10 @@ struct contender {
     /* On the CPU, not timed: what it works on is in the caches. NULL: nothing to do. */
     bool (*before)(void *context);
     bool (*run)(void *context); /* timed */
-    /* Not timed; check: one turn behind the timed ones. NULL: nothing to do. */
+    /* Not timed; check: one turn after the timed ones. NULL: nothing to do. */
     bool (*after)(void *context, bool check);
     void *context;
-    /* The moments that `after` notes of the copy limit's kernel, for whoever takes the times; NULL: none. */
+    /* The moments of the copy roofline's kernel that `after` records, for the reader of the times; NULL: none. */
     const struct bench_late *late;
     bool settled; /* on the CPU: ranks meet twice before it, so that none is still waking up from the first time */
     bool untimed; /* this rank's clock does not count; rank 0's always must */
@@ -39,10 +39,10 @@ struct bench_span {
  * brought together. Collective. */
 bool bench_measure(const struct bench_world *world, const struct bench_options *options, const char *label,
                    struct contender *contenders, int count);
-/* Of `count` ≥ 1 times, which are sorted. */
+/* The median of `count` ≥ 1 times, which are sorted. */
 struct bench_times bench_summary(double *times_us, int count);
 
-/* bench_device's turn on the CPU: on CLOCK_MONOTONIC behind a barrier. */
+/* bench_device's turn on the CPU: on CLOCK_MONOTONIC after a barrier. */
 bool bench_cpu_turn(const struct bench_world *world, struct contender *contender, struct bench_span *span);
 
 #endif

@@ -90,7 +90,7 @@ bool network_limit_verify(const struct network_limit *self)
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-/* Room for the rank that has most of both. */
+/* Large enough for the rank that has most of both. */
 static void plan(struct network_limit *self)
 {
     const int size = self->world->size;

@@ -49,7 +49,7 @@ static bool read_preamble(struct reader *reader, size_t *header_bytes)
     return true;
 }
 
-/* What stands behind 'key': in the header; NULL when the key is missing. */
+/* Returns the text after 'key': in the header; NULL when the key is missing. */
 static const char *value_of(const char *header, const char *key)
 {
     char quoted[32];

@@ -18,7 +18,7 @@ enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
 /* How measured calls follow each other (frame/patterns.h): bits, since several may be asked for. */
 enum bench_pattern { BENCH_ISOLATED = 1, BENCH_STEADY = 2, BENCH_LAYER = 4, BENCH_DECODE = 8 };
 
-/* What `expar bench rma` measures. */
+/* Options of `expar bench rma`. */
 struct rma_options {
     bool wanted;
     size_t sizes_bytes[BENCH_MAX_SIZES];
@@ -29,7 +29,7 @@ struct rma_options {
 
 enum bench_phases { BENCH_WHOLE, BENCH_HOOKED, BENCH_WHOLE_AND_HOOKED };
 
-/* What `expar bench ll` measures beside what is said for dispatch and combine. */
+/* Options of `expar bench ll` beside those of dispatch and combine. */
 struct ll_options {
     bool wanted;
     int formats[BENCH_MAX_FORMATS];  /* of ll_formats */
@@ -60,7 +60,7 @@ struct bench_options {
     enum bench_cached cached;
     unsigned patterns; /* of enum bench_pattern */
     bool all_patterns; /* until checked: those of the mode, and `patterns` is ignored */
-    bool unstamped;    /* on GPUs: kernels read no clocks, those of the copy limit neither, and there is no breakdown */
+    bool unstamped;    /* on GPUs: kernels read no clocks, nor does the copy roofline's, and there is no breakdown */
     uint64_t seed;
     enum bench_format format;
     bool mpi;

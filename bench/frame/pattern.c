@@ -96,7 +96,7 @@ void pattern_add(expar_dtype dtype, uint64_t key, int hidden, float *sum)
         sum[j] += float_of(f32_element(key, (uint32_t)j));
 }
 
-/* Of any finite binary16. */
+/* Widens any finite binary16. */
 static float f16_any_value(uint16_t half)
 {
     const float sign = half & 0x8000u ? -1.0f : 1.0f;

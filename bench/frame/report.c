@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* What is printed, and of which run. */
+/* The results to print, and their run. */
 struct report {
     const struct bench_world *world;
     const struct bench_options *options;

@@ -71,7 +71,7 @@ enum bench_number {
     AT_START,
     AT_LATE_RANK,
     AT_SPANS,
-    AT_LIMIT = AT_SPANS + BENCH_MOST_SPANS - AT_KERNEL, /* AT_LIMIT + AT_KERNEL …: the same of the copy limit */
+    AT_LIMIT = AT_SPANS + BENCH_MOST_SPANS - AT_KERNEL, /* AT_LIMIT + AT_KERNEL …: the same of the copy roofline */
     VIEW_NUMBERS = AT_LIMIT + AT_SPANS + BENCH_MOST_SPANS
 };
 
@@ -117,7 +117,7 @@ struct bench_table {
     const char *heading; /* NULL: none */
     const struct bench_field *fields;
     int needs;   /* a number that results in it have; -1: all are */
-    bool limits; /* below a call stands its copy limit, where its kernel's time is known */
+    bool limits; /* below a call stands its copy roofline, where its kernel's time is known */
 };
 
 struct bench_report {
@@ -126,14 +126,14 @@ struct bench_report {
     int num_tables;
     /* Tells calls of one op apart. */
     void (*name_operation)(struct bench_view *view, size_t bytes);
-    /* The copy limit's view begins as its call's, without numbers but these. */
+    /* The copy roofline's view begins as its call's, without numbers but these. */
     void (*view_limit)(const struct bench_world *world, const struct bench_view *call, struct bench_view *limit);
-    /* What was asked for beside what both modes have: of rows, and of calls; NULL: nothing. */
+    /* Options beside those of both modes: for rows, and for calls; NULL: nothing. */
     void (*config_of_rows)(const struct bench_options *options, json_t *config);
     void (*config_of_calls)(const struct bench_options *options, json_t *config);
 };
 
-/* What both modes' CSV have. */
+/* The CSV of both modes has these. */
 #define FIELDS_CSV_SHAPE                                                                                               \
     FIELD("ranks", COUNT, AT_RANKS), FIELD("tokens", COUNT, AT_TOKENS), FIELD("hidden", COUNT, AT_HIDDEN),             \
         FIELD("topk", COUNT, AT_TOPK), FIELD("experts", COUNT, AT_EXPERTS), FIELD("routing", QUOTED, WORD_ROUTING),    \
@@ -167,7 +167,7 @@ void bench_report_json(const struct bench_world *world, const struct bench_optio
 unsigned bench_report_run(const struct bench_world *world, const struct bench_options *options);
 void bench_view_of(const struct bench_world *world, const struct bench_options *options, const struct bench_mode *mode,
                    const struct bench_result *result, struct bench_view *view);
-/* What follows from the times: of the copies, one at least, the one that takes least. */
+/* Derives numbers from the times: of the copies, one at least, the one that takes least. */
 int bench_least_copy(const struct bench_result *result);
 
 #endif

@@ -174,7 +174,7 @@ bool bench_session_close(struct bench_session *session, bool sound)
     void *const tensors[] = {session->x, session->y, session->idx, session->weights};
     if (session->baseline) world->baseline->close(session->baseline);
     bench_site_of(session)->close(session, sound);
-    /* Whoever waits for this rank ends now, and the buffer goes without the others. */
+    /* A rank that waits for this one ends now, and the buffer goes without the others. */
     if (!sound) expar_group_abort(world->group);
     bool good = session->mode->end(session) && sound;
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)

@@ -35,7 +35,7 @@ struct bench_session {
     void *y;           /* [T][H] */
     int32_t *idx;      /* [T][K] */
     float *weights;    /* [T][K] */
-    /* What isolated combines read. Normal mode: [largest R][H] in symmetric memory. Low latency: [L][N*B][H], and only
+    /* Input of isolated combines. Normal mode: [largest R][H] in symmetric memory. Low latency: [L][N*B][H], and only
        rows that are there are ever touched. */
     void *rows;
     void *baseline; /* of world->baseline; NULL: none, or not of these rows */
@@ -54,7 +54,7 @@ struct bench_session {
     void *trip; /* of the device's ll_place; NULL: one rank alone */
 };
 
-/* What rows are: their type, and with low latency how they travel. */
+/* The form of rows: their type, and with low latency how they travel. */
 struct bench_rows {
     expar_dtype dtype;
     const struct ll_format *format;
@@ -82,7 +82,7 @@ __attribute__((format(printf, 2, 3))) bool bench_wrong(const struct problem *pro
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-/* What a call does. */
+/* The kind of a call. */
 struct bench_kind {
     enum bench_pattern pattern;
     bool dispatches, combines; /* both: a layer or a pair, in loops alone */
@@ -96,7 +96,7 @@ struct bench_call {
     struct bench_kind kind;
     const char *op;
     bool verified;
-    /* Of isolated calls. */
+    /* For isolated calls. */
     bool unreported;                   /* it takes turns for another result */
     uint64_t count;                    /* calls so far */
     double *series_us;                 /* a contender's */
@@ -116,15 +116,16 @@ struct bench_contest {
     int num_copies;
     bool baseline_verified, verified; /* limit, baseline, counts; on all ranks */
 };
-/* What all calls of a contest are. */
+/* Common to all calls of a contest. */
 static inline const struct bench_kind *bench_contest_kind(const struct bench_contest *contest)
 {
     return &contest->calls[0]->kind;
 }
 
-/* Calls and all that they are compared with take turns within each iteration. Before the measurement a first call with
-   other contents is verified in full, so that what a later call left unwritten cannot look right; a call right behind
-   the measured ones is verified again. Appends the results. Collective; false after saying why they cannot be had. */
+/* Calls and all that they are compared with take turns within each iteration. A first call with other contents is
+   verified in full before the measurement, so that bytes which a later call left unwritten cannot look right. A call
+   right after the measured ones is verified again. Appends the results. Collective; false after saying why they cannot
+   be had. */
 bool bench_isolated(struct bench_contest *contests, int count, struct bench_results *results);
 /* Loops of one kind of call: outputs are released at once, and contents change before the loop that is checked. Appends
    its result; the same. */
@@ -135,7 +136,7 @@ struct bench_result *bench_result_of(const struct bench_call *call, struct bench
 
 /* ---- modes ------------------------------------------------------------------------------------------------------- */
 
-/* What users would write instead. All ranks call each function together. */
+/* The code that users would write instead. All ranks call each function together. */
 struct bench_received {
     const void *rows;                 /* of the last dispatch, in its layout */
     const int32_t *counts, *src_info; /* low latency alone */
@@ -145,7 +146,7 @@ struct bench_baseline {
     bool (*dispatch)(void *self);
     struct bench_received (*received)(const void *self);
     bool (*combine)(void *self, bool reduced, void *y); /* of the session's rows */
-    void (*settle)(void *self); /* not timed: until the last call has ended on all ranks, behind each */
+    void (*settle)(void *self); /* not timed: waits until the last call has ended on all ranks, after each */
     void (*close)(void *self);
 };
 
@@ -175,14 +176,14 @@ struct bench_mode {
     void (*close)(struct bench_call *call);
     /* Contents that calls carry; local. */
     bool (*fill)(const struct bench_call *call, uint64_t salt);
-    /* Contenders' run: a dispatch or combine, or its sending half, and with a hook its other half. */
+    /* Contenders' run: a dispatch or combine, or its sending phase, and with a hook its other phase. */
     bool (*dispatch)(void *call);
     bool (*combine)(void *call);
     bool (*receive)(void *call);
-    /* A loop's call (frame/loop.h), and behind each of its turns. */
+    /* A loop's call (frame/loop.h), and the function after each of its turns. */
     bool (*in_loop)(struct bench_call *call, expar_event **event);
     bool (*ended)(struct bench_call *call, int turn);
-    /* Of outputs that lie in the device's memory, and of the baseline's; says what is wrong. */
+    /* Checks outputs in the device's memory, and the baseline's; says what is wrong. */
     bool (*verify)(const struct bench_call *call, uint64_t salt);
     bool (*verify_baseline)(const struct bench_call *call, uint64_t salt);
     /* Gives the last call's outputs back; counts of isolated calls are looked at. */

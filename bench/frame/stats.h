@@ -5,9 +5,9 @@
 
 /* Sorts `values` (count ≥ 1) in place, ascending. */
 void stats_sort(double *values, int count);
-/* Of sorted values: the middle one, or the mean of the two in the middle. */
+/* The median of sorted values: the middle one, or the mean of the two in the middle. */
 double stats_median(const double *sorted, int count);
-/* Of sorted values: the least one that at least 99 % of them do not exceed. */
+/* The 99th percentile of sorted values: the least one that at least 99 % of them do not exceed. */
 double stats_p99(const double *sorted, int count);
 
 #endif

@@ -7,7 +7,7 @@
 
 /* bytes and both addresses are multiples of 16; of 64, it is a few percent faster. */
 void stream_copy(void *target, const void *source, size_t bytes);
-/* Behind copies that others will read: they come before what is stored next. */
+/* Call this after copies that others will read: they come before later stores. */
 void stream_end(void);
 
 #endif

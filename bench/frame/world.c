@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks say, and what they agree on. */
+/* Messages of ranks, and agreements between them. */
 #include "bench/frame/device.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copy limit on GPUs: a kernel with as many SMs as the library's call, and the same list of (row, places). The
+/* The copy roofline on GPUs: a kernel with as many SMs as the library's call, and the same list of (row, places). The
  * places are outputs of dispatches that the session keeps: one is pushed to, the other holds a combine's input and is
  * pulled from. */
 #include "bench/gpu/gpu.h"
@@ -25,7 +25,7 @@ struct gpu_copies {
     expar_ep_dispatch_result pushed, rows; /* held */
 };
 
-/* What kernels take of the shared memory for themselves, at most. */
+/* The most of the shared memory that kernels take for themselves. */
 #define STATIC_SHARED_BYTES 1024
 
 expar_status gpu_copy_load(struct gpu_rank *rank)
@@ -51,7 +51,7 @@ static bool copy_run(void *context)
     return true;
 }
 
-/* As behind a call (bench_late_note). */
+/* As after a call (bench_late_note). */
 static bool copy_after(void *context, bool check)
 {
     struct gpu_copy *self = context;
@@ -113,7 +113,7 @@ static bool make_list(const struct bench_session *session, const void *rows, cop
     return good;
 }
 
-/* Shared memory that a warp passes rows of this size through, and how many such stages an SM has room for. */
+/* Shared memory that a warp passes rows of this size through, and how many such stages fit on an SM. */
 static int64_t stage_of(size_t row_bytes)
 {
     return ((int64_t)row_bytes + 127) / 128 * 128;
@@ -165,7 +165,7 @@ static bool open_stamps(struct gpu_copy *copy, const struct bench_session *sessi
     return true;
 }
 
-/* As many warps as have room for a row each, and no more than a dispatch has under way. */
+/* As many warps as fit with a row each, and no more than a dispatch has under way. */
 static void plan(struct gpu_copy *copy, const struct bench_session *session, cu_function function, const void *own)
 {
     const struct gpu_rank *rank = session->world->gpu;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUs: tensors in device memory, and a turn timed by events behind a gate that opens for the streams of all ranks at
+/* GPUs: tensors in device memory, and a turn timed by events after a gate that opens for the streams of all ranks at
  * the same moment. The calling thread has entered its rank's device. */
 #include "bench/gpu/gpu.h"
 #include "bench/gpu/kernels/forms.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* From the moment when the last host has come until the gate opens: enough for the hosts to put a call behind it. */
+/* From the moment when the last host has come until the gate opens: enough for the hosts to enqueue a call after it. */
 #define GATE_DELAY_NS UINT64_C(50000)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */

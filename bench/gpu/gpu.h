@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gpu: the benchmark on GPUs. Its ranks are threads of one process, so that a list of (row, places) may name the memory
- * of any GPU, as the copy limit needs.
+ * of any GPU, as the copy roofline needs.
  *
  *   main.c    the ranks: devices, streams, threads
  *   device.c  struct bench_device: memory, and turns timed behind the gate (kernels/gate.cu)
@@ -23,13 +23,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What the ranks share. */
+/* Shared by the ranks. */
 struct gpu_crew {
     const struct bench_options *options;
     mem_pinned words;
-    /* In pinned memory. turns[r]: the turn that rank r's host has come to, ~0 when it gave up; written by that host
-       (release), read by all ranks' gates (acquire). expired[r]: 1 when rank r's gate met its deadline; written by the
-       gate, read by rank r's host behind its stream. */
+    /* In pinned memory. turns[r]: the turn that rank r's host has come to, ~0 when it gave up. It is written by that
+       host (release), and read by all ranks' gates (acquire). expired[r]: 1 when rank r's gate met its deadline. It is
+       written by the gate, and read by rank r's host after its stream. */
     _Atomic uint64_t *turns;
     _Atomic uint32_t *expired;
 };
@@ -57,13 +57,13 @@ uint32_t *gpu_expired(const struct gpu_rank *rank);
 void gpu_give_up(struct gpu_rank *rank);
 
 /* ---- copy.c ------------------------------------------------------------------------------------------------------ */
-/* The check of gpu_normal_site: what its kernels have no room for. */
+/* The check of gpu_normal_site: rows that do not fit its kernels. */
 bool gpu_copy_check(const struct bench_world *world, const struct bench_options *options);
 expar_status gpu_copy_load(struct gpu_rank *rank);
 extern const struct bench_site gpu_normal_site;
 
 /* ---- stamps.c ---------------------------------------------------------------------------------------------------- */
-/* Device memory, [moments][warps], that a kernel writes and the host reads behind it; one kernel after another. */
+/* Device memory, [moments][warps], that a kernel writes and the host reads after it; one kernel after another. */
 struct kernel_stamps {
     const struct bench_world *world;
     uint64_t *words; /* NULL: none are taken */
@@ -71,9 +71,9 @@ struct kernel_stamps {
 };
 /* Zero; false after saying why not. */
 bool kernel_stamps_open(struct kernel_stamps *stamps, const struct bench_world *world, size_t moments, size_t warps);
-/* Of what is zero, too. */
+/* A struct of zeros is allowed. */
 void kernel_stamps_close(struct kernel_stamps *stamps);
-/* Of the last kernel, which is done: with GPU_MOMENTS, and with LL_GPU_MOMENTS. False: there are none. */
+/* For the last kernel, which is done: with GPU_MOMENTS, and with LL_GPU_MOMENTS. False: there are none. */
 bool kernel_stamps_of_rows(const struct kernel_stamps *stamps, struct bench_moments *out);
 bool kernel_stamps_of_turn(const struct kernel_stamps *stamps, struct bench_moments *out);
 /* As the library tells them, of calls and of these. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Low-latency mode on GPUs: memory that the GPUs of all ranks reach, turns of the copy limit by one kernel of as many
- * SMs as the calls have, round trips of a flag between two GPUs, an empty launch. */
+/* Low-latency mode on GPUs. The GPUs of all ranks reach its memory. One kernel of as many SMs as the calls have makes
+ * turns of the copy roofline. Others make round trips of a flag between two GPUs, and an empty launch. */
 #include "bench/gpu/gpu.h"
 #include "bench/gpu/kernels/forms.h"
 #include "bench/low_latency/limit.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clocks that the warps of the copy limit's kernels write, put together as those of calls are. */
+/* Clocks that the warps of the copy roofline's kernels write, put together as those of calls are. */
 #include "bench/gpu/gpu.h"
 #include <stdlib.h>
 

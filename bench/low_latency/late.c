@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is late. A call's time is one sum:
+/* Finds what is late. A call's time is one sum:
  *
  *   send    until the median warp of the median rank has stored its part of its last row
  *   warps   how much later the last warp of the median rank has

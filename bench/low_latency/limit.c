@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copy limit, or across nodes the network limit: by several ways, each a contender. Lists of copies and sums are
+/* The copy roofline, or across nodes the network limit: by several ways, each a contender. Lists of copies and sums are
  * made before; a turn goes through them. Nobody waits for anybody in it: slots and places have the same contents from
  * turn to turn. */
 #include "bench/low_latency/limit.h"
@@ -20,7 +20,7 @@ static const struct ll_place *place_of_way(const struct limit_way *way)
     return way->session->world->device->ll;
 }
 
-/* As behind a call (bench_late_note). */
+/* As after a call (bench_late_note). */
 static bool way_after(void *context, bool check)
 {
     struct limit_way *way = context;
@@ -126,7 +126,7 @@ static bool add_way(struct ll_limit *limit, const struct limit_way *plan)
     return way_make(way);
 }
 
-/* Of rows alone: what a message says beside them is the library's. */
+/* Puts of rows alone: the other bytes of a message are the library's. */
 static struct network_limit *bare_puts(const struct limit_way *plan)
 {
     const struct bench_session *session = plan->session;

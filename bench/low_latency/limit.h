@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limit: one way of the copy limit: lists of copies and sums that a turn goes through. Private to limit*.c. */
+/* limit: one way of the copy roofline: lists of copies and sums that a turn goes through. Private to limit*.c. */
 #ifndef EXPAR_BENCH_LOW_LATENCY_LIMIT_H
 #define EXPAR_BENCH_LOW_LATENCY_LIMIT_H
 
@@ -13,7 +13,7 @@ struct limit_copy {
     uint8_t *target;
     size_t bytes;
     bool small;       /* by memcpy in any case */
-    uint32_t *scales; /* words behind the source go there, with the way's stride; NULL: none */
+    uint32_t *scales; /* words after the source go there, with the way's stride; NULL: none */
     int32_t *info;    /* gets the token; NULL: none */
     int32_t token;
 };
@@ -33,7 +33,7 @@ struct limit_sum {
 struct limit_sums {
     struct limit_sum *items;
     size_t count;
-    const void **rows; /* of all sums, one behind the other */
+    const void **rows; /* of all sums, one after the other */
     float *weights;
     size_t num_rows;
 };
@@ -75,8 +75,8 @@ struct limit_copy *limit_list_add(struct limit_list *list, const void *source, v
 
 /* ---- limit_dispatch.c, limit_combine.c --------------------------------------------------------------------------- */
 
-/* Memory that is the rank's own (false: there is none), bytes of symmetric memory, lists, and contents that follow x or
-   the rows (false after saying why they cannot be had). */
+/* Memory that is the rank's own (false: there is none), bytes of symmetric memory, and lists. Also contents that follow
+   x or the rows (false after saying why they cannot be had). */
 bool limit_dispatch_memory(struct limit_way *way);
 size_t limit_dispatch_symmetric_bytes(const struct limit_way *way);
 void limit_dispatch_fill(struct limit_way *way);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a combine has to move. Exact: each row to its place at its token's rank, this rank's own excepted; then each
- * token's sum. Reduced: the sum of a token's rows here into its place at the token's rank; then the sum of the places.
+/* Copies of a combine. Exact: each row to its place at its token's rank, this rank's own excepted; then each token's
+ * sum. Reduced: the sum of a token's rows here into its place at the token's rank; then the sum of the places.
  */
 #include "bench/low_latency/limit.h"
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static void add_row(struct limit_sums *list, const void *row, float weight)
     list->weights[list->num_rows++] = weight;
 }
 
-/* Of the rows that were added since the last one; where there are none, of no row. */
+/* Ends the sum of the rows that were added since the last one; where there are none, of no row. */
 static void end_sum(struct limit_sums *list, bool weighted, void *out)
 {
     const size_t begin = list->count ? (size_t)(list->items[list->count - 1].rows - list->rows) +
@@ -63,7 +63,7 @@ static int place_of_rank(const struct problem *problem, int source, int64_t toke
     return place;
 }
 
-/* What goes back for one message. */
+/* The rows that go back for one message. */
 static void send_back(struct limit_way *way, const struct problem_row *from, size_t bytes)
 {
     const struct problem *problem = way->session->problem;
@@ -98,7 +98,7 @@ static void sum_token(struct limit_way *way, int64_t token)
     end_sum(&way->sums, !way->reduced, way->sum_rows + (size_t)token * problem->row_bytes);
 }
 
-/* Of a row that goes back. */
+/* The place of a row that goes back. */
 static size_t back_bytes(const struct bench_session *session)
 {
     const struct problem *problem = session->problem;

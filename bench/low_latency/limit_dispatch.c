@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a dispatch has to move: each message once to its slot at each other rank, and from the slots here, or from x,
- * each payload to the rows of its experts. */
+/* Copies of a dispatch: each message once to its slot at each other rank. From the slots here, or from x, each payload
+ * goes to the rows of its experts. */
 #include "bench/low_latency/limit.h"
 #include <stdlib.h>
 
@@ -12,7 +12,7 @@ static size_t header_bytes(const struct limit_way *way)
     return HEADER_BYTES + HEADER_A_SLOT * (size_t)way->session->problem->topk;
 }
 
-/* Of a message in its slot: the header in whole lines, then the payload. */
+/* The size of a message in its slot: the header in whole lines, then the payload. */
 static size_t slot_bytes(const struct limit_way *way)
 {
     return limit_whole_lines(header_bytes(way)) + way->coded_bytes;

@@ -18,7 +18,7 @@ static void halve(expar_dtype dtype, size_t elements, void *rows)
             halves[j] = (uint16_t)(halves[j] - (dtype == EXPAR_BF16 ? 1 << 7 : 1 << 10));
 }
 
-/* Whose rows are written, and which filling. */
+/* The expert whose rows are written, and the filling. */
 struct rows_of {
     int expert;
     uint64_t salt;

@@ -50,7 +50,7 @@ struct ll_case {
     expar_ll_combine_result sum; /* of the last combine, the same */
     expar_ll_handle *handle;     /* of combines without dispatches */
 };
-/* What bench_mode asks for. */
+/* Functions for bench_mode. */
 bool ll_open(struct bench_call *call);
 void ll_close(struct bench_call *call);
 bool ll_fill(const struct bench_call *call, uint64_t salt);
@@ -83,14 +83,14 @@ size_t ll_wire_bytes(const struct bench_session *session);
 /* Messages of this rank's dispatch to a rank of another node; rows of its combine that go back there. */
 int64_t ll_far_messages(const struct bench_session *session, int rank);
 int64_t ll_far_rows_back(const struct bench_session *session, int rank, bool reduced);
-/* What a call has sent there is as many of them; says what is wrong. */
+/* Checks that a call has sent as many of them there; says what is wrong. */
 bool ll_sent_right(const struct bench_call *call);
-/* What the session's buffer has sent. */
+/* Messages that the session's buffer has sent. */
 struct bench_traffic ll_traffic(const struct bench_session *session);
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Of the host; zero, and none of it there before it is touched; NULL: no memory. */
+/* Memory of the host; zero, and none of it there before it is touched; NULL: no memory. */
 void *ll_reserve(size_t bytes);
 void ll_unreserve(void *data, size_t bytes);
 
@@ -113,22 +113,22 @@ bool ll_verify_rows(const struct bench_session *session, uint64_t salt, const st
 bool ll_look(const struct bench_session *session, const struct ll_rows *rows, struct ll_rows *seen);
 void ll_unlook(const struct bench_session *session, struct ll_rows *seen);
 bool ll_verify_dispatch(const struct bench_session *session, uint64_t salt, const expar_ll_dispatch_result *result);
-/* y of this rank, [T][H]: bytes, but behind LogFMT (coded) within the error that the format allows. */
+/* y of this rank, [T][H]: bytes, but after LogFMT (coded) within the error that the format allows. */
 bool ll_verify_combine(const struct bench_session *session, uint64_t salt, bool reduced, bool coded, const void *y);
 /* A count of the library's. */
 bool ll_verify_count(const struct bench_session *session, const char *what, uint64_t count, uint64_t expected);
 
 /* ---- limit.c ----------------------------------------------------------------------------------------------------- */
 
-/* Across nodes: bare puts of the rows that go there, by all ranks at once (frame/network.h). Else the copy limit:
- * what a program of bare copies takes that moves the same bytes as the calls do, by one thread a rank,
- * or a kernel of as many SMs, without flags.
+/* Across nodes: bare puts of the rows that go there, by all ranks at once (frame/network.h). Else the copy roofline:
+ * the time of a program of bare copies that moves the same bytes as the calls do. It uses one thread a rank, or a
+ * kernel of as many SMs, without flags.
  *
- * Dispatch: each message (header, payload, scales) once to its slot at each other rank; from the slots here each
- * payload to the rows of its experts, scales and token numbers beside them; this rank's own rows straight from x.
- * Payloads are coded beforehand.
- * Combine, exact: each row to its place at its token's rank, this rank's own excepted; then each token's weighted sum.
- * Reduced: the weighted sum of a token's rows here into its place at the token's rank; then the sum of the places. */
+ * Dispatch: each message (header, payload, scales) once to its slot at each other rank. From the slots here each
+ * payload goes to the rows of its experts, scales and token numbers beside them. This rank's own rows come straight
+ * from x. Payloads are coded beforehand. Combine, exact: each row to its place at its token's rank, this rank's own
+ * excepted; then each token's weighted sum. Reduced: the weighted sum of a token's rows here into its place at the
+ * token's rank; then the sum of the places. */
 struct ll_limit;
 /* By memcpy; messages by memcpy and rows by non-temporal stores; both by non-temporal stores. Combine: the second is
    none, reduced has the first alone. */
@@ -152,13 +152,13 @@ void ll_sum_rows(expar_dtype dtype, const void *const *rows, const float *weight
 
 /* ---- trip.c ------------------------------------------------------------------------------------------------------ */
 
-/* A word of 8 bytes that goes from rank 0 to rank 1 and back, by the library's signals and by bare stores and loads;
-   across nodes to the first rank of the next one, by signals alone. */
+/* A word of 8 bytes that goes from rank 0 to rank 1 and back, by the library's signals and by bare stores and loads.
+   Across nodes it goes to the first rank of the next one, by signals alone. */
 void *ll_trip_create(const struct bench_world *world); /* collective; NULL after saying why not */
 void ll_trip_free(void *trip, bool sound);
 /* Appends a contender for each of both. */
 int ll_trip_contenders(void *trip, struct contender *contenders);
-/* Of one round trip, from those contenders. */
+/* The time of one round trip, from those contenders. */
 void ll_trip_times(const struct contender *contenders, struct bench_result *result);
 
 #endif

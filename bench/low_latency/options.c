@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can be refused of low-latency mode before ranks are there. */
+/* Options of low-latency mode that are rejected before ranks are there. */
 #include "bench/low_latency/mode.h"
 #include <sysexits.h>
 

@@ -18,7 +18,7 @@ struct ll_place {
     /* Memory of this rank, of which little is touched. NULL: there is none; NULL is allowed. */
     void *(*reserve)(const struct bench_world *world, size_t bytes);
     void (*unreserve)(const struct bench_world *world, void *data, size_t bytes);
-    /* Ways of the copy limit, none where calls of so many workers do not compare with them; a way's turns are made
+    /* Ways of the copy roofline, none where calls of so many workers do not compare with them. A way's turns are made
        ready once the lists are whole; run is a contender's. */
     int (*num_ways)(int workers);
     bool (*way_open)(struct limit_way *way);
@@ -32,7 +32,7 @@ struct ll_place {
     int (*trip_contenders)(void *trip, struct contender *contenders);
     /* The launch's time is in `result` already. */
     void (*trip_times)(const struct contender *contenders, struct bench_result *result);
-    /* When the warps of the last turn of a way of the copy limit came where, which is done; false: not known. NULL:
+    /* When the warps of the last turn of a way of the copy roofline came where, which is done; false: not known. NULL:
        there are no kernels. */
     bool (*way_moments)(const struct limit_way *way, struct bench_moments *out);
     /* An empty launch, as a contender with the world; NULL: there are none. */

@@ -62,7 +62,7 @@ static int ways_of(int threads)
     return threads == 1 ? LL_COPIES : 0;
 }
 
-/* ---- a turn of the copy limit ------------------------------------------------------------------------------------ */
+/* ---- a turn of the copy roofline --------------------------------------------------------------------------------- */
 
 static void copy_one(const struct limit_way *way, const struct limit_copy *copy, bool stream)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is printed of low-latency mode. */
+/* Output of low-latency mode. */
 #include "bench/frame/report.h"
 #include "bench/frame/json.h"
 #include "bench/low_latency/format.h"
@@ -7,7 +7,7 @@
 #include "bench/low_latency/mode.h"
 #include <stdio.h>
 
-/* Names with a suffix, of numbers from `at` on (AT_LIMIT: the copy limit's). */
+/* Names with a suffix, of numbers from `at` on (AT_LIMIT: the copy roofline's). */
 #define SPANS(prefix, suffix, at, decimals)                                                                            \
     FIELD(prefix "send" suffix, NUMBER, (at) + AT_SPANS + LL_SEND, decimals, ON_GPU),                                  \
         FIELD(prefix "warps" suffix, NUMBER, (at) + AT_SPANS + LL_WARPS, decimals, ON_GPU),                            \
@@ -126,7 +126,7 @@ static const struct bench_field results[] = {
 
 static const struct bench_table tables[] = {{.fields = results, .needs = -1, .limits = true}};
 
-/* What is not one call says so. */
+/* A row that is not one call says so. */
 static void name_operation(struct bench_view *view, size_t bytes)
 {
     const struct bench_result *r = view->result;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Weighted FP32 sums of rows, as fast as this machine does them, for files that say what a vector is: LANES words,
+/* Weighted FP32 sums of rows, as fast as this machine does them. The including file says what a vector is: LANES words,
  * VECTORS of them in a strip, and LANES_FUNC, whose instruction set has vectors of that width. A strip of each row is
- * added to sums that stay in registers. A word of 32 bits has one FP32 element, or an even 16-bit element in its low
- * half and an odd one in its high half, which are summed side by side. Finite numbers only. Compiled without
+ * added to sums that stay in registers. A word of 32 bits has one FP32 element, or an even 16-bit element in its low 16
+ * bits and an odd one in its high 16 bits. These two are summed side by side. Finite numbers only. Compiled without
  * contraction. */
 #ifndef EXPAR_BENCH_LOW_LATENCY_SUM_LANES_H
 #define EXPAR_BENCH_LOW_LATENCY_SUM_LANES_H
@@ -31,7 +31,7 @@ typedef float floats __attribute__((vector_size(4 * LANES)));
 #define ROUND_BF16(even, odd) ((NEAREST_BF16(even) >> 16) | (NEAREST_BF16(odd) & 0xffff0000u))
 
 /* The fields moved to where FP32 has them, and the exponent's bias corrected, subnormals included, by a product. To
-   nearest: by adding half a unit; results below 2^-14 by adding 0.5, whose last bit has the weight of theirs. */
+   nearest: by adding half an ulp; results below 2^-14 by adding 0.5, whose last bit has the weight of theirs. */
 #define WIDE_F16(half)  ((floats)((words)((floats)(((half)&0x7fffu) << 13) * 0x1p112f) | ((half)&0x8000u) << 16))
 #define EVEN_F16(w)     WIDE_F16((w)&0xffffu)
 #define ODD_F16(w)      WIDE_F16((w) >> 16)

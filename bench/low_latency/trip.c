@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Round trips of a flag between ranks 0 and 1, or, where there are several nodes, the first ranks of two: what an
- * agreement between two ranks costs here. A turn is many of them, behind one barrier; the other ranks have nothing to
- * do meanwhile. Bare stores and loads stay inside a node. */
+/* Round trips of a flag between ranks 0 and 1, or, where there are several nodes, the first ranks of two: the cost of
+ * an agreement between two ranks. A turn is many of them, after one barrier; the other ranks have nothing to do
+ * meanwhile. Bare stores and loads stay inside a node. */
 #include "bench/low_latency/mode.h"
 #include <sched.h>
 #include <stdatomic.h>
@@ -15,7 +15,7 @@ struct ll_trip {
     const struct bench_world *world;
     uint64_t *signal; /* [2] in symmetric memory: the library's, and the bare one */
     int other;        /* than rank 0 */
-    /* Written by the other one of the two (release), read by the owner (acquire): how many trips have begun. It
+    /* Written by the other one of the two (release), read by the owner (acquire): how many round trips have begun. It
        carries no data, so nothing else has to be ordered. */
     _Atomic uint64_t *own, *peers; /* peers NULL: on another node */
     uint64_t trips, raw_trips;

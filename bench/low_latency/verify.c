@@ -28,7 +28,7 @@ static bool row_is(const struct bench_session *session, const struct ll_rows *ro
     return true;
 }
 
-/* All rows that one message has become; `plain` and `coded` have room for one. */
+/* All rows that one message has become; `plain` and `coded` hold one. */
 static bool message_is(const struct bench_session *session, uint64_t salt, const struct ll_rows *rows,
                        const struct problem_row *message, void *plain, uint8_t *coded)
 {
@@ -236,8 +236,8 @@ static void expected_sum(const struct bench_session *session, uint64_t salt, boo
     pattern_round(problem->dtype, sums->sum, problem->hidden, sums->rounded);
 }
 
-/* Rows span at most 8 binades: a code is within 2^(8/1020) - 1 and 4e-6 of its number (docs/low-latency-formats.md);
-   decoded rows and the sum are rounded to the type, bf16 at worst. */
+/* Rows span at most 8 binades. A code is within 2^(8/1020) - 1 and 4e-6 of its number (docs/low-latency-formats.md).
+   Decoded rows and the sum are rounded to the type, bf16 at worst. */
 static bool is_near(const struct bench_session *session, const void *row, const struct sums *sums)
 {
     const struct problem *problem = session->problem;

@@ -12,14 +12,14 @@
 
 extern const struct bench_baseline mpi_baseline;
 
-/* The same of low-latency mode, with the same layout: MPI_Alltoall of the counts of rows and of messages; one record
- * (row, token, top-k) for each (token, rank), packed by destination; MPI_Alltoallv; each record fanned out to the rows
- * of its experts. Combine, exact: rows packed by the rank they came from, MPI_Alltoallv back, weighted sums in FP32;
- * reduced: weighted sums of a token's rows here, these back, and their sums. */
+/* The same of low-latency mode, with the same layout: MPI_Alltoall of the counts of rows and of messages. One record
+ * (row, token, top-k) for each (token, rank) is packed by destination; MPI_Alltoallv; each record is fanned out to the
+ * rows of its experts. Combine, exact: rows packed by the rank they came from, MPI_Alltoallv back, weighted sums in
+ * FP32. Reduced: weighted sums of a token's rows here, these back, and their sums. */
 extern const struct bench_baseline mpi_ll_baseline;
 
-/* A barrier of MPI, which sends on only while it is called: of what a rank has sent, as it sees it, some may be here
-   still, and whoever waits for others by other means then waits for ever. */
+/* A barrier of MPI, which sends on only while it is called. Some data that a rank has sent, as it sees it, may be here
+   still. A rank that waits for others by other means then waits for ever. */
 void mpi_settle(void *self);
 
 /* ---- sum.c ------------------------------------------------------------------------------------------------------- */

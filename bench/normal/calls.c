@@ -226,7 +226,7 @@ bool normal_in_loop(struct bench_call *call, expar_event **event)
     return true;
 }
 
-/* Of an isolated dispatch it is seen before how it went. */
+/* The result of an isolated dispatch is checked before it goes. */
 void normal_release(struct bench_call *call)
 {
     struct normal_call *self = (struct normal_call *)call;

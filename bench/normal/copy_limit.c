@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copy limit on the CPU: the least that an operation must move, by bare copies with as many threads as the library
- * uses. The list of copies is made before; a copy is a loop over it, shared out among the threads.
+/* The copy roofline on the CPU: the least that an operation must move, by bare copies with as many threads as the
+ * library uses. The list of copies is made before; a copy is a loop over it, shared out among the threads.
  *
  * Dispatch (push): each row of x is copied to its place on each rank that must have it, token by token.
  * Combine (pull): each row that belongs to a token is read where its holder keeps it, and one row is written for the
- * token: by memcpy all of a token's rows go into its row of y, one over the other, which stays in the cache meanwhile;
- * the non-temporal way copies all but the last into a scratch row in the cache, and the last one to y. */
+ * token. By memcpy all of a token's rows go into its row of y, one over the other, which stays in the cache meanwhile.
+ * The non-temporal way copies all but the last into a scratch row in the cache, and the last one to y. */
 #include "bench/frame/measure.h"
 #include "bench/frame/stream.h"
 #include "bench/normal/mode.h"

@@ -7,7 +7,7 @@
  *   ranks   how much later the last rank's last warp has
  *   close   until the last rank's kernel ends
  *
- * What comes before it in a fresh dispatch, notify's spans and the gap, is the median rank's. */
+ * The spans before it in a fresh dispatch, notify's and the gap, are the median rank's. */
 #include "bench/normal/late.h"
 #include <assert.h>
 #include <math.h>

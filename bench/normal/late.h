@@ -5,8 +5,8 @@
 
 #include "bench/frame/late.h"
 
-/* Spans of notify and the gap behind it, which only a fresh dispatch has, and those of the dispatch or combine. The
-   copy limit has the latter, but nothing to open. */
+/* Spans of notify and the gap after it, which only a fresh dispatch has, and those of the dispatch or combine. The copy
+   roofline has the latter, but nothing to open. */
 enum normal_span {
     BENCH_LAYOUT,
     BENCH_HELLOS,

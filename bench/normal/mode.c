@@ -32,7 +32,7 @@ static bool make(struct bench_session *session)
     return bench_session_write(session, session->scales, scales_bytes(session), write_scales, NULL);
 }
 
-/* Room for the outputs that a session keeps, beside the two that the library plans for; 0: as it chooses. */
+/* Bytes for the outputs that a session keeps, beside the two that the library plans for; 0: as it chooses. */
 static int64_t pool_bytes(const struct bench_session *session)
 {
     const struct problem *problem = session->problem;

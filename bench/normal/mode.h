@@ -32,9 +32,9 @@ struct normal_call {
     bool direct;             /* all isolated dispatches went directly */
     expar_ep_stats before, after;
 };
-/* Of a dispatch of this session's x that computes its routing. */
+/* For a dispatch of this session's x that computes its routing. */
 expar_ep_dispatch_args normal_dispatch_args(const struct bench_session *session, expar_ep_path path);
-/* What bench_mode asks for. */
+/* Functions for bench_mode. */
 bool normal_open(struct bench_call *call);
 void normal_close(struct bench_call *call);
 bool normal_fill(const struct bench_call *call, uint64_t salt);

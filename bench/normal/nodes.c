@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* This rank's share of what an operation moves, by the routing alone. A token goes once to each other node that it has
-   an expert on, to the rank there with the source's place in its node, and comes back from there once. A combine moves
-   the same rows the other way. */
+/* This rank's share of an operation's rows, by the routing alone. A token goes once to each other node that it has an
+   expert on, to the rank there with the source's place in its node. It comes back from there once. A combine moves the
+   same rows the other way. */
 struct nodes_share {
     int64_t out;    /* tokens' records to other nodes */
     int64_t in;     /* records from there */
@@ -67,7 +67,7 @@ static struct nodes_share share_of(const struct bench_world *world, const struct
 
 /* ---- limits ------------------------------------------------------------------------------------------------------ */
 
-/* What a record cannot do without; sums come back bare. */
+/* The least that a record has; sums come back bare. */
 static size_t record_bytes(const struct problem *problem)
 {
     const size_t slot = sizeof(int32_t) + sizeof(float);

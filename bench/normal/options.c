@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What can be refused of dispatch and combine before ranks are there, and what follows from what was given. */
+/* Options of dispatch and combine that are rejected before ranks are there, and numbers that follow from the options.
+   */
 #include "base/shown.h"
 #include "bench/frame/routing.h"
 #include "bench/normal/mode.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is printed of normal mode. */
+/* Output of normal mode. */
 #include "bench/frame/report.h"
 #include "bench/normal/late.h"
 #include "bench/normal/mode.h"
 #include <stdio.h>
 #include <string.h>
 
-/* Names with a suffix, of numbers from `at` on (AT_LIMIT: the copy limit's). */
+/* Names with a suffix, of numbers from `at` on (AT_LIMIT: the copy roofline's). */
 #define NOTIFY_SPANS(prefix, suffix)                                                                                   \
     FIELD(prefix "layout" suffix, NUMBER, AT_SPANS + BENCH_LAYOUT, 1),                                                 \
         FIELD(prefix "hellos" suffix, NUMBER, AT_SPANS + BENCH_HELLOS, 1),                                             \
@@ -84,7 +84,7 @@ static const struct bench_field json[] = {
     {0},
 };
 
-/* What each line of each table begins with. */
+/* The start of each line of each table. */
 #define TABLE_HEAD                                                                                                     \
     FIELD("operation", WORD, WORD_OPERATION), FIELD("path", WORD, WORD_INSIDE_PATH), FIELD("dtype", WORD, WORD_DTYPE), \
         FIELD(NULL, COUNT, AT_WORKERS), FIELD("tokens", COUNT, AT_TOKENS)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `deep_ep` costs beside the library: calls with one token on one rank, as engines make them and bare.
+"""The cost of `deep_ep` beside the library: calls with one token on one rank, as engines make them and bare.
 
-Bare is the same call of the library by ctypes, with the same arguments, in structs that are ready, and results in
-memory of one's own, or given back at once; on a GPU it says, too, which stream reads the rows. So the rest is the
-module's own: looking at tensors, making results and handles, and taking them apart again. The least of all rounds, in
-microseconds, which other work on the machine changes little; needs PyTorch (scripts/torch.sh). With --device cuda the
-tensors lie on the current GPU, which has nothing to do when a call is made. With --profile there is no table: for each
-call, what it spends its time in, by cProfile. With --steps the table has the steps of each call of the module
+Bare is the same call of the library by ctypes, with the same arguments, in ready structs. Its results go to memory of
+one's own, or are given back at once; on a GPU it says, too, which stream reads the rows. So the rest is the module's
+own: looking at tensors, making results and handles, and taking them apart again. Figures are the least of all rounds,
+in microseconds, which other work on the machine changes little. It needs PyTorch (scripts/torch.sh). With --device cuda
+the tensors lie on the current GPU, which has nothing to do when a call is made. With --profile there is no table but,
+for each call, a profile by cProfile. With --steps the table has the steps of each call of the module
 (deep_ep_steps.py), the library's by itself among them.
 usage: PYTHONPATH=python bench/python/deep_ep_overhead.py [--device cpu|cuda] [--profile | --steps] [ROUNDS]
 """
@@ -75,11 +75,11 @@ class Arguments:
         return total_ns / CALLS / 1000
 
     def later(self, **more: Any) -> dict[str, Any]:
-        """What says that the host need not wait: on a GPU, where nothing is to be known, as the module does."""
+        """Says that the host need not wait: on a GPU, where nothing is to be known, as the module does."""
         return dict(async_finish=1, **more) if self.on_gpu else {}
 
     def give_back(self, result: Any, handle: bool = True) -> None:
-        """What a dispatch has given."""
+        """Results of a dispatch."""
         if self.on_gpu:
             lib.expar_ep_output_read_on(result.output, LEGACY)
         lib.expar_ep_output_release(result.output)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the time of a call of `deep_ep` goes: the table of deep_ep_overhead.py with --steps.
 
-Functions that the module calls by their names are replaced by ones that look at the clock: a step's time is that of its
-functions without other steps inside of them, and without what looking takes, measured beforehand by a function that does
-nothing. The library's call is a step, too, so it is measured where it is made; the way there, by ctypes, is measured by
-a call of the library's that does nothing, taken off, and shown by itself. The step "form" is the function of a form
-(deep_ep/_forms.py), with views, the library's call and tensors inside. What is left of a whole call, as it is without
-all that, is the interpreter's. Numbers are medians of single calls, in microseconds, so that a rare one (the allocator's, a collector's) is not seen.
+Functions that the module calls by their names are replaced by ones that look at the clock. A step's time is that of its
+functions without other steps inside of them. The cost of looking is taken off; it is measured beforehand by a function
+that does nothing. The library's call is a step, too, so it is measured where it is made. The way there, by ctypes, is
+measured by a call of the library's that does nothing, taken off, and shown by itself. The step "form" is the function
+of a form (deep_ep/_forms.py), with views, the library's call and tensors inside. The rest of a whole call, measured
+without all that, is the interpreter's. Numbers are medians of single calls, in microseconds, so that a rare one (the
+allocator's, a collector's) is not seen.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ except ModuleNotFoundError as error:
         f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
     ) from None
 
-CALLS = 20  # behind each other
+CALLS = 20  # one after the other
 _now = time.perf_counter_ns
 
 # Modules, and the names by which they call what belongs to a step.
@@ -62,7 +63,7 @@ _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
 
 
 class _Clock:
-    """Of the steps of one call at a time."""
+    """The steps of one call at a time."""
 
     def __init__(self) -> None:
         self._looking_ns = self._around_ns = 0.0  # of what is measured, and of what is not
@@ -108,19 +109,19 @@ def _elapsed_ns(call: Callable[[], Any]) -> float:
 
 
 def _functions(clock: _Clock) -> Any:
-    """What gives the function object of a form, with the clock around it."""
+    """Gives the function object of a form, with the clock around it."""
     of_form = _forms.Form.call
     return property(lambda form: clock.watched("form", of_form.__get__(form)), of_form.__set__)
 
 
 def _way_to_library_ns() -> float:
-    """Of a call by ctypes, as those of the steps."""
+    """The steps of a call by ctypes."""
     nothing = _call.plain("expar_ep_handle_release", *[ctypes.c_void_p] * 3)  # of no handle; the others are not read
     return statistics.median(_elapsed_ns(lambda: nothing(None, None, None)) for _ in range(4000))
 
 
 def _replaced(clock: _Clock) -> list[tuple[Any, str, Any]]:
-    """What was there before."""
+    """Replaces the functions; returns the original ones."""
     found = []
     for step, names in _STEPS.items():
         for module, name in names:
@@ -134,7 +135,7 @@ def _replaced(clock: _Clock) -> list[tuple[Any, str, Any]]:
 
 
 class _Times:
-    """Of one kind of call."""
+    """The times of one kind of call."""
 
     def __init__(self) -> None:
         self.whole_ns: list[float] = []
@@ -192,8 +193,9 @@ def heading() -> str:
 
 
 def table(calls: dict[str, Callable[[], Any]], settle: Callable[[], None], rounds: int) -> list[str]:
-    """A line a call, of those that take their turns: all that it takes, the least and the median; in a row with others,
-    results let go at once; how long results take to be let go; and the steps. settle: waits until nothing is under way.
+    """A line a call, of those that take their turns: its whole time, the least and the median. Then its time in a row
+    with others, results released at once; how long that release takes; and the steps. settle: waits until nothing is
+    under way.
     """
     clock, way_ns = _Clock(), _way_to_library_ns()
     all_times = {name: _Times() for name in calls}

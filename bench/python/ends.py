@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """How soon waits end: of a rank after another one's abandon, and of `expar bench` after Ctrl-C.
 
-Ranks of a job wait in a barrier, or in a dispatch, while rank 1 abandons the group or the buffer; the time goes from
-there to the last rank's error. Then `expar bench` waits in barriers, and gets a SIGINT as a terminal sends it: the time
+Ranks of a job wait in a barrier, or in a dispatch, while rank 1 abandons the group or the buffer. The time goes from
+there to the last rank's error. Then `expar bench` waits in barriers, and gets a SIGINT as a terminal sends it. The time
 goes from there to the end of all its processes. Medians and the longest of each, in milliseconds.
 usage: PYTHONPATH=python bench/python/ends.py EXPAR [ROUNDS]      EXPAR: the tool, beside the library
 """
@@ -26,14 +26,14 @@ except ModuleNotFoundError as error:
     ) from None
 
 RANKS = 3
-MOMENT_S = 0.3  # until whoever is to wait does
+MOMENT_S = 0.3  # until the rank that is to wait does
 
 
 def tell(what: str, times_ms: list[float]) -> None:
     print(f"{what}: median {statistics.median(times_ms):.2f} ms, longest {max(times_ms):.2f} ms", flush=True)
 
 
-# ---- a rank of the job ------------------------------------------------------------------------------------------------
+# ---- a rank of the job -----------------------------------------------------------------------------------------------
 
 
 def milliseconds_to_learn(outer: expar.Group, wait_in: str, leave: str) -> float:
@@ -72,7 +72,7 @@ def be_a_rank(rounds: int) -> None:
             tell(f"{wait_in}, the {leave} is abandoned", times_ms)
 
 
-# ---- the tool ---------------------------------------------------------------------------------------------------------
+# ---- the tool --------------------------------------------------------------------------------------------------------
 
 
 def milliseconds_to_end(tool: str) -> float:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine gets from `deep_ep` and `expar` with PyTorch: calls back to back, beside the figures of the C API.
+"""The engine's view of `deep_ep` and `expar` with PyTorch: calls back to back, beside the figures of the C API.
 
-Each row is one kind of call: dispatches and combines of `Buffer`, `ElasticBuffer` and `expar.Buffer`, layers (a
-dispatch with a handle, work in PyTorch, the combine of its rows), low-latency dispatches, combines and pairs, with and
-without hooks. Results are released at once, where the row does not say otherwise.
+Each row is one kind of call: dispatches and combines of `Buffer`, `ElasticBuffer` and `expar.Buffer`, and layers. A
+layer is a dispatch with a handle, work in PyTorch, and the combine of its rows. Low-latency dispatches, combines and
+pairs are there with and without hooks. Results are released at once, where the row does not say otherwise.
 
     loop      a call's share of a loop of calls, of the slowest rank: what an engine gets
     single    single calls in another loop, by events; on the CPU the host's time: the median; most: the longest
@@ -13,9 +13,9 @@ without hooks. Results are released at once, where the row does not say otherwis
 Times are microseconds, of the slowest rank. Sums of combines and layers are compared with what arithmetic demands,
 other results with those of the first call.
 
-C_JSON: files that `expar bench all --pattern all --json` and `expar bench ll --pattern all --json` printed. The
-figures of the same call stand beside each row: C alone is the isolated call (of layers and pairs the sum of both
-calls), C loop its loop, C host the host's time. "of alone" is this program's loop, or single call, divided by C alone.
+C_JSON: files that `expar bench all --pattern all --json` and `expar bench ll --pattern all --json` printed. The figures
+of the same call stand beside each row. C alone is the isolated call (of layers and pairs the sum of both calls). C loop
+is its loop, and C host the host's time. "of alone" is this program's loop, or single call, divided by C alone.
 
 With --device cuda each rank has a GPU of its own, or ranks share them out. On the CPU calls are not asynchronous.
 usage: PYTHONPATH=python bench/python/engine_view.py [--device cpu|cuda] [--ranks N] [--tokens T,…] [C_JSON…]

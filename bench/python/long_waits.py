@@ -4,9 +4,9 @@
 
 The last rank comes to each call after a delay. The other ranks' kernels wait for it on their GPUs, and end soon after
 its kernel has written its last word. PyTorch's profiler gives the begin and the end of the kernels of all ranks on one
-clock of the host. A row shows, over repeated calls, how long the waiting kernels ran, and by how much the last of them
-ended after the late rank's kernel: the median and the most. Compare rows with each other: a long wait should cost no
-more than a short one. The profiler's clocks of two GPUs agree within some microseconds.
+clock of the host. A row shows, over repeated calls, how long the waiting kernels ran. It also shows by how much the
+last of them ended after the late rank's kernel: the median and the most. Compare rows with each other: a long wait
+should cost no more than a short one. The profiler's clocks of two GPUs agree within some microseconds.
 
 usage: PYTHONPATH=python bench/python/long_waits.py [--ranks N] [--repeat R]
 """

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the Python package costs beside the library: calls without tokens on one rank, as the package makes them and bare.
+"""The cost of the Python package beside the library: calls without tokens on one rank, as the package makes them and
+bare.
 
-Bare is the same call of the library by ctypes with structs that are ready, and the release of what it gives; so the rest
-is the package's own: looking at tensors, filling structs, making results, and taking them apart again. The least of all
-rounds, in microseconds. usage: PYTHONPATH=python bench/python/overhead.py [--torch] [ROUNDS]
+Bare is the same call of the library by ctypes with ready structs, and the release of its results. So the rest is the
+package's own: looking at tensors, filling structs, making results, and taking them apart again. Figures are the least
+of all rounds, in microseconds. usage: PYTHONPATH=python bench/python/overhead.py [--torch] [ROUNDS]
 """
 
 from __future__ import annotations
@@ -139,7 +140,8 @@ def microseconds(call: Callable[[], Any]) -> float:
 
 
 def import_milliseconds(module: str, before: str = "sys", repeats: int = 5) -> float:
-    """Of a module beyond another one, by fresh interpreters, and as it is once installed: the first one compiles it."""
+    """Time of a module's import beyond another one, by fresh interpreters, as once installed: the first one compiles
+    it."""
     code = f"import time, {before}; begin = time.perf_counter(); import {module}; print(time.perf_counter() - begin)"
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One operation, measured: its loop runs over each way in turns, and before and after that each way carries it out once
- * with contents that are known, which are looked at in full where they arrive. */
+/* One operation, measured. Its loop runs over each way in turns. Before and after that each way carries it out once
+ * with known contents, which are checked in full where they arrive. */
 #include "bench/rma/rma.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -261,7 +261,7 @@ static bool verify_atomic(struct rma_way *way, const struct rma_kind *kind, size
     return false;
 }
 
-/* Who leaves a barrier finds what all have put before it. */
+/* A rank that leaves a barrier finds all that the others have put before it. */
 static bool verify_barrier(struct rma_way *way, const struct rma_kind *kind, size_t bytes, uint64_t salt)
 {
     const struct rma_memory *m = way->memory;
@@ -390,7 +390,7 @@ static bool turn_run(void *context)
     return !self->run || self->run(self->way, self->bytes, self->count);
 }
 
-/* Who slept before this turn is no worse off than who did not. */
+/* A rank that slept before this turn is no worse off than one that did not. */
 static bool turn_before(void *context)
 {
     struct rma_turn *self = context;

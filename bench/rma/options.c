@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `expar bench rma` is asked for: sizes, operations, transports. */
+/* Options of `expar bench rma`: sizes, operations, transports. */
 #include "base/shown.h"
 #include "bench/rma/rma.h"
 #include "text.h"
@@ -11,7 +11,7 @@
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
-/* A number, with K or M behind it for 2^10 or 2^20. */
+/* A number, followed by K or M for 2^10 or 2^20. */
 static int64_t size_of(struct argp_state *state, const char *text)
 {
     int64_t bytes = 1, unit = 1;

@@ -9,7 +9,7 @@
  *   way_fabric.c   bare libfabric           data.c     contents of buffers, and whether they are right
  *   options.c      what is asked for        report.c   JSON, CSV, table
  *
- * An operation between two ranks goes from rank 0 to the last one and is timed on rank 0; a collective is timed from
+ * An operation between two ranks goes from rank 0 to the last one and is timed on rank 0. A collective is timed from
  * the first start to the last end. Every way completes an operation in the same sense: it is done at the target when
  * quiet returns. */
 #ifndef EXPAR_BENCH_RMA_RMA_H
@@ -65,7 +65,7 @@ struct rma_way_ops {
     bool (*quiet)(struct rma_way *way);
     bool (*fetch_add)(struct rma_way *way, int pe, int number, uint64_t value, uint64_t *old);
     bool (*add)(struct rma_way *way, int pe, int number, uint64_t value); /* complete after quiet */
-    /* Puts, and sets the word to `value` behind it. */
+    /* Puts, and sets the word to `value` after that. */
     bool (*put_signal)(struct rma_way *way, int pe, size_t dest, size_t source, size_t bytes, int number,
                        uint64_t value);
     bool (*wait)(struct rma_way *way, int number, uint64_t value); /* until this rank's own word has it */
@@ -83,7 +83,7 @@ struct rma_way {
 };
 enum { RMA_WORD_SIGNAL, RMA_WORD_COUNTER, RMA_WORD_TOKEN, RMA_WAY_WORDS = 8 };
 
-/* True for EXPAR_OK; else it says on stderr what a call of the library gave, and notes that in the way. */
+/* True for EXPAR_OK; else it prints the error of a call of the library on stderr, and records it in the way. */
 bool rma_call_good(struct rma_way *way, expar_status status);
 /* Collective. NULL after saying why. */
 struct rma_way *rma_way_expar(const struct rma_memory *memory);
@@ -93,7 +93,7 @@ struct rma_way *rma_way_mapped(const struct rma_memory *memory);
 struct rma_way *rma_way_flag(const struct rma_memory *memory);
 /* *missing says why when there is none; it is the same on all ranks. */
 struct rma_way *rma_way_fabric(const struct rma_memory *memory, char *missing, size_t missing_bytes);
-/* What libfabric calls the provider that it uses. */
+/* libfabric's name of the provider that it uses. */
 const char *rma_way_fabric_provider(const struct rma_way *way);
 
 /* A turn of a wait that polls: spins at first, then yields. */
@@ -115,7 +115,7 @@ struct rma_kind {
     const char *metric;       /* latency, bandwidth, rate or round_trip */
     /* `count` operations of this rank. */
     bool (*run)(struct rma_way *way, size_t bytes, int count);
-    /* What is done without expar; NULL: the same. */
+    /* The operation without expar; NULL: the same. */
     bool (*run_base)(struct rma_way *way, size_t bytes, int count);
     /* One operation of known contents, looked at in full. Collective. */
     bool (*verify)(struct rma_way *way, const struct rma_kind *kind, size_t bytes, uint64_t salt);
@@ -153,7 +153,7 @@ bool rma_wants(const struct rma_options *options, const struct rma_kind *kind);
 
 /* ---- report.c ---------------------------------------------------------------------------------------------------- */
 
-/* What a transport runs on, for people; name NULL ends a list. */
+/* The link of a transport, for people; name NULL ends a list. */
 struct rma_transport_note {
     const char *name;
     char text[256];

@@ -42,7 +42,7 @@ static struct rma_layout lay_out(const struct rma_options *options, int num_rank
     size_t largest = 64;
     for (int i = 0; i < options->num_sizes; i++)
         if (options->sizes_bytes[i] > largest) largest = options->sizes_bytes[i];
-    /* Room for one more block: segments of a reduction are rounded up. */
+    /* One more block: segments of a reduction are rounded up. */
     size_t area = ((largest + 8) * ((size_t)num_ranks + 1) + 4095) / 4096 * 4096;
     if (area < least_bytes) area = least_bytes;
     return (struct rma_layout){

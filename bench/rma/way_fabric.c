@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way of a network without the library: libfabric's calls on one endpoint a rank, with the provider, the interface
- * and the completion that the library uses: writes are complete when they are delivered, atomics are fetching ones. A
- * waiting rank polls. */
+/* The way of a network without the library: libfabric's calls on one endpoint a rank, with the library's provider,
+ * interface and completion. Writes are complete when they are delivered, atomics are fetching ones. A waiting rank
+ * polls. */
 #include "bench/rma/rma.h"
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -26,9 +26,9 @@ struct library {
     const char *(*strerror)(int);
 };
 
-/* What an operation on its way needs: an operand, and a place for a result. */
+/* The memory of a pending operation: an operand, and a place for a result. */
 struct slot {
-    struct fi_context2 context; /* first: libfabric hands it back */
+    struct fi_context2 context; /* first: libfabric gives it back */
     struct slot *next;          /* of the unused ones */
     uint64_t *operand, *result; /* in the registered page */
 };
@@ -177,7 +177,7 @@ static int register_memory(struct fabric_way *f)
     return code;
 }
 
-/* What each rank tells of itself. */
+/* Each rank tells this of itself. */
 struct card {
     int32_t ready;
     uint64_t key, address;

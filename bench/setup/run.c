@@ -3,7 +3,7 @@
 #include "bench/bench.h"
 #include "bench/setup/setup.h"
 
-/* What a contender makes. */
+/* The object that a contender makes. */
 struct making {
     const struct bench_world *world;
     const expar_group_options *wanted; /* of its group: nodes as the world's are */

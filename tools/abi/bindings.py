@@ -13,7 +13,7 @@ import re
 import sys
 from pathlib import Path
 
-# What C names is what ctypes names; all other pointers go as addresses.
+# ctypes has the same names as C; all other pointers go as addresses.
 PLAIN = {
     "bool": "c_bool",
     "char": "c_char",
@@ -43,7 +43,7 @@ def class_name(name):
 
 
 def prefix_of(names):
-    """What all begin with, up to an underscore."""
+    """The common start of all, up to an underscore."""
     first, last = min(names), max(names)
     length = next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), len(first))
     return first[: first.rfind("_", 0, length) + 1]
@@ -63,7 +63,7 @@ def ctype(text, structs, enums):
 
 
 def python_type(expression):
-    """What reading such a member gives."""
+    """The Python type of such a member."""
     if "*" in expression:
         return f"Array[{expression.split(' *')[0]}]"
     if expression == "c_void_p":

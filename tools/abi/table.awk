@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# From preprocessed public headers to a C program that prints their structs and enumerations as JSON. What it cannot read
-# it refuses: a table with a gap would tell bindings that all is well. Variable: includes, what the program begins with.
+# From preprocessed public headers to a C program that prints their structs and enumerations as JSON. It rejects what it
+# cannot read: a table with a gap would tell bindings that all is well. Variable: includes, the start of the program.
 
 function refuse(what)
 {
@@ -17,7 +17,7 @@ function trimmed(text)
     return text
 }
 
-# A line of the program that prints a line of the table: FORMAT, and the arguments behind it.
+# A line of the program that prints a line of the table: FORMAT, followed by the arguments.
 function put(format, arguments)
 {
     gsub(/"/, "\\\"", format)
@@ -31,7 +31,8 @@ function put_member(owner, type, name, last)
     put("      {\"name\": \"" name "\", \"offset\": %zu, \"size\": %zu, \"type\": \"" type "\"}" (last ? "" : ","), "offsetof(" owner ", " name "), sizeof((" owner " *)0)->" name)
 }
 
-# One declaration between semicolons: "const int32_t *a", "char name[64]", "uint64_t puts, put_bytes", "void (*end)(void *)".
+# One declaration between semicolons: "const int32_t *a", "char name[64]", "uint64_t puts, put_bytes",
+# "void (*end)(void *)".
 function put_declaration(owner, text, last,    count, part, i, base, name, dims)
 {
     text = trimmed(text)

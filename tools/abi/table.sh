@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Writes a C program that prints the table of all public structs and enumerations as JSON; sizes, offsets and values are
-# what the compiler makes of them, and it refuses a type that was not read right.
+# Writes a C program that prints the table of all public structs and enumerations as JSON. Sizes, offsets and values
+# come from the compiler, which rejects a type that was not read right.
 # usage: table.sh INCLUDE_DIR COMPILER… > program.c
 set -eu
 [ $# -ge 2 ] || { echo "usage: table.sh INCLUDE_DIR COMPILER…" >&2 && exit 2; }

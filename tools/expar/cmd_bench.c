@@ -77,9 +77,9 @@ static bool binds(const struct bench_options *options)
     return (options->rma.wanted || options->ll.wanted) && options->num_ranks <= sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* Open MPI refuses root and more ranks than cores unless told; yielding lets ranks share cores; they are bound
-   where expar's own ranks are. Played nodes are one host to it: all of its ranks speak TCP then, over loopback. Other
-   MPIs ignore these variables, and what a user has set stays. */
+/* Open MPI rejects root and more ranks than cores unless told; yielding lets ranks share cores; they are bound where
+   expar's own ranks are. Simulated nodes are one host to it: all of its ranks speak TCP then, over loopback. Other MPIs
+   ignore these variables, and variables that a user has set stay. */
 static void set_mpi_defaults(bool bind, bool across)
 {
     if (across) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a terminal may be sent. */
+/* Escape sequences that a terminal may get. */
 #include "colour.h"
 #include <stdlib.h>
 #include <string.h>

@@ -26,7 +26,7 @@ void command_print_help(void)
         if ((*c)->examples) printf("  %s\n", (*c)->examples[0].line);
 }
 
-/* What argp prints: the description before the options, the examples behind them ('\v' divides). NULL: no memory. */
+/* The text for argp: the description before the options, the examples after them ('\v' divides). NULL: no memory. */
 static char *help_text(const struct command *command)
 {
     char *text = NULL;

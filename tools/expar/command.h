@@ -18,7 +18,7 @@ struct command_example {
 struct command {
     const char *name;
     const char *summary;                    /* one line, no full stop */
-    const char *arguments;                  /* behind the options in the usage line, or NULL */
+    const char *arguments;                  /* after the options in the usage line, or NULL */
     const char *description;                /* paragraphs divided by an empty line */
     const char *more;                       /* further paragraphs, where one text would be too long, or NULL */
     const char *on_gpus;                    /* what is to be said besides where it runs on GPUs, likewise, or NULL */

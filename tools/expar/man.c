@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sysexits.h>
 
-/* Lines of running text are broken at the first blank behind this column. */
+/* Lines of running text are broken at the first blank after this column. */
 #define FILL_COLUMN 64
 
 static void put_character(char character, bool line_start)

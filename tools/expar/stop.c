@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ctrl-C in ranks. A rank that waits in the library is let go by its answer to the library's question; one that
- * computes may not come to ask for long, and is ended by a timer. Nothing is left behind either way: what a rank has
- * with others goes with its process. */
+/* Ctrl-C in ranks. A rank that waits in the library goes on when the program's answer says so. One that computes may
+ * not come to ask for long, and is ended by a timer. Nothing is left either way: a rank's shared objects go with its
+ * process. */
 #include "stop.h"
 
 #include <expar/interrupt.h>

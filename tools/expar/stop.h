@@ -4,9 +4,10 @@
 #define EXPAR_TOOL_STOP_H
 
 /* From now on the first SIGINT or SIGTERM ends this process's waits in the library, so that it leaves its group by
-   itself; it ends 100 ms later in any case, and at once with a second such signal. Before any thread is started. */
+   itself. It ends 100 ms later in any case, and at once with a second such signal. Call this before any thread is
+   started. */
 void stop_listen(void);
-/* What the process is to exit with: 128 + the signal once one has come, else `code`. */
+/* The exit code of the process: 128 + the signal once one has come, else `code`. */
 int stop_exit_code(int code);
 
 #endif

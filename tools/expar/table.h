@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* table: what the tool prints in columns for a person: benchmarks, `expar info`, heaps.
  *
- * Called by the subcommands and by bench; laid out by libsmartcols. A column is as wide as its widest cell, and lines
- * are as long as they get, on a terminal and elsewhere, so that a pipe sees what a person sees. Colour is for terminals
+ * Called by the subcommands and by bench; laid out by libsmartcols. A column is as wide as its widest cell. Lines are
+ * as long as they get, on a terminal and elsewhere, so that a pipe sees what a person sees. Colour is for terminals
  * alone (colour.h). Control characters are shown as \x1b, so that no program's name can steer the terminal.
  *
  * Columns first, then rows, each filled from left to right; cells that are not filled stay empty. Memory that is

@@ -135,8 +135,8 @@ static void test_a_layer_before_the_others_come(void **state)
 
 /* ---- calls that do not ------------------------------------------------------------------------------------------- */
 
-/* A rank that rejects tells the others, who hear of it at their events. So it is also where the call was to make records
-   larger, and all ranks are in step after it. */
+/* A rank that rejects tells the others, who hear of it at their events. So it is also where the call was to make
+   records larger, and all ranks are in step after it. */
 static void play_refused(table *t)
 {
     const expar_ep_config config = EXPAR_EP_CONFIG_INIT;

@@ -236,8 +236,8 @@ static void create_without_limits(expar_group *group, void *shared)
     CHECK_OK(expar_ep_destroy(ep));
 }
 
-/* Rank 0 alone has so many tokens of so many slots, all of -1, that sums of each slot in one order could not count their
-   slots of a ring. By rank they can. */
+/* Rank 0 alone has so many tokens of so many slots, all of -1, that sums of each slot in one order could not count
+   their slots of a ring. By rank they can. */
 static void combine_uncounted(expar_group *group, void *shared)
 {
     enum { SLOTS = 4096, HIDDEN = 8 };

@@ -2,7 +2,7 @@
 /* A GPU: operations are kernels (kernels/model.cu) on a stream of their own. An object is used by the thread that made
  * it, which is in its device until it frees it.
  *
- * Ranks that share a GPU wait for each other inside the library's kernels, so nothing here may wait for a whole device
+ * Ranks that share a GPU wait for each other inside the library's kernels. So nothing here may wait for a whole device
  * between the first and the last batch: memory is taken before and given back after. */
 #include "compute.h"
 
@@ -13,7 +13,7 @@
 
 #define THREADS DEMO_THREADS
 
-/* What a rank's dispatch takes at most, so that the other ranks of its GPU can go on computing. */
+/* The most SMs of a rank's dispatch, so that the other ranks of its GPU can go on computing. */
 #define MOST_SMS 8
 
 enum kernel { EMBED, FILE_KEYS, ATTEND, RMSNORM, MATMUL, SIGMOID, ADD, CHOOSE, EXPERTS, NUM_KERNELS };

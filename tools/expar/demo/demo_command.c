@@ -157,7 +157,7 @@ static bool check_machine(const demo_request *request, demo_error *error)
     return request->task.kind->check(error);
 }
 
-/* What rank 0 does after the parallel run; the group is gone by then. */
+/* Rank 0 calls this after the parallel run; the group is gone by then. */
 static bool finish(const demo_printer *printer, demo_results *results, demo_error *error)
 {
     const demo_task *task = printer->task;
@@ -189,7 +189,7 @@ static bool run_in_group(expar_group *group, demo_printer *printer, demo_results
     return false;
 }
 
-/* What the number of ranks is to be, now that the group is known. */
+/* Chooses the number of ranks, now that the group is known. */
 static bool fit_group(demo_task *task, int32_t size, demo_error *error)
 {
     if (task->ranks != 0 && task->ranks != size)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the owner of some experts does with the rows that reach it, on the CPU. */
+/* The owner of some experts computes the rows that reach it, on the CPU. */
 #ifndef EXPAR_DEMO_EXPERTS_H
 #define EXPAR_DEMO_EXPERTS_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* e^x in FP32 by multiplications and additions alone, each rounded by itself: the CPU and GPUs get the same bits, which
- * their libraries' own functions do not promise. Within 2 units in the last place for -87 ≤ x ≤ 88; outside of that the
- * value at the bound. Compiles as C17 and as CUDA C; never with contraction. */
+ * their libraries' own functions do not promise. Within 2 ulps for -87 ≤ x ≤ 88; outside of that the value at the
+ * bound. Compiles as C17 and as CUDA C; never with contraction. */
 #ifndef EXPAR_DEMO_EXPONENTIAL_H
 #define EXPAR_DEMO_EXPONENTIAL_H
 

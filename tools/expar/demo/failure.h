@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Why a step of the demo failed: one line of text, handed up to whoever prints it, and the exit code
- * that goes with it. */
+/* Why a step of the demo failed: one line of text, passed up to the function that prints it, and the exit code that
+ * goes with it. */
 #ifndef EXPAR_DEMO_FAILURE_H
 #define EXPAR_DEMO_FAILURE_H
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The model's arithmetic in FP32.
  *
- * Every output row depends on its own input row alone, computed in one fixed order whatever the number of rows: a token
- * gets the same bits in a prefill of hundreds as alone, on one rank as on eight. Products and sums are rounded one by
- * one (no contraction), so that all instruction sets agree too; so does kernels/model.cu, which does
- * the same on GPUs. */
+ * Every output row depends on its own input row alone, computed in one fixed order whatever the number of rows. So a
+ * token gets the same bits in a prefill of hundreds as alone, on one rank as on eight. Products and sums are rounded
+ * one by one (no contraction), so that all instruction sets agree too; so does kernels/model.cu, which does the same on
+ * GPUs. */
 #ifndef EXPAR_DEMO_KERNELS_H
 #define EXPAR_DEMO_KERNELS_H
 

@@ -11,7 +11,7 @@
  * count matrices of [rows][columns] in the file; with `turned` each is kept [columns][rows]. */
 typedef struct weight {
     float **place;
-    const char *name; /* behind "blocks.N." */
+    const char *name; /* after "blocks.N." */
     const char *dtype;
     int32_t count, rows, columns; /* count 0: no leading dimension; rows 0: a vector */
     bool turned;

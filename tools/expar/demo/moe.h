@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MoE layer as the model sees it: routed rows in, weighted sums of the experts' outputs out. Three ways to carry it
- * out: on one rank that has all experts, and over the ranks of a group by dispatch and combine, in normal mode and in
+/* The MoE layer as the model sees it: routed rows in, weighted sums of the experts' outputs out. There are three ways:
+ * on one rank that has all experts, and over the ranks of a group by dispatch and combine, in normal mode and in
  * low-latency mode. The last two add in one order, so that either gives the bits of the other. */
 #ifndef EXPAR_DEMO_MOE_H
 #define EXPAR_DEMO_MOE_H
@@ -18,18 +18,18 @@ struct moe {
     /* Rows and y lie in memory of the model's compute. */
     /* y[count][D] = sum over k of topk_weights · expert topk_idx of `layer`. Experts carry the model's own numbers. */
     bool (*run)(moe *self, int32_t layer, const routed_rows *rows, float *y, demo_error *error);
-    /* What this rank has sent to other nodes so far. NULL: nothing ever is. */
+    /* Traffic of this rank to other nodes so far. NULL: there never is any. */
     moe_traffic (*traffic)(const moe *self);
     void (*free)(moe *self); /* local */
 };
 
 /* The reference, on the CPU: m holds all experts; no dispatch, no group. FP32 sums are taken in the order of num_owners
-   ranks that share the experts out evenly, each adding its own first, then of each of num_nodes nodes by itself: the
-   order in which a combine over so many ranks and nodes adds. */
+   ranks that share the experts out evenly. Each adds its own first, then each of num_nodes nodes by itself: the order
+   of a combine over so many ranks and nodes. */
 bool moe_local_create(const model *m, int32_t num_owners, int32_t num_nodes, moe **out, demo_error *error);
 
-/* What moved, and which experts worked. Over all ranks each row is counted once: in normal mode where it came to, in
-   low-latency mode where it came from. */
+/* Counts of moved rows, and of experts that worked. Over all ranks each row is counted once: in normal mode where it
+   came to, in low-latency mode where it came from. */
 typedef struct moe_counts {
     int64_t rows;               /* rows of D floats that dispatches carried; as many went back */
     int64_t rows_between_ranks; /* those of them that left their rank */

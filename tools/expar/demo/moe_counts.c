@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the MoE layer of a rank has moved and worked on. */
+/* Counts of the MoE layer of a rank: rows moved and computed. */
 #include "moe.h"
 
 #include <stdlib.h>

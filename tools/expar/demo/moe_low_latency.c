@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MoE layer over a group in low-latency mode: dispatch puts each row where its experts are, expert by expert, each
- * expert runs its rows, a reduced combine sums them by weight: first on the experts' rank, then where the token came
- * from.
+/* The MoE layer over a group in low-latency mode. Dispatch puts each row where its experts are, expert by expert, and
+ * each expert runs its rows. A reduced combine sums them by weight: first on the experts' rank, then where the token
+ * came from.
  *
  * Normal mode and the reference add a rank's experts in rising order, a combine adds slots in their own. So the slots
  * of each token are brought into that order first, and all three give the same bits.
  *
- * The order of slots, and how many rows each expert has, the host works out, wherever the rows lie: on a GPU it waits
- * there for the routing, and for what has come. */
+ * The host computes the order of slots, and how many rows each expert has, wherever the rows lie. On a GPU it waits
+ * there for the routing, and for the rows. */
 #include "ep/low_latency/tools.h"
 #include "moe.h"
 
@@ -76,8 +76,8 @@ static bool order_slots(moe_low_latency *self, const routed_rows *rows, demo_err
            c->ops->write(c, self->topk_weights, self->weights, slots * sizeof *self->weights, error);
 }
 
-/* On a GPU the call has only been put on the stream. Nothing is put behind it before it has ended: where ranks share
- * the GPU, its kernel waits for those that others have yet to launch (docs/gpu.md, "Ranks that share a GPU"). */
+/* On a GPU the call has only been put on the stream. Nothing is enqueued after it before it has ended. Where ranks
+ * share the GPU, its kernel waits for those that others have yet to launch (docs/gpu.md, "Ranks that share a GPU"). */
 static bool await_call(moe_low_latency *self, const char *what, demo_error *error)
 {
     compute *c = self->m->compute;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MoE layer over a group in normal mode: dispatch carries each row to the ranks that own its experts, each owner
- * runs them and sums their outputs into one row, combine adds the owners' rows up where the token came from. */
+/* The MoE layer over a group in normal mode. Dispatch carries each row to the ranks that own its experts. Each owner
+ * runs them and sums their outputs into one row. Combine adds the owners' rows up where the token came from. */
 #include "ep/normal/tools.h"
 #include "moe.h"
 

@@ -6,7 +6,7 @@
 #include "failure.h"
 #include <expar/group.h>
 
-/* What one rank does; leaves the group. Returns its exit code. */
+/* The work of one rank; leaves the group. Returns its exit code. */
 typedef int rank_body(expar_group *group, void *context);
 
 /* Makes a group of `ranks` threads, each of which runs `member`. Returns 0 when all did, else the first exit code that

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-/* What this rank works with. */
+/* The objects of this rank. */
 typedef struct rank_state {
     expar_group *group;
     const demo_task *task;
@@ -37,7 +37,7 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-/* Of all that the ranks must have in common. */
+/* A hash of all that must be equal on all ranks. */
 static uint64_t task_hash(const demo_task *task)
 {
     uint64_t hash = 14695981039346656037u;
@@ -143,7 +143,7 @@ static bool generate(rank_state *s, generate_listener *listener, void *context, 
 
 /* ---- telling rank 0 ---------------------------------------------------------------------------------------------- */
 
-/* What one rank tells: this head, the loads of its experts, then its texts, each in a slot of `context` bytes. */
+/* The report of one rank: this head, the loads of its experts, then its texts, each in a slot of `context` bytes. */
 typedef struct report_head {
     double seconds;
     int64_t rows, rows_between_ranks;

@@ -5,7 +5,8 @@
 
 #include "results.h"
 
-/* Computes the reference of all prompts and notes in *results where its texts differ, and from the shipped ones too. */
+/* Computes the reference of all prompts and records in *results where its texts differ, and from the shipped ones too.
+   */
 bool demo_reference_compare(const demo_task *task, demo_results *results, demo_error *error);
 
 #endif

@@ -141,7 +141,7 @@ static void put_verdicts(const demo_printer *printer, const demo_results *result
                     verdict.shipped);
 }
 
-/* Of one mode, mean over calls of all ranks. */
+/* Prints the numbers of one mode, mean over calls of all ranks. */
 static void put_traffic(const demo_printer *printer, const char *mode, const moe_traffic *t)
 {
     if (t->layers == 0) return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What rank 0 shows: text as it comes, then the figures and the verdict; or one JSON object. */
+/* Output of rank 0: text as it comes, then the figures and the result of the comparison; or one JSON object. */
 #ifndef EXPAR_DEMO_REPORT_H
 #define EXPAR_DEMO_REPORT_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The results' memory, and the verdict. */
+/* The results' memory, and the comparison with the reference. */
 #include "results.h"
 
 #include <stdlib.h>

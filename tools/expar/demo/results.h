@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What came out of a run, as rank 0 knows it. */
+/* Results of a run, as rank 0 knows them. */
 #ifndef EXPAR_DEMO_RESULTS_H
 #define EXPAR_DEMO_RESULTS_H
 

@@ -3,7 +3,7 @@
 #include "router.h"
 
 /* Keeps list[0 … *count-1] ordered by key, the best first, and at most top_k long. Experts come in rising number, so
-   that an equal one goes behind. */
+   that an equal one comes later. */
 static void insert(const float *scores, const float *bias, int32_t expert, int32_t top_k, int32_t *list, int32_t *count)
 {
     float key = scores[expert] + bias[expert];

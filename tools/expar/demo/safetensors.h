@@ -14,7 +14,7 @@
 
 typedef struct safetensors safetensors;
 
-/* What a reader expects of one tensor. */
+/* A reader's expectations of one tensor. */
 typedef struct tensor_spec {
     const char *name;
     const char *dtype; /* "BF16" or "F32" */

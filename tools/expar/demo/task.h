@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a run of the demo is to do: the same on every rank, known and checked before any rank starts. */
+/* The work of a run of the demo: the same on every rank, known and checked before any rank starts. */
 #ifndef EXPAR_DEMO_TASK_H
 #define EXPAR_DEMO_TASK_H
 
@@ -20,8 +20,8 @@ typedef struct demo_task {
     prompt_list prompts; /* prompt i is rank i % ranks's */
 } demo_task;
 
-/* Finds the model, and checks its files, the ranks and the prompts (the shipped ones when there are none yet).
-   directory: NULL looks in the source tree, then where the program is installed. */
+/* Finds the model, and checks its files, the ranks and the prompts (the shipped ones when there are none yet). With
+   directory NULL it looks in the source tree, then where the program is installed. */
 bool demo_task_prepare(demo_task *task, const char *directory, demo_error *error);
 void demo_task_free(demo_task *task);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is missing for a faster path, and the command that provides it. */
+/* Advice about missing parts of a faster path, with the commands that provide them. */
 #include "info.h"
 #include <stdint.h>
 #include <string.h>
 
-/* What the symmetric heap reserves on each rank unless EXPAR_HEAP_SIZE says otherwise. */
+/* The symmetric heap reserves this on each rank unless EXPAR_HEAP_SIZE says otherwise. */
 #define DEFAULT_HEAP_BYTES (INT64_C(16) << 30)
 
 static void add(json_t *list, const char *missing, const char *effect, const char *command)

@@ -163,7 +163,7 @@ static void print_knobs(void)
                knobs[i].meaning, knobs[i].unit, knob((knob_id)i), knobs[i].least, knobs[i].most);
 }
 
-/* What comes instead of the machine and needs no look at it. */
+/* Output instead of the machine, which needs no look at it. */
 static bool print_table(const struct info_options *input)
 {
     if (input->json) return false;

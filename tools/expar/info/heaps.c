@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Symmetric heaps of the processes that run on this machine now: each rank has its own as a memfd among its
+/* Symmetric heaps of the processes that run on this machine now. Each rank has its own as a memfd among its
  * descriptors, with a card in it that says how full it is. */
 #include "info.h"
 #include "table.h"
@@ -69,8 +69,8 @@ json_t *info_heaps(void)
 
 /* ---- for a person ------------------------------------------------------------------------------------------------ */
 
-/* What a column shows of a heap: `key` in MiB with `digits` behind the point, or, where digits is
-   negative, as it is. */
+/* The cell of a column about a heap: `key` in MiB with `digits` after the point, or, where digits is negative, as it
+   is. */
 static const struct column {
     const char *title, *key;
     int digits;

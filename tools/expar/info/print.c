@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `expar info` for a person: sections of labels and what stands behind them. What is missing stands out. */
+/* `expar info` for a person: sections of labels and their values. Missing parts stand out. */
 #include "info.h"
 #include "table.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of each label at least, so that all sections are alike. */
+/* The least width of each label, so that all sections are alike. */
 #define LABEL_WIDTH 21
 
 /* ---- a section --------------------------------------------------------------------------------------------------- */
@@ -26,7 +26,7 @@ static void label(struct table *table, const char *text)
     table_cell(table, "  %-*s", LABEL_WIDTH, text);
 }
 
-/* Bytes in the largest unit that divides well; null is "unlimited". */
+/* Bytes in the largest unit of measure that divides well; null is "unlimited". */
 static void put_bytes(struct table *table, const char *name, const json_t *value)
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
@@ -268,7 +268,7 @@ static bool print_transports(const json_t *info)
     return table_print(table, stdout);
 }
 
-/* What is missing, what it would be good for, and under that the command that provides it. */
+/* A missing part, its use, and under that the command that provides it. */
 static bool print_advice(const json_t *info)
 {
     const json_t *advice = json_object_get(info, "advice");

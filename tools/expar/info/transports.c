@@ -45,7 +45,7 @@ static json_t *list_of(expar_group *const *groups, int num_ranks)
     return list;
 }
 
-/* Of this machine, where all these ranks are. */
+/* For this machine, where all these ranks are. */
 static json_t *place_of(const expar_group *group)
 {
     expar_group_place place = EXPAR_GROUP_PLACE_INIT;

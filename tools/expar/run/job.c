@@ -214,7 +214,7 @@ static bool forward_output(struct job_state *state)
     return good;
 }
 
-/* What the ranks write there goes nowhere from now on. */
+/* The ranks' output goes nowhere from now on. */
 static void lose_output(struct job_state *state)
 {
     if (!state->ending) job_say("%s: cannot write the output; ending the ranks\n", state->job->who);
@@ -236,7 +236,7 @@ static bool output_left(const struct job_state *state)
 static void supervise(struct job_state *state)
 {
     while (state->num_alive > 0 || (output_left(state) && now_ns() < state->drop_ns)) {
-        /* What the dead have left is there already, unless nobody takes it. */
+        /* Output of the dead is there already, unless nobody takes it. */
         int wait_ms = state->num_alive > 0 || state->output.used > 0 ? poll_timeout_ms(state) : 0;
         if (poll(state->polled, collect_polled(state), wait_ms) >= 0) {
             if (!forward_output(state)) lose_output(state);

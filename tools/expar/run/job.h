@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* job: the local launcher behind `expar run`: N processes of one program on this machine.
+/* job: the local launcher of `expar run`: N processes of one program on this machine.
  *
  *   job.c         starts them, watches for deaths, signals and the time limit, ends them, computes the exit code
  *   job_spawn.c   one process: environment, pipes, process group, core, exec
@@ -32,8 +32,8 @@ struct job {
 /* Exit codes besides the ranks' own, as shells and timeout(1) have them. */
 enum { JOB_EXIT_TIMEOUT = 124, JOB_EXIT_CANNOT_START = 125, JOB_EXIT_NOT_EXECUTABLE = 126, JOB_EXIT_NOT_FOUND = 127 };
 
-/* Runs the job to its end and returns its exit code: 0 when every rank ended with 0, else that of the first rank that
-   failed (128 + signal), or one of the above. Prints on stderr what went wrong. */
+/* Runs the job to its end and returns its exit code: 0 when every rank ended with 0. Else it is that of the first rank
+   that failed (128 + signal), or one of the above. Prints errors on stderr. */
 int job_run(const struct job *job);
 
 /* ---- job_lines.c ------------------------------------------------------------------------------------------------- */
@@ -58,14 +58,14 @@ struct job_lines {
     int target;                    /* 1 or 2 */
     char prefix[JOB_PREFIX_BYTES]; /* "[3] ", coloured on a terminal */
     char *buffer;                  /* [JOB_LINE_BYTES]; NULL: not open */
-    size_t begun, used;            /* begun … used have been read and not handed over */
+    size_t begun, used;            /* begun … used have been read and not passed on */
 };
 
 bool job_lines_open(struct job_lines *lines, int source, int target, int rank);
-/* Hands over whole lines, reads once, and hands over again, as long as `output` takes them. last: what does not lie in
-   the pipe already is not waited for. False when the target cannot be written any more. */
+/* Passes on whole lines, reads once, and passes on again, as long as `output` takes them. last: data that does not lie
+   in the pipe already is not waited for. False when the target cannot be written any more. */
 bool job_lines_forward(struct job_lines *lines, struct job_output *output, bool last);
-/* Whether something is, or may be, still to be handed over. */
+/* Whether data is, or may be, still to be passed on. */
 bool job_lines_left(const struct job_lines *lines);
 void job_lines_close(struct job_lines *lines);
 
@@ -80,7 +80,7 @@ struct job_child {
     struct job_lines streams[2];
 };
 
-/* What all ranks get alike. */
+/* Common to all ranks. */
 struct job_setting {
     const struct job *job;
     const char *unique_id;       /* text form */

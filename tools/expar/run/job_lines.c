@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank's output, line by line. The launcher is the only writer of its stdout and stderr and writes one line after the
-   other, so lines of different ranks never mix. It never waits in a write: whoever reads slowly holds the ranks up, in
-   their own writes, and not the launcher. */
+ * other, so lines of different ranks never mix. It never waits in a write: a slow reader delays the ranks, in their own
+ * writes, and not the launcher. */
 #include "colour.h"
 #include "job.h"
 #include <errno.h>
@@ -76,8 +76,8 @@ void job_say(const char *format, ...)
 
 /* ---- a rank's lines ---------------------------------------------------------------------------------------------- */
 
-/* The next line in the buffer: a full buffer without an end counts as one, and so does what is left at the source's
- *end. bytes without the line's end, *taken with it. */
+/* The next line in the buffer. A full buffer without an end counts as one, and so does the rest at the source's end.
+   *bytes without the line's end, *taken with it. */
 static bool next_line(const struct job_lines *lines, size_t *bytes, size_t *taken)
 {
     const char *start = lines->buffer + lines->begun;
@@ -88,7 +88,7 @@ static bool next_line(const struct job_lines *lines, size_t *bytes, size_t *take
     return stop || held == JOB_LINE_BYTES || (lines->source < 0 && held > 0);
 }
 
-/* Hands lines over for as long as they are taken. */
+/* Passes lines on for as long as they are taken. */
 static bool hand_over(struct job_lines *lines, struct job_output *output)
 {
     size_t bytes, taken;
@@ -100,7 +100,7 @@ static bool hand_over(struct job_lines *lines, struct job_output *output)
     return true;
 }
 
-/* What is there, as much as there is room for. `last`: more than there is now will not come. */
+/* Reads available data, as much as fits. `last`: more than there is now will not come. */
 static void fill(struct job_lines *lines, bool last)
 {
     lines->used -= lines->begun;

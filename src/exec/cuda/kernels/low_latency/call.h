@@ -109,7 +109,7 @@ GPU_FUNC uint64_t ll_flag_of(const ll_now *now, uint32_t value)
     return (uint64_t)now->stamp << 32 | value;
 }
 
-/* The state that the previous kernels have left, in this block's own copy. */
+/* Returns the state that the previous kernels have left, in this block's own copy. */
 GPU_FUNC const ll_gpu_line *ll_line_of(const ll_gpu_call *c, int32_t kind)
 {
     return &c->state[blockIdx.x].lines[kind];

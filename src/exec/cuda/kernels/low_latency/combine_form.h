@@ -18,8 +18,8 @@ GPU_FUNC bool ll_is_coded(const ll_combine_args *a)
     return LL_MASKS ? a->coded != 0 : LL_CODED != 0;
 }
 
-/* The number of messages that the rank has sent in the dispatch. ll_owes_words: rows go back to it in words, as sums
-   for small batches and as rows for even smaller ones. */
+/* Returns how many messages the rank has sent in the dispatch. ll_owes_words says whether rows go back to it in words:
+   as sums for small batches, as rows for even smaller ones. */
 GPU_FUNC int32_t ll_owed(const ll_shared *s, int32_t source)
 {
     return (int32_t)((uint32_t)s->owed[source] & ~LL_UNIT_MARKS);

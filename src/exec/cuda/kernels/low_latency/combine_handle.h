@@ -19,8 +19,8 @@ GPU_FUNC void ll_refuse_expert(const ll_combine_args *a, const ll_shared *s, int
     put_text(text + at, ", as in the handle's dispatch");
 }
 
-/* The checks before the block meets. Fills in what the combine owes each rank. True: as far as this thread sees, the
-   dispatch has not brought all its rows, or its experts differ from the combine's. */
+/* Checks the handle before the block meets, and fills in what the combine owes each rank. True: as far as this thread
+   sees, the dispatch has not brought all its rows, or its experts differ from the combine's. */
 GPU_FUNC bool ll_doubts_handle(const ll_combine_args *a, const ll_shared *s, uint32_t route)
 {
     const int32_t topk = a->routing.topk, pitch = LL_BUFFER_TOPK(&a->call);

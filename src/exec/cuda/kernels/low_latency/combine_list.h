@@ -7,7 +7,7 @@
 
 #include "exec/cuda/kernels/low_latency/combine_messages.h"
 
-/* NULL: there is no such message. */
+/* Returns the header of the message, or NULL if there is no such message. */
 GPU_FUNC const ll_header *ll_listed_header(const ll_combine_args *a, const ll_shared *s, int32_t message)
 {
     const int32_t source = ll_source_of(&a->call, message), number = message / LL_RANKS(&a->call);
@@ -15,7 +15,7 @@ GPU_FUNC const ll_header *ll_listed_header(const ll_combine_args *a, const ll_sh
     const ll_header *header = ll_header_of(a, source, number);
     return ll_header_fits(a, s, source, header) ? header : NULL;
 }
-/* The slots of the message that have a row here. */
+/* Returns the slots of the message that have a row here. */
 GPU_FUNC uint32_t ll_listed_slots(const ll_combine_args *a, const ll_shared *s, int32_t message)
 {
     const ll_header *header = ll_listed_header(a, s, message);
@@ -111,7 +111,8 @@ typedef struct ll_listed {
     int32_t to;
 } ll_listed;
 
-/* A broken peer may cause an entry that no thread has written. It then names no row, or an existing one. */
+/* Returns the row of an entry. A broken peer may cause an entry that no thread has written. It then names no row, or an
+   existing one. */
 GPU_FUNC ll_listed ll_listed_row(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t entry)
 {
     const ll_gpu_call *c = &a->call;

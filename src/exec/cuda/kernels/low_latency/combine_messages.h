@@ -6,8 +6,9 @@
 #include "exec/cuda/kernels/low_latency/combine_form.h"
 #include "exec/cuda/kernels/low_latency/words.h"
 
-/* Messages of all ranks are sent in turn, from the next rank's first on, this rank's own last. Number i is message i /
-   N of its rank. There are as many numbers as if each rank had as many messages as the rank with the most. */
+/* Returns the source of a message. Messages of all ranks are sent in turn, from the next rank's first on, this rank's
+   own last. Number i is message i / N of its rank. There are as many numbers as if each rank had as many messages as
+   the rank with the most. */
 GPU_FUNC int32_t ll_source_of(const ll_gpu_call *c, int32_t message)
 {
     return (c->place.rank + 1 + message % LL_RANKS(c)) % LL_RANKS(c);
@@ -32,8 +33,8 @@ GPU_FUNC const ll_header *ll_header_of(const ll_combine_args *a, int32_t source,
     return (const ll_header *)(a->routing.headers + place * (int64_t)a->routing.header_bytes);
 }
 
-/* NULL: the slot has none. Headers that a dispatch keeps name existing rows. But a broken peer may have told blocks
-   different numbers of messages, and then some headers were not kept. */
+/* Returns the row of a slot; NULL: the slot has none. Headers that a dispatch keeps name existing rows. But a broken
+   peer may have told blocks different numbers of messages, and then some headers were not kept. */
 GPU_FUNC const uint8_t *ll_row_there(const ll_combine_args *a, const ll_header *header, int32_t k)
 {
     const int32_t local = ll_header_experts((ll_header *)header)[k];
@@ -42,7 +43,8 @@ GPU_FUNC const uint8_t *ll_row_there(const ll_combine_args *a, const ll_header *
     return a->x + local * a->x_expert_pitch_bytes + row * a->x_row_pitch_bytes;
 }
 
-/* The weights come with the header, or were sent ahead of the rows, or are this rank's own. */
+/* Returns the weights of a message. They come with the header, or were sent ahead of the rows, or are this rank's
+   own. */
 GPU_FUNC const float *ll_weights_of(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t source,
                                     int32_t number, const ll_header *header)
 {
@@ -64,8 +66,8 @@ GPU_FUNC ll_slot ll_slot_of(const ll_combine_args *a, const ll_shared *s, const 
     return slot;
 }
 
-/* False: the header names no place, which only a broken peer causes. Words have places for the tokens of a small
-   batch. */
+/* Returns false if the header names no place, which only a broken peer causes. Words have places for the tokens of a
+   small batch. */
 GPU_FUNC bool ll_header_fits(const ll_combine_args *a, const ll_shared *s, int32_t source, const ll_header *header)
 {
     const ll_gpu_call *c = &a->call;
@@ -73,7 +75,7 @@ GPU_FUNC bool ll_header_fits(const ll_combine_args *a, const ll_shared *s, int32
     return (uint32_t)header->token < (uint32_t)tokens && (uint32_t)header->place < (uint32_t)ll_space_here(c).places;
 }
 
-/* The region of the slot to which the rank's rows go. */
+/* Returns the region of the slot to which the rank's rows go. */
 GPU_FUNC int32_t ll_region_there(const ll_shared *s, int32_t source)
 {
     return LL_MASKS ? s->doors[source] - 1 : 0;
@@ -84,7 +86,7 @@ GPU_FUNC const uint8_t *ll_pointer_of(const void *pointer, int32_t lane)
     return (const uint8_t *)__shfl_sync(GPU_ALL, (unsigned long long)pointer, lane);
 }
 
-/* The place of a row, or the words of its place. */
+/* Returns the place of a row, or the words of its place. */
 GPU_FUNC uint8_t *ll_place_there(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t source,
                                  int32_t token, int32_t place)
 {

@@ -15,7 +15,7 @@ typedef struct ll_gpu_part {
     float weight;
 } ll_gpu_part;
 
-/* A token beyond the last has no parts. */
+/* Returns this lane's part of the token. A token beyond the last has no parts. */
 GPU_FUNC ll_gpu_part ll_part_of_slot(const ll_combine_args *a, int32_t token)
 {
     const ll_gpu_call *c = &a->call;
@@ -70,7 +70,7 @@ GPU_FUNC ll_gpu_turn ll_await_row(const ll_combine_args *a, const ll_shared *s, 
     return turn;
 }
 
-/* Each warp works by itself. part: ll_part_of_slot. False: a wait was given up. */
+/* Adds a token; each warp works by itself. part: ll_part_of_slot. False: a wait was given up. */
 GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
                            int32_t token, ll_gpu_part part)
 {
@@ -98,7 +98,7 @@ GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const l
     return __all_sync(GPU_ALL, ll_add_rows(a, s, now, team, mask, &mine, words, y, 0));
 }
 
-/* False: the call was not received. */
+/* Receives the call. False: it was not received. */
 GPU_FUNC bool ll_combine_receive(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t route,
                                  int32_t sending, bool *mismatched)
 {

@@ -16,8 +16,8 @@ typedef struct ll_addend {
     int32_t peer;
 } ll_addend;
 
-/* One piece of a sum of rows in words: the rows of the lanes in mask, from the lowest lane on. *ok: no wait was given
-   up. */
+/* Returns one piece of a sum of rows in words: the rows of the lanes in mask, from the lowest lane on. *ok: no wait was
+   given up. */
 GPU_FUNC uint4 ll_add_unit(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t mask,
                            const ll_addend *mine, int32_t u, bool in, bool *ok)
 {

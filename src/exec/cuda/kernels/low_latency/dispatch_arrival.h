@@ -64,7 +64,7 @@ GPU_FUNC void ll_see_more(const ll_dispatch_args *a, const ll_team *team, const 
         if (u + i * team->threads < units) seen->more[i] = load_row(payload + u + i * team->threads);
 }
 
-/* Likewise for a message whose flag has come. */
+/* Loads the same data of a message whose flag has come. */
 GPU_FUNC void ll_see_message(const ll_dispatch_args *a, const ll_team *team, const ll_incoming *in, ll_arrival *seen)
 {
     const int32_t lane = threadIdx.x % 32, slots = LL_BUFFER_TOPK(&a->call), at = team->at;

@@ -28,7 +28,7 @@ GPU_FUNC int32_t ll_count_for(const ll_dispatch_args *a, const ll_shared *s, con
     return *s->sum;
 }
 
-/* The bytes of a message, as they are counted. */
+/* Returns the bytes of a message, as they are counted. */
 GPU_FUNC uint64_t ll_message_bytes(const ll_dispatch_args *a)
 {
     const uint64_t numbers = a->route.weights ? 12 : 8;
@@ -36,13 +36,13 @@ GPU_FUNC uint64_t ll_message_bytes(const ll_dispatch_args *a)
     return header + (uint64_t)a->row_bytes + 4 * (uint64_t)ll_scales_of(a);
 }
 
-/* Rows of a call with so few tokens go in words. */
+/* Says whether rows go in words, which they do in a call with few tokens. */
 GPU_FUNC bool ll_sends_words(const ll_dispatch_args *a)
 {
     return !LL_MASKS && LL_SMALL(&a->call) && a->routing.tokens <= LL_SMALL(&a->call);
 }
 
-/* The marks that are told together with the number of messages. */
+/* Returns the marks that are told together with the number of messages. */
 GPU_FUNC int32_t ll_marks_of(const ll_dispatch_args *a)
 {
     if (!ll_sends_words(a)) return 0;

@@ -144,7 +144,8 @@ GPU_FUNC ll_intake ll_intake_of(const ll_dispatch_args *a, const ll_shared *s)
     return intake;
 }
 
-/* Number i of the messages of all ranks, in turn from the next rank on, this one last; number -1: there is none. */
+/* Returns number i of the messages of all ranks, in turn from the next rank on, this one last. Number -1: there is
+   none. */
 GPU_FUNC ll_incoming ll_incoming_of(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t i)
 {
     const ll_gpu_call *c = &a->call;

@@ -98,7 +98,7 @@ GPU_FUNC void ll_load_elements(int32_t dtype, const uint8_t *row, int64_t first,
     }
 }
 
-/* The largest magnitude of a group, as bits, in all of its lanes. */
+/* Returns the largest magnitude of a group, as bits, in all of its lanes. */
 GPU_FUNC uint32_t ll_amax(const float values[LL_LANE_ELEMENTS])
 {
     uint32_t amax = 0;
@@ -196,7 +196,7 @@ GPU_FUNC void ll_take_in_hand(const ll_dispatch_args *a, const ll_team *team, co
         ll_load_units(a, team, (const uint4 *)row, at, hand);
 }
 
-/* The number of threads that a row's parts take, in whole warps. */
+/* Returns the number of threads that a row's parts take, in whole warps. */
 GPU_FUNC int32_t ll_hand_end(const ll_dispatch_args *a)
 {
     const int32_t lanes = ll_is_scaled(a) ? LL_HIDDEN(&a->call) / LL_LANE_ELEMENTS : (int32_t)(GPU_ROW_BYTES(a) / 16);

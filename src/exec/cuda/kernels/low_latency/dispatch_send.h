@@ -52,7 +52,7 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
     return door != LL_DOOR_SHUT;
 }
 
-/* The number of ranks that the token goes to. */
+/* Returns the number of ranks that the token goes to. */
 GPU_FUNC int32_t ll_count_ranks(const ll_dispatch_args *a, const ll_tokens *t, int32_t token)
 {
     const int32_t slots = LL_BUFFER_TOPK(&a->call), lane = threadIdx.x % 32;
@@ -86,7 +86,7 @@ GPU_FUNC void ll_write_header(const ll_dispatch_args *a, const ll_shared *s, con
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */
 
-/* A row that goes by flags belongs to one block, which stores its flag. */
+/* Divides the tokens among blocks. A row that goes by flags belongs to one block, which stores its flag. */
 GPU_FUNC ll_split ll_sending(const ll_dispatch_args *a)
 {
     return ll_split_of(a->routing.tokens, 0, ll_sends_words(a) ? 2 : 1, 1);
@@ -116,7 +116,7 @@ GPU_FUNC void ll_flag_token(const ll_dispatch_args *a, const ll_shared *s, const
     }
 }
 
-/* The token's slots find their places. All threads of the block call it, and meet. doubt: whether this thread doubts
+/* Finds the places of the token's slots. All threads of the block call it, and meet. doubt: whether this thread doubts
    the indices, which nobody has checked yet. If any thread of the block does, the block checks them and begins again.
    False: a wait was given up. */
 GPU_FUNC bool ll_place_token(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
@@ -156,8 +156,8 @@ GPU_FUNC void ll_take_token(const ll_dispatch_args *a, const ll_split *split, in
     ll_take_in_hand(a, &split->team, a->x + token * a->x_pitch_bytes, split->team.at, hand);
 }
 
-/* False: there is nothing to receive, since this rank rejected the call or a wait was given up. *early: as for
-   ll_take_early. */
+/* Sends all of the block's tokens. False: there is nothing to receive, since this rank rejected the call or a wait was
+   given up. *early: as for ll_take_early. */
 GPU_FUNC bool ll_dispatch_send(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
                                int32_t *early)
 {

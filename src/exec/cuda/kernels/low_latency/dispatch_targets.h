@@ -29,7 +29,7 @@ GPU_FUNC bool ll_place_ranks(const ll_dispatch_args *a, const ll_shared *s, cons
     return __syncthreads_or(exceeds) != 0;
 }
 
-/* The number of rows that all ranks have counted for an expert here. One thread calls it. */
+/* Returns the number of rows that all ranks have counted for an expert here. One thread calls it. */
 GPU_FUNC int64_t ll_rows_wanted(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t local)
 {
     int64_t rows = 0;

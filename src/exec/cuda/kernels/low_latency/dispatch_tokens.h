@@ -11,7 +11,7 @@
 #define LL_SCALED 0
 #endif
 
-/* Whether rows are quantised; the number of words of a row's scales. */
+/* ll_is_scaled says whether rows are quantised, ll_scales_of how many words a row's scales have. */
 GPU_FUNC bool ll_is_scaled(const ll_dispatch_args *a)
 {
     return LL_MASKS ? a->scales != 0 : LL_SCALED != 0;
@@ -39,7 +39,7 @@ GPU_FUNC ll_tokens ll_tokens_of(const ll_dispatch_args *a, const ll_shared *s)
 
 #define LL_OUT_OF_RANGE (-2)
 
-/* All warps but the last call it; the last one looks at the ranks' slots meanwhile (ll_begin). */
+/* Loads the indices. All warps but the last call it; the last one looks at the ranks' slots meanwhile (ll_begin). */
 GPU_FUNC void ll_load_idx(const ll_dispatch_args *a, const ll_tokens *t)
 {
     const int32_t slots = LL_BUFFER_TOPK(&a->call), experts = LL_RANKS(&a->call) * LL_LOCALS(&a->call);
@@ -52,7 +52,7 @@ GPU_FUNC void ll_load_idx(const ll_dispatch_args *a, const ll_tokens *t)
     }
 }
 
-/* The first slot of a token that is out of range; -1: none. If there are few slots, all are loaded at once. */
+/* Returns the first slot of a token that is out of range; -1: none. If there are few slots, all are loaded at once. */
 GPU_FUNC int32_t ll_find_bad(const int32_t *column, int32_t pitch, int32_t topk)
 {
     int32_t first = -1;
@@ -62,7 +62,7 @@ GPU_FUNC int32_t ll_find_bad(const int32_t *column, int32_t pitch, int32_t topk)
     return first;
 }
 
-/* Uses the text of the CPU's check. */
+/* Rejects the first bad index, with the text of the CPU's check. */
 GPU_FUNC void ll_refuse_index(const ll_dispatch_args *a, const ll_shared *s)
 {
     const int32_t token = (int32_t)(*s->first_bad >> GPU_SLOT_BITS);
@@ -88,7 +88,8 @@ GPU_FUNC bool ll_doubts_tokens(const ll_dispatch_args *a, const ll_tokens *t)
     return doubt;
 }
 
-/* A token with a bad index goes nowhere, and this rank reports it. All threads call it, once one of them doubts. */
+/* Takes out tokens with a bad index: they go nowhere, and this rank reports the first. All threads call it, once one of
+   them doubts. */
 GPU_ASIDE void ll_take_out_bad(const ll_dispatch_args *a)
 {
     const int32_t slots = LL_BUFFER_TOPK(&a->call);

@@ -43,7 +43,7 @@ GPU_ASIDE ll_gpu_way ll_await_way(const ll_gpu_call *c, ll_now now, int32_t pe)
     }
 }
 
-/* Likewise, with a fast path: the slot is nearly always known to be free. Shut: the wait was given up. */
+/* Makes the same check, with a fast path: the slot is nearly always known to be free. Shut: the wait was given up. */
 GPU_FUNC ll_door ll_await_half(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe, int32_t *region)
 {
     const bool own = pe == c->place.rank, tells = LL_MASKS && now->kind == LL_COMBINE;

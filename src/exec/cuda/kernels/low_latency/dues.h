@@ -67,7 +67,7 @@ GPU_FUNC bool ll_half_is_known(const ll_gpu_call *c, const ll_shared *s, const l
     return ll_has_stamp(read, now->before) || ll_has_stamp(unit + LL_UNIT_STATUS, now->stamp);
 }
 
-/* For headers and slots, of which each rank has one. A warp calls it. */
+/* Reports headers or slots, of which each rank has one. A warp calls it. */
 GPU_FUNC void ll_dues_tell_one(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t wait, int32_t rank)
 {
     const bool came = wait == GPU_WAIT_UNIT ? ll_unit_is_here(c, s, now, rank) : ll_half_is_known(c, s, now, rank);

@@ -87,8 +87,8 @@ GPU_FUNC void ll_move_all_on(const ll_gpu_call *c, const ll_shared *s, const ll_
     if (!c->record && refused && !c->refusal.status) ll_report_own(c, s->refusal);
 }
 
-/* For a quick call that was received. Each block updates its own copy and some of those without a block. Before the
-   call nothing was open, kept or unread in the slot. */
+/* Updates the state after a quick call that was received. Each block updates its own copy and some of those without a
+   block. Before the call nothing was open, kept or unread in the slot. */
 GPU_FUNC void ll_move_on_quickly(const ll_gpu_call *c, const ll_now *now, bool mismatched)
 {
     for (int32_t i = (int32_t)blockIdx.x; i < c->copies && threadIdx.x == 0; i += (int32_t)gridDim.x) {
@@ -115,7 +115,7 @@ GPU_FUNC bool ll_ends_last(const ll_gpu_call *c, const ll_shared *s, bool receiv
     return last_block(&c->place, false);
 }
 
-/* The last block to end calls it. */
+/* Ends a call that is not quick. The last block to end calls it. */
 GPU_FUNC void ll_close(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, bool received, bool mismatched)
 {
     bool swept = false;

@@ -232,7 +232,7 @@ EP_FUNC uint64_t ll_gpu_combine_shared(const ll_shape *shape)
     const uint64_t coded = 4 * (LL_GPU_BLOCK_WARPS + LL_GPU_LISTED + LL_GPU_LOG_TABLE);
     return ll_gpu_words_bytes(shape) + coded + 32 * (uint64_t)ll_gpu_log_pitch(shape->hidden / 128);
 }
-/* For a dispatch of that many tokens. */
+/* Returns the shared memory of a dispatch of that many tokens. */
 EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens)
 {
     const uint64_t firsts = ((uint64_t)shape->ranks + 1) * (uint64_t)shape->local_experts;

@@ -65,7 +65,7 @@ GPU_FUNC int32_t ll_count_rows(const ll_combine_args *a, const ll_shared *s, con
     return came;
 }
 
-/* Each leaving warp calls it. */
+/* Reports what was missing from each rank when a wait was given up. Each leaving warp calls it. */
 GPU_ASIDE void ll_combine_tell_dues(const ll_combine_args *a, ll_now call)
 {
     const ll_gpu_call *c = &a->call;

@@ -7,7 +7,7 @@
 #define LL_MASKS       1
 #include "exec/cuda/kernels/low_latency/end.h"
 
-/* Thread 0 calls it alone. */
+/* Masks a rank for the caller. Thread 0 calls it alone. */
 GPU_FUNC void ll_set_mask(const ll_mask_args *a, const ll_shared *s)
 {
     const ll_gpu_call *c = &a->call;

@@ -23,7 +23,7 @@ GPU_FUNC int32_t ll_log_groups(const ll_gpu_call *c)
 {
     return LL_HIDDEN(c) / LOGFMT_GROUP;
 }
-/* The offset of a group in bytes, from the row's place. */
+/* Returns the offset of a group in bytes, from the row's place. */
 GPU_FUNC int32_t ll_log_begin(const ll_gpu_call *c, int32_t group, int32_t bf16_before)
 {
     return 8 * ll_log_groups(c) + group * LOGFMT_CODED_BYTES + bf16_before * (LOGFMT_BF16_BYTES - LOGFMT_CODED_BYTES);

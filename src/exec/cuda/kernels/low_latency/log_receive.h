@@ -29,7 +29,7 @@ typedef struct ll_log_term {
     float units_per_step; /* 0: the group came as BF16 */
 } ll_log_term;
 
-/* The rows of the lanes in mask, from the lowest lane on. */
+/* Divides the warp's lanes among the rows of the lanes in mask, from the lowest lane on. */
 GPU_FUNC ll_log_sum ll_log_sum_of(uint32_t mask, const uint8_t *place, float weight)
 {
     const int32_t lane = threadIdx.x % 32, from = ll_log_lane_of(mask);
@@ -50,12 +50,12 @@ GPU_FUNC ll_log_sum ll_log_sum_of(uint32_t mask, const uint8_t *place, float wei
 
 /* ---- heads ------------------------------------------------------------------------------------------------------- */
 
-/* The head of row i's group; 0 if there is none. */
+/* Returns the head of row i's group; 0 if there is none. */
 GPU_FUNC uint64_t ll_log_head(const ll_log_sum *sum, int32_t group, int32_t end)
 {
     return sum->is && group < end ? load_relaxed_64((const uint64_t *)sum->place + group) : 0;
 }
-/* The number of groups of row i before this one that came as BF16. */
+/* Returns the number of groups of row i before this one that came as BF16. */
 GPU_FUNC int32_t ll_log_bf16_heads(const ll_log_sum *sum, int32_t group)
 {
     const uint32_t *heads = (const uint32_t *)sum->place;
@@ -78,8 +78,8 @@ GPU_FUNC int32_t ll_log_bf16_heads(const ll_log_sum *sum, int32_t group)
     return count;
 }
 
-/* The term of group first + j, with its head, if that number is below end. *bf16 counts the groups of
-   row i before `first` that came as BF16. It is increased by those of all lanes. */
+/* Returns the term of group first + j, with its head, if that number is below end. *bf16 counts the groups of row i
+   before `first` that came as BF16. It is increased by those of all lanes. */
 GPU_FUNC ll_log_term ll_log_term_of(const ll_gpu_call *c, const ll_log_sum *sum, int32_t first, int32_t end,
                                     uint64_t head, int32_t *bf16)
 {
@@ -160,7 +160,7 @@ typedef struct ll_log_batch {
     uint32_t words[LL_LOG_ROWS_LOADED][2];
 } ll_log_batch;
 
-/* The token must have rows. */
+/* Loads a batch of rows. The token must have rows. */
 GPU_FUNC ll_log_batch ll_log_batch_of(const ll_log_sum *sum, const ll_log_term *term, int32_t j, int32_t row)
 {
     ll_log_batch batch;
@@ -174,7 +174,7 @@ GPU_FUNC ll_log_batch ll_log_batch_of(const ll_log_sum *sum, const ll_log_term *
     }
     return batch;
 }
-/* The next batch, if there is one. */
+/* Loads the next batch, if there is one. */
 GPU_FUNC ll_log_batch ll_log_batch_behind(const ll_log_sum *sum, const ll_log_term *term, const ll_log_batch *batch)
 {
     const int32_t row = batch->row + LL_LOG_ROWS_LOADED;

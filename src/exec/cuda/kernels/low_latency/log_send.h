@@ -64,8 +64,8 @@ GPU_FUNC void ll_log_values(ll_log_type type, const uint32_t *words, float value
 
 /* ---- the first pass: ranges -------------------------------------------------------------------------------------- */
 
-/* For the warp's group: the least of (magnitude - 1), where zero gives the largest number, and the largest
-   magnitude. */
+/* Finds the extent of the warp's group: the least of (magnitude - 1), where zero gives the largest number, and the
+   largest magnitude. */
 GPU_FUNC void ll_log_extent(const float values[LL_LOG_LANE], uint32_t *least_below, uint32_t *most)
 {
     uint32_t below = 0xffffffffu, above = 0;
@@ -79,7 +79,7 @@ GPU_FUNC void ll_log_extent(const float values[LL_LOG_LANE], uint32_t *least_bel
     *most = __reduce_max_sync(GPU_ALL, above);
 }
 
-/* The range of this lane's group; `count` lanes have one. */
+/* Returns the range of this lane's group; `count` lanes have one. */
 GPU_FUNC logfmt_range ll_log_ranges(ll_log_type type, const ll_log_group *at, int32_t count)
 {
     const int32_t lane = threadIdx.x % 32, loads = LL_LOG_WORDS / type.words;
@@ -103,7 +103,7 @@ GPU_FUNC logfmt_range ll_log_ranges(ll_log_type type, const ll_log_group *at, in
 
 /* ---- the second pass: codes -------------------------------------------------------------------------------------- */
 
-/* The number of earlier groups in its row that go as BF16. */
+/* Returns the number of earlier groups in its row that go as BF16. */
 GPU_FUNC int32_t ll_log_bf16_before(const uint8_t *bf16_of_row, int32_t group)
 {
     const uint32_t *words = (const uint32_t *)bf16_of_row;
@@ -113,7 +113,7 @@ GPU_FUNC int32_t ll_log_bf16_before(const uint8_t *bf16_of_row, int32_t group)
     return group % 4 ? count + __popc(words[group / 4] & ((1u << 8 * (group % 4)) - 1)) : count;
 }
 
-/* Bytes whose highest bits are the signs of the lane's elements. */
+/* Returns bytes whose highest bits are the signs of the lane's elements. */
 GPU_FUNC uint32_t ll_log_signs(ll_log_type type, const uint32_t *words)
 {
     if (type.dtype != CODEC_F32) return __byte_perm(words[0], words[1], 0x7531);
@@ -174,7 +174,7 @@ GPU_FUNC void ll_log_count(const ll_gpu_call *c, const ll_now *now, int32_t to, 
     ll_count_bytes(c, to, sum);
 }
 
-/* The rows of the lanes that have one, from the lowest lane on. */
+/* Returns the rows of the lanes that have one, from the lowest lane on. */
 GPU_FUNC ll_log_rows ll_log_rows_of(const ll_combine_args *a, const ll_shared *s, const ll_listed *listed)
 {
     const uint32_t mask = __ballot_sync(GPU_ALL, listed->row != NULL);
@@ -189,7 +189,7 @@ GPU_FUNC ll_log_rows ll_log_rows_of(const ll_combine_args *a, const ll_shared *s
     rows.bf16 = (uint8_t *)(rows.table + LL_GPU_LOG_TABLE);
     return rows;
 }
-/* The group of number `first` plus this lane's number; none if that is not below `end`. */
+/* Returns the group of number `first` plus this lane's number; none if that is not below `end`. */
 GPU_FUNC ll_log_group ll_log_group_of(const ll_gpu_call *c, ll_log_type type, const ll_log_rows *rows, int32_t first,
                                       int32_t end)
 {

@@ -19,7 +19,7 @@ GPU_FUNC bool ll_is_masked(const ll_gpu_call *c, int32_t rank)
 
 /* ---- the lock ---------------------------------------------------------------------------------------------------- */
 
-/* A thread that waits for a rank never waits for the lock. */
+/* Takes the lock if it is free. A thread that waits for a rank never waits for the lock. */
 GPU_FUNC bool ll_try_lock(const ll_gpu_call *c)
 {
     if (atomicCAS(&c->masks->lock, 0u, 1u)) return false;
@@ -44,7 +44,7 @@ GPU_FUNC bool ll_writes_no_more(const ll_gpu_call *c, const ll_shared *s, int32_
     return load_relaxed_64(&c->place.losses[rank].dead) || (load_acquire(ll_masker_of(c, s, rank)) & LL_MASKER_PARTED);
 }
 
-/* The region in which the slot may be from its next acknowledgement on (ll_region_choose). The caller holds the
+/* Returns the region in which the slot may be from its next acknowledgement on (ll_region_choose). The caller holds the
    lock. */
 GPU_FUNC int32_t ll_find_region(const ll_gpu_call *c, const ll_shared *s, int32_t half)
 {

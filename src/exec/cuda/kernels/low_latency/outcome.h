@@ -34,7 +34,7 @@ GPU_FUNC bool ll_is_usual(const ll_gpu_call *c, int32_t w, uint32_t value, uint3
     return ll_count_can_be(w, value, ll_bounds_here(c));
 }
 
-/* A peer whose counts do not fit the buffer is treated as one that rejects the call. */
+/* Treats a peer whose counts do not fit the buffer as one that rejects the call. */
 GPU_FUNC void ll_doubt_counts(const ll_gpu_call *c, const ll_shared *s, const int32_t *counts)
 {
     const int32_t locals = LL_LOCALS(c);
@@ -109,7 +109,7 @@ GPU_FUNC bool ll_is_out(const ll_shared *s, int32_t source)
 {
     return LL_MASKS && s->out[source] == LL_OUT;
 }
-/* The rank rejects the call, or reports an error. */
+/* Says whether the rank rejects the call, or reports an error. */
 GPU_FUNC bool ll_refuses(const ll_shared *s, int32_t source)
 {
     return s->status[source] && !ll_is_out(s, source);
@@ -121,7 +121,7 @@ GPU_FUNC bool ll_has_form(const ll_gpu_call *c, const ll_shared *s, int32_t sour
     return ll_is_same_call((uint32_t)s->tag[source], (uint32_t)s->route[source], ll_form_tag(&c->form), route);
 }
 
-/* Call after all message headers have arrived. All threads of the block must call it. */
+/* Says how the call goes on. Call it after all message headers have arrived. All threads of the block must call it. */
 GPU_FUNC ll_outcome ll_judge(const ll_gpu_call *c, const ll_shared *s, uint32_t route)
 {
     bool odd = false, differs = false;
@@ -205,7 +205,7 @@ GPU_FUNC void ll_tell_doubt(const ll_gpu_call *c, const ll_shared *s, const ll_n
     put_text(text + at, " at most");
 }
 
-/* The reason why the rank rejects the call, or does not go on. */
+/* Writes the reason why the rank rejects the call, or does not go on. */
 GPU_FUNC void ll_tell_reason(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t rank, char *text)
 {
     const uint64_t *unit = ll_unit_of(c, s, now, rank);

@@ -54,7 +54,7 @@ GPU_FUNC ll_space ll_space_here(const ll_gpu_call *c)
 #define LL_BUFFER_TOPK(c) (ll_shape_here(c).topk)
 #define LL_MOST_ROWS(c)   (LL_TOKENS(c) * LL_BUFFER_TOPK(c)) /* of one source for an expert: ll_rows_at_most */
 
-/* The number of row places of an expert: N * B. */
+/* Returns the number of row places of an expert: N * B. */
 GPU_FUNC uint32_t ll_rows_of_expert(const ll_gpu_call *c)
 {
     return (uint32_t)LL_RANKS(c) * (uint32_t)LL_TOKENS(c);
@@ -90,7 +90,7 @@ GPU_FUNC uint64_t ll_unit_place(const ll_gpu_call *c, ll_kind kind, int32_t sour
     const ll_space space = ll_space_here(c);
     return ll_unit_at(&space, kind, source, epoch);
 }
-/* From the header's begin. */
+/* Returns the offset of the text from the header's begin. */
 GPU_FUNC uint64_t ll_unit_text_place(const ll_gpu_call *c, ll_kind kind)
 {
     const ll_shape shape = ll_shape_here(c);
@@ -132,12 +132,12 @@ GPU_FUNC uint64_t ll_message_place(const ll_gpu_call *c, int32_t source, int32_t
     const ll_shape shape = ll_shape_here(c);
     return ll_message_at(&space, &shape, source, bank, message);
 }
-/* From a message's begin to its payload. */
+/* Returns the offset of the payload from a message's begin. */
 GPU_FUNC uint64_t ll_header_bytes(const ll_gpu_call *c)
 {
     return ll_space_here(c).header_bytes;
 }
-/* The number of a place (ll_place_number), and its row. */
+/* ll_number_of returns the number of a place (ll_place_number), ll_row_place its row. */
 GPU_FUNC uint64_t ll_number_of(const ll_gpu_call *c, uint64_t epoch, int32_t region, int32_t token, int32_t place)
 {
     const ll_space space = ll_space_here(c);

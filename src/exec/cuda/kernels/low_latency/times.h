@@ -23,8 +23,8 @@ GPU_FUNC void ll_stamp_start(const ll_gpu_call *c)
 
 /* ---- waits ------------------------------------------------------------------------------------------------------- */
 
-/* How long a block's receive has waited for each rank. The wait for a rank's data comes after the wait for its
-   header. */
+/* Clears the times that a block's receive has waited for each rank. The wait for a rank's data comes after the wait for
+   its header. */
 GPU_FUNC void ll_clear_waits(const ll_gpu_call *c, const ll_shared *s)
 {
     for (int32_t r = threadIdx.x; c->wait_ns && r < LL_RANKS(c); r += blockDim.x)

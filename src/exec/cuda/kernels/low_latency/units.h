@@ -52,8 +52,8 @@ GPU_ASIDE bool ll_await_between(const ll_gpu_call *c, ll_now call)
     return true;
 }
 
-/* The first rank at which this block opens the call, if any. The last blocks open it at one rank each, since they have
-   less other work. */
+/* Returns the first rank at which this block opens the call, if any. The last blocks open it at one rank each, since
+   they have less other work. */
 GPU_FUNC int32_t ll_first_opened(const ll_now *now)
 {
     return now->behind && blockIdx.x ? 1 << 30 : now->behind ? 0 : (int32_t)(gridDim.x - 1 - blockIdx.x);

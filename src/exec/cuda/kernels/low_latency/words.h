@@ -23,13 +23,13 @@ GPU_FUNC ll_gpu_turn ll_await_stamp(const ll_gpu_call *c, const ll_shared *s, co
     }
 }
 
-/* For a word that carries all information itself. */
+/* Waits for a word that carries all information itself. */
 GPU_FUNC ll_gpu_turn ll_await_word(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
                                    int32_t wait, int32_t peer, uint64_t *seen)
 {
     return ll_await_stamp(c, s, word, stamp, wait, peer, false, seen);
 }
-/* For a word that is stored after other data. */
+/* Waits for a word that is stored after other data. */
 GPU_FUNC ll_gpu_turn ll_await(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
                               int32_t wait, int32_t peer, uint64_t *seen)
 {

@@ -45,7 +45,7 @@ static_assert(sizeof(gpu_source) + 2 * sizeof(gpu_ring) == GPU_COMBINE_RANK_BYTE
 
 /* ---- headers ----------------------------------------------------------------------------------------------------- */
 
-/* The rows that this rank has: those that came, as far as there was space for them. */
+/* Returns the number of rows that this rank has: those that came, as far as there was space for them. */
 GPU_FUNC int32_t rows_held(const gpu_combine_args *a)
 {
     if (!a->routing) return 0;
@@ -109,7 +109,7 @@ GPU_FUNC ep_sum sum_of(const gpu_combine_args *a)
     return sum;
 }
 
-/* The number of places of a token. */
+/* Returns the number of places of a token. */
 GPU_FUNC int32_t places_of(const gpu_combine_args *a)
 {
     const ep_sum sum = sum_of(a);
@@ -143,7 +143,7 @@ typedef struct gpu_token {
     int32_t part; /* 0: also the whole token, if there are no teams */
 } gpu_token;
 
-/* The bytes of a row that are added at a time, and those of one part. */
+/* ring_part_bytes returns how many bytes of a row are added at a time, token_bytes how many those of one part are. */
 GPU_FUNC int64_t ring_part_bytes(const gpu_combine_args *a, const gpu_team *team)
 {
     return GPU_BY_SLOT && team ? a->ring_part_bytes : GPU_ROW_BYTES(a);
@@ -163,7 +163,7 @@ typedef struct gpu_find {
     uint32_t places; /* bit i: the lane's place has a row */
 } gpu_find;
 
-/* A slot's row. False: there is none. base: the slot of the ring, or NULL. */
+/* Finds a slot's row. False: there is none. base: the slot of the ring, or NULL. */
 GPU_FUNC bool find_slot_row(const gpu_combine_args *a, const gpu_source *source, const uint8_t *base, int64_t row,
                             int32_t slot, int64_t at, const uint8_t **x)
 {

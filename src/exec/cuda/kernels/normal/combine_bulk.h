@@ -39,7 +39,7 @@ typedef struct gpu_course {
     int64_t token; /* past the last token: the course has ended */
 } gpu_course;
 
-/* The warps of the grid. */
+/* Returns the number of warps of the grid. */
 GPU_FUNC uint32_t course_warps(void)
 {
     return (blockDim.x / 32) * gridDim.x;
@@ -111,13 +111,13 @@ typedef struct gpu_slots {
     int32_t count;
 } gpu_slots;
 
-/* The most places of a token that have rows. */
+/* Returns the most places of a token that have rows. */
 GPU_FUNC int32_t rooms_of(const gpu_combine_args *a)
 {
     return GPU_BY_SLOT ? a->rooms : GPU_RANKS(&a->world.place);
 }
 
-/* The gpu_slot_note records come after the slots of all warps. */
+/* Initializes the warp's slots. The gpu_slot_note records come after the slots of all warps. */
 GPU_FUNC gpu_slots slots_open(const gpu_combine_args *a, uint8_t *memory)
 {
     int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -201,7 +201,7 @@ GPU_FUNC void add_two(const gpu_combine_args *a, const uint4 *first, const uint4
     }
 }
 
-/* The slot's parts must have come. */
+/* Adds the parts of a slot, which must have come. */
 GPU_FUNC void add_slot(const gpu_combine_args *a, const gpu_slots *s, int32_t slot)
 {
     const gpu_slot_note *note = &s->notes[slot];

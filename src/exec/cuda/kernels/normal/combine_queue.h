@@ -16,7 +16,7 @@
 
 /* ---- into the rings ---------------------------------------------------------------------------------------------- */
 
-/* Rows that came from each owner's channel and go back there. Dropped rows do not exist. */
+/* Counts the rows that came from each owner's channel and go back there. Dropped rows do not exist. */
 GPU_FUNC void open_returns(const gpu_combine_args *a, const gpu_team *team)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.recv_channel_prefix);
@@ -70,7 +70,7 @@ GPU_FUNC void return_channel(const gpu_combine_args *a, gpu_team *team, uint32_t
 
 /* ---- out of the rings -------------------------------------------------------------------------------------------- */
 
-/* Rows of this rank's channel that come back through each ring. */
+/* Counts the rows of this rank's channel that come back through each ring. */
 GPU_FUNC void open_sums(const gpu_combine_args *a, const gpu_team *team, const gpu_source *sources)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
@@ -87,14 +87,14 @@ GPU_FUNC void open_sums(const gpu_combine_args *a, const gpu_team *team, const g
     }
 }
 
-/* Parts of all tokens have consecutive numbers. */
+/* Returns the token and part of a number: parts of all tokens have consecutive numbers. */
 GPU_FUNC gpu_token token_at(const gpu_combine_args *a, int64_t number)
 {
     gpu_token token = {number / ring_parts_of(a), (int32_t)(number % ring_parts_of(a))};
     return token;
 }
 
-/* The number of earlier parts of tokens that went to the rank. */
+/* Returns the number of earlier parts of tokens that went to the rank. */
 GPU_FUNC int32_t sent_before(const gpu_combine_args *a, int64_t number, int32_t rank)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);

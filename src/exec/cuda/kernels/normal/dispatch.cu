@@ -167,7 +167,7 @@ GPU_FUNC bool accept_offers(const gpu_dispatch_args *a, uint32_t epoch, gpu_targ
     return false;
 }
 
-/* The handle keeps the places of this rank's rows: the combine fetches them there. */
+/* Keeps the places of this rank's rows in the handle: the combine fetches them there. */
 GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targets)
 {
     int32_t *first_row = (int32_t *)(a->routing + a->at.first_row);
@@ -177,8 +177,8 @@ GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targ
 
 /* ---- rows of this rank that nobody sends ------------------------------------------------------------------------- */
 
-/* Rows from `came` on get no experts and no source. Those are rows of worst-case outputs beyond the rows that come, or
-   all rows if none come. */
+/* Gives rows from `came` on no experts and no source. Those are rows of worst-case outputs beyond the rows that come,
+   or all rows if none come. */
 GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_arrival *arrival, int64_t came)
 {
     int32_t topk = GPU_TOPK(a);

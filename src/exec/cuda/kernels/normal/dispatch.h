@@ -113,7 +113,7 @@ GPU_FUNC void send_scales(const gpu_dispatch_args *a, const gpu_target *targets,
     }
 }
 
-/* Each lane takes a rank. */
+/* Sends the token's number at its source; each lane takes a rank. */
 GPU_FUNC void send_source(const gpu_target *targets, const gpu_parcel *p)
 {
     int32_t lane = threadIdx.x % 32;
@@ -125,7 +125,7 @@ GPU_FUNC void send_source(const gpu_target *targets, const gpu_parcel *p)
 /* The most vectors that a lane loads at once. */
 #define GPU_VECTORS 4
 
-/* One load, n stores. */
+/* Sends a row by vectors: one load, n stores. */
 GPU_FUNC void send_row_by_vectors(const gpu_dispatch_args *a, const gpu_parcel *p)
 {
     const uint4 *from = (const uint4 *)(a->x + p->token * a->x_pitch_bytes);
@@ -145,7 +145,8 @@ GPU_FUNC void send_row_by_vectors(const gpu_dispatch_args *a, const gpu_parcel *
 }
 
 #ifdef GPU_HAS_BULK
-/* The bulk copy engine brings the row, or as much of it as the stage holds, and copies it to each place. */
+/* Sends a row by bulk copies. The engine brings the row, or as much of it as the stage holds, and copies it to each
+   place. */
 GPU_FUNC void send_row_by_bulk(const gpu_dispatch_args *a, const gpu_parcel *p, bulk_stage *stage)
 {
     const uint8_t *from = a->x + p->token * a->x_pitch_bytes;

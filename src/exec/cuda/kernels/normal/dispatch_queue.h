@@ -29,7 +29,7 @@ GPU_FUNC int64_t token_at(const gpu_dispatch_args *a, int32_t rank, int32_t inde
 
 /* ---- into the rings ---------------------------------------------------------------------------------------------- */
 
-/* Rows of this rank's channel for each receiver that uses rings. */
+/* Counts the rows of this rank's channel for each receiver that uses rings. */
 GPU_FUNC void open_puts(const gpu_dispatch_args *a, const gpu_team *team, const gpu_target *targets)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
@@ -57,7 +57,7 @@ GPU_FUNC void put_rest(const gpu_dispatch_args *a, int64_t token, int32_t rank, 
     if (lane == 0 && a->form.options & EP_OPTION_SRC_TOKENS) *(int32_t *)(slot + space->slot_src) = (int32_t)token;
 }
 
-/* Rows that the receiver will drop are sent, too, since it counts them. */
+/* Puts a channel's rows. Rows that the receiver will drop are sent, too, since it counts them. */
 GPU_FUNC void put_channel(const gpu_dispatch_args *a, gpu_team *team, uint32_t epoch)
 {
     int32_t warp = team_thread(team) / 32, warps = team->threads / 32;
@@ -75,7 +75,7 @@ GPU_FUNC void put_channel(const gpu_dispatch_args *a, gpu_team *team, uint32_t e
 
 /* ---- out of the rings -------------------------------------------------------------------------------------------- */
 
-/* Rows that come here from each source's channel, and the place of the first of them. */
+/* Counts the rows that come here from each source's channel, and finds the place of the first of them. */
 GPU_FUNC void open_takes(const gpu_dispatch_args *a, const gpu_arrival *arrival, const gpu_team *team)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.recv_channel_prefix);

@@ -15,7 +15,7 @@ GPU_FUNC int64_t aligned_count(int32_t count, int32_t alignment)
     return ((uint32_t)count + unit - 1) / unit * unit;
 }
 
-/* The first row of an expert. */
+/* Returns the first row of an expert. */
 GPU_FUNC int64_t expert_begin(const int32_t *counts, int32_t alignment, int32_t expert)
 {
     int64_t begin = 0;
@@ -24,21 +24,21 @@ GPU_FUNC int64_t expert_begin(const int32_t *counts, int32_t alignment, int32_t 
     return begin;
 }
 
-/* The rows that have come. */
+/* Returns the number of rows that have come. */
 GPU_FUNC int64_t rows_held(const int32_t *rank_prefix, int32_t ranks, int64_t rows)
 {
     int64_t came = rank_prefix[ranks - 1];
     return came < rows ? came : rows;
 }
 
-/* The local number, or less than 0. */
+/* Returns the local number, or less than 0. */
 GPU_FUNC int64_t slot_expert(const gpu_map_args *a, int64_t slot)
 {
     int64_t expert = a->idx_bytes == 8 ? ((const int64_t *)a->idx)[slot] : ((const int32_t *)a->idx)[slot];
     return expert - a->first_expert;
 }
 
-/* Slots with no expert here. All threads of the grid call it. */
+/* Maps slots that have no expert here to -1. All threads of the grid call it. */
 GPU_FUNC void map_nowhere(const gpu_map_args *a, int64_t slots)
 {
     int64_t all = a->rows * a->topk, stride = (int64_t)gridDim.x * blockDim.x;
@@ -122,7 +122,8 @@ GPU_FUNC void zero_words(uint8_t *data, int64_t begin, int64_t end)
         ((uint32_t *)data)[i] = 0;
 }
 
-/* The end of the rows in [begin, end) that some slot has; they are numbered without gaps. One block calls it. */
+/* Returns the end of the rows in [begin, end) that some slot has; they are numbered without gaps. One block calls
+   it. */
 GPU_FUNC int64_t mapped_end(const gpu_padding_args *a, int64_t begin, int64_t end)
 {
     __shared__ int32_t most;
@@ -170,7 +171,7 @@ GPU_KERNEL(256) ep_columns(GPU_ARGS gpu_columns_args a)
 
 /* ---- sources ----------------------------------------------------------------------------------------------------- */
 
-/* The rank that sent this row. */
+/* Returns the rank that sent this row. */
 GPU_FUNC int32_t source_of(const gpu_sources_args *a, int64_t row)
 {
     int32_t low = 0, high = a->ranks - 1;
@@ -206,7 +207,7 @@ GPU_KERNEL(256) ep_sources(GPU_ARGS gpu_sources_args a)
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* A token's expert-major rows, slots ascending. */
+/* Adds vector v of a token's expert-major rows, slots ascending. */
 GPU_FUNC void reduce_vector(const gpu_reduce_args *a, int64_t row, int32_t v)
 {
     int32_t dtype = GPU_DTYPE(a->dtype);

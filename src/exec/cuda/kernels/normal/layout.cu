@@ -57,7 +57,7 @@ GPU_FUNC void count_experts(const gpu_notify_args *a, int64_t token, int32_t *co
     }
 }
 
-/* For sums that go by slots. Indices out of range are rejected later. */
+/* Keeps the owners of a token's slots, for sums that go by slots. Indices out of range are rejected later. */
 GPU_FUNC void keep_owners(const gpu_notify_args *a, int64_t token, int32_t locals)
 {
     uint16_t *owners = (uint16_t *)(a->routing + a->at.owners) + token * a->topk;
@@ -68,7 +68,7 @@ GPU_FUNC void keep_owners(const gpu_notify_args *a, int64_t token, int32_t local
     }
 }
 
-/* For a caller that may write to its own array after this call. */
+/* Copies a token's slots, for a caller that may write to its own array after this call. */
 GPU_FUNC void copy_slots(const gpu_notify_args *a, int64_t token)
 {
     for (int32_t k = 0; k < a->topk; k++) {
@@ -157,7 +157,7 @@ GPU_FUNC int32_t sum_pieces(const gpu_notify_args *a, int32_t rank)
     return total;
 }
 
-/* The number of tokens before `token` that go to `rank`. */
+/* Returns the number of tokens before `token` that go to `rank`. */
 GPU_FUNC int32_t count_before(const gpu_notify_args *a, int64_t token, int32_t rank, int32_t total)
 {
     if (token >= a->tokens) return total;
@@ -290,8 +290,8 @@ GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, const int32_t *r
     }
 }
 
-/* For a route: where this rank's rows begin at each rank, after those of the ranks before it. A dispatch learns it from
-   the buffer advertisements. */
+/* Finds where this rank's rows begin at each rank, for a route: after those of the ranks before it. A dispatch learns
+   it from the buffer advertisements. */
 GPU_FUNC void find_first_rows(const gpu_notify_args *a, uint32_t epoch)
 {
     const gpu_world *world = &a->world;

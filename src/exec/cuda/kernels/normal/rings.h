@@ -46,8 +46,8 @@ GPU_FUNC int32_t team_thread(const gpu_team *team)
     return (int32_t)threadIdx.x - team->begin;
 }
 
-/* The first half of the block's warps puts, the second half takes. All threads of a block of at least two warps call
-   it. rings: [2][N] shared. */
+/* Makes the block's teams. The first half of its warps puts, the second half takes. All threads of a block of at least
+   two warps call it. rings: [2][N] shared. */
 GPU_FUNC gpu_team *team_of(int32_t ranks, gpu_ring *rings)
 {
     __shared__ gpu_team teams[2];
@@ -83,7 +83,7 @@ GPU_FUNC void team_begin(gpu_team *team, int32_t channel)
 
 /* ---- words and slots --------------------------------------------------------------------------------------------- */
 
-/* The word that the other end of the ring writes, in this rank's memory. */
+/* Returns the word that the other end of the ring writes, in this rank's memory. */
 GPU_FUNC const uint64_t *ring_word_here(const gpu_world *world, const gpu_team *team, int32_t peer)
 {
     const ep_space *space = &world->space;
@@ -93,7 +93,7 @@ GPU_FUNC const uint64_t *ring_word_here(const gpu_world *world, const gpu_team *
                                                             : ep_tail_at(space, ranks, team->channel, peer));
 }
 
-/* The word that this end writes, in the peer's memory. */
+/* Returns the word that this end writes, in the peer's memory. */
 GPU_FUNC uint64_t *ring_word_there(const gpu_world *world, const gpu_team *team, int32_t peer)
 {
     const ep_space *space = &world->space;
@@ -103,7 +103,7 @@ GPU_FUNC uint64_t *ring_word_there(const gpu_world *world, const gpu_team *team,
                                                       : ep_head_at(space, ranks, team->channel, world->place.rank));
 }
 
-/* Slots are in the memory of the rank that takes. */
+/* Returns a slot of the ring. Slots are in the memory of the rank that takes. */
 GPU_FUNC uint8_t *ring_slot(const gpu_world *world, const gpu_team *team, int32_t peer, int32_t row)
 {
     int32_t owner = team->end == GPU_PUT ? peer : world->place.rank,
@@ -114,7 +114,7 @@ GPU_FUNC uint8_t *ring_slot(const gpu_world *world, const gpu_team *team, int32_
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
 
-/* The number of rows of the ring that may be moved now. A put team leaves half of the ring for its next turn, so that
+/* Returns how many rows of the ring may be moved now. A put team leaves half of the ring for its next turn, so that
    both ends can work at the same time. */
 GPU_FUNC int32_t ring_look(const gpu_world *world, const gpu_team *team, int32_t peer, uint32_t epoch)
 {
@@ -191,7 +191,7 @@ GPU_FUNC int32_t team_parts(const gpu_team *team, int32_t rows)
     return rows < warps ? warps / rows : 1;
 }
 
-/* Piece `number` of rows · team_parts. */
+/* Returns piece `number` of rows · team_parts. */
 GPU_FUNC gpu_piece piece_of(const gpu_team *team, int32_t number, int32_t parts)
 {
     gpu_piece p;

@@ -24,7 +24,7 @@ GPU_FUNC void load_slots(const gpu_route *route, int32_t topk, int64_t token, in
         experts[i] = first + i < topk ? expert_at(route, token, first + i) : -1;
 }
 
-/* The token's teams among 32 · word … 32 · word + 31. */
+/* Returns the token's teams among 32 · word … 32 · word + 31. */
 GPU_FUNC uint32_t teams_of(const gpu_route *route, const gpu_teams *teams, int64_t token, int32_t word)
 {
     uint32_t bits = 0;

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """expar: expert-parallel communication for Mixture-of-Experts models.
 
-The calls of libexpar for Python, by ctypes: groups of ranks, and what they do together. Every call that fails raises
-expar.Error with the library's text. Calls let other threads of Python run while they wait, and a signal whose handler
-raises, such as Ctrl-C, ends them.
+The package binds the calls of libexpar by ctypes: groups of ranks, and their common operations. A call that fails
+raises expar.Error with the library's text. Other Python threads run while a call waits. A signal whose handler raises,
+such as Ctrl-C, ends the call.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What not every program needs is imported when it is asked for."""
+    """Imports names that few programs need when they are first read."""
     if name == "log_to":
         from ._log import log_to
 

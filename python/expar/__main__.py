@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m expar, and the program expar of a wheel: the expar command that belongs to the library."""
+"""Runs the expar command that belongs to the library, for `python -m expar` and the program expar of a wheel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from . import library_path
 
 
 def _tool() -> str:
-    """In the package, as a wheel has it, or beside the library, as a tree has it; else another one in PATH."""
+    """Returns the path of the expar command: in the package, as in a wheel, or beside the library, as in a source tree.
+    Otherwise it is another one in PATH."""
     here = os.path.dirname(os.path.abspath(__file__))
     for path in (os.path.join(here, "bin"), os.path.join(os.path.dirname(library_path()), os.pardir, "bin")):
         if os.access(os.path.join(path, "expar"), os.X_OK):

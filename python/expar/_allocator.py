@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Allocators in Python for outputs that a buffer's pool has no room for."""
+"""Allocators in Python, for outputs that exceed the pool of a buffer."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from ._tensor import ELEMENT_BYTES, contiguous, outputs_in_python, view_of
 _ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
 _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 _keys = itertools.count(1)
-# By the context that the library gives back: an allocator stays as long as its buffer or memory of it is there.
+# Allocators by the context that the library passes. An allocator stays while its buffer or memory from it exists.
 _allocators: dict[int, Allocator] = {}
-# How long the end of the interpreter waits for memory that a GPU still uses: longer than calls of a buffer that has been
-# abandoned take to end there.
+# The time that an exiting interpreter waits for memory that a GPU still uses. Calls of an abandoned buffer end sooner.
 _EXIT_S = 5.0
 
 
 class Allocator:
-    """What the library asks, and a callable that answers: allocate(size) gives an array or a tensor of at least that many
-    bytes on that device, contiguous and writable, which is let go when nothing uses it any more. On a GPU a thread of the
-    library's lets go."""
+    """Serves the library's requests for memory by a Python callable.
+
+    allocate(size) returns an array or a tensor of at least that many bytes on the device, contiguous and writable. It
+    is released when nothing uses it any more, on a GPU by a thread of the library."""
 
     def __init__(self, allocate: Callable[[int], Any], device: tuple[int, int]) -> None:
         self._allocate = allocate
         self._device = device
         self._buffer: Callable[[], Any] = lambda: None
-        self._held: dict[int, tuple[int, list[Any]]] = {}  # by address: how many bytes, and what keeps that memory
+        self._held: dict[int, tuple[int, list[Any]]] = {}  # by address: bytes, and the objects that keep the memory
         self._failure: BaseException | None = None
         self._over = False
         self.key = next(_keys)
@@ -48,27 +48,27 @@ class Allocator:
         config.alloc_context = self.key
 
     def serve(self, buffer: Any) -> None:
-        """The buffer has been made."""
+        """Tells the allocator its buffer, after the buffer was created."""
         self._buffer = weakref.ref(buffer)
         weakref.finalize(buffer, self.end).atexit = False
 
     def end(self) -> None:
-        """Its buffer is gone; memory may still be used."""
+        """Runs when the buffer is gone. Memory may still be in use."""
         self._over = True
         if not self._held:
             _allocators.pop(self.key, None)
 
     def failure(self) -> BaseException | None:
-        """What the callable has raised since this was asked last."""
+        """Returns the error that the callable raised since the last call of this."""
         failure, self._failure = self._failure, None
         return failure
 
     def give(self, size: int, alignment: int, stream: int) -> int | None:
         try:
             address, kept = self._block(size + alignment - 1)
-            if self._device != CPU:  # what the program's stream holds may still use that memory
+            if self._device != CPU:  # work on the program's stream may still use that memory
                 let_follow(stream, current_stream(self._device[1]))
-        except BaseException as error:  # comes out of the call that has asked for memory
+        except BaseException as error:  # the call that asked for memory raises it
             self._failure = error
             return None
         aligned = (address + alignment - 1) & -alignment
@@ -97,9 +97,9 @@ class Allocator:
         del kept
 
     def settle(self) -> None:
-        """The interpreter ends: afterwards nobody takes memory back. What results hold they hold for good; the rest comes
-        back now that there are no calls any more."""
-        if self._device == CPU:  # there it came back at once
+        """Runs when the interpreter exits; nothing can be released afterwards. Memory that results use stays allocated.
+        The rest is released now, because no more calls come."""
+        if self._device == CPU:  # there memory is released at once
             return
         buffer = self._buffer()
         if buffer is not None:
@@ -116,7 +116,7 @@ class Allocator:
 
 
 def _addresses_in_use() -> list[int]:
-    """Where tensors of outputs begin that somebody has."""
+    """Returns the start addresses of all tensors of live outputs."""
     found = []
     for output in outputs_in_python():
         for part in EpPart:
@@ -143,6 +143,6 @@ def _taken_back(context: int, address: int, size: int, stream: int | None) -> No
     _allocators[context].take_back(address)
 
 
-# For all allocators, since these must be there as long as memory of any is.
+# All allocators share these two, because they must exist while any memory exists.
 _alloc = _ALLOC(_answer)
 _free = _FREE(_taken_back)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls on EP buffers take, as the library's structs, and the memory of what they give."""
+"""Arguments of calls on EP buffers as the library's structs, and the memory of results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WRITTEN = {
 }
 
 
-# Which enumeration an argument is of.
+# The enumeration of each such argument, for errors.
 _CHOICES = {
     "format": "one of expar.LlFormat",
     "path": "one of expar.EpPath",
@@ -41,12 +41,12 @@ _CHOICES = {
 
 
 class Arguments:
-    """The tensors of a call, and what must live as long as it."""
+    """The tensors of a call, and the objects that must live as long."""
 
     __slots__ = ("device", "kept", "stream", "struct")
 
     def __init__(self, struct: Any, device: tuple[int, int] = CPU, stream: Any = None) -> None:
-        """device: of the buffer; stream: of a call on a GPU."""
+        """device: the buffer's. stream: the stream of a call on a GPU."""
         self.struct = struct
         self.device = device
         self.kept: list[Any] = []
@@ -66,7 +66,7 @@ class Arguments:
             _values.set_number(self.struct, name, value)
 
     def sms(self, num_sms: int) -> None:
-        """Of a call on a GPU; on the CPU there are none."""
+        """Sets the number of SMs of a call on a GPU. ValueError on the CPU."""
         if _values.all_zero((num_sms,), (0,)):
             return
         if self.device == CPU:
@@ -88,7 +88,7 @@ class Arguments:
             self.struct.wait_event = event.pointer
 
     def issued(self) -> None:
-        """The call has no event: on a GPU what it uses stays until its stream has come past it."""
+        """Keeps the call's objects until its stream has passed the call, if it has no event."""
         if self.stream is not None:
             keep_behind(self.stream, self.kept)
 
@@ -98,8 +98,8 @@ class Arguments:
 
 
 def output_of(pointer: int | None, stream: int | None, in_python: bool = False) -> Counted | None:
-    """The memory of a call's results; None where all are the caller's own. stream: of a call on a GPU. in_python: it may
-    be an allocator's."""
+    """Returns the memory of a call's results; None if the caller provided all of it. stream: the stream of a call on a
+    GPU. in_python: it may come from an allocator."""
     if pointer is None:
         return None
     read_on = lib.expar_ep_output_read_on
@@ -110,12 +110,12 @@ def output_of(pointer: int | None, stream: int | None, in_python: bool = False) 
 
 
 def own_or_library(given: Any, view: _abi.Tensor, output: Counted | None) -> Any:
-    """That tensor of a result: the caller's own where one was given, else the library's, or None."""
+    """Returns a tensor of a result: the caller's if it was given, else the library's, or None."""
     return given if given is not None or output is None else tensor_or_none(view, output)
 
 
 def keep_call(pointer: int | None, arguments: Arguments, *results: Any) -> Event | None:
-    """The event of a call, if it has one; what the call uses stays until then."""
+    """Returns the event of a call, or None. The call's objects are kept until the event."""
     if pointer is None:
         arguments.issued()
         return None

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices and streams, as programs name them: a GPU by "cuda:1" or PyTorch's device, a stream by its object or address.
+"""Devices and streams as programs name them. A GPU is named by "cuda:1" or PyTorch's device, a stream by its object or
+address.
 
-Nothing here imports PyTorch or CuPy: what a program works with has been imported by it.
+This module does not import PyTorch or CuPy: a program that uses one has imported it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from ._library import lib
 
 CPU = (int(DeviceType.CPU), 0)
 
-# Of CUDA's interfaces: the default stream's name, where 0 may mean that there is none.
+# CUDA's name for the default stream. In the library, 0 may also mean that no stream is given.
 LEGACY = 1
 
 
 def device_of(value: Any) -> tuple[int, int]:
-    """None or "cpu"; "cuda", which is PyTorch's current GPU, or else number 0; "cuda:1"; PyTorch's device; a pair as of
-    DLPack. TypeError and ValueError for another thing."""
+    """Returns (type, index) of a device: None or "cpu"; "cuda", which is PyTorch's current GPU or else number 0;
+    "cuda:1"; PyTorch's device; a DLPack pair. TypeError or ValueError for anything else."""
     if value is None:
         return CPU
     if isinstance(value, tuple) and len(value) == 2:
@@ -45,7 +46,7 @@ def device_of(value: Any) -> tuple[int, int]:
 
 
 def _cuda_of_torch() -> Any:
-    """PyTorch's module for GPUs, where the program uses it."""
+    """Returns PyTorch's module for GPUs, if the program uses it."""
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
     return cuda if cuda is not None and cuda.is_available() else None
@@ -57,8 +58,8 @@ def _current_gpu() -> int:
 
 
 def current_stream(index: int) -> int:
-    """The address of the stream that PyTorch puts work on now, or CuPy; 0, the default stream, without them. index: of
-    the GPU; -1: the current one."""
+    """Returns the address of PyTorch's or CuPy's current stream. Without them it is 0, the default stream. index: the
+    GPU; -1 stands for the current one."""
     cuda = _cuda_of_torch()
     if cuda is not None:
         return int(cuda.current_stream(index if index >= 0 else None).cuda_stream)
@@ -67,8 +68,8 @@ def current_stream(index: int) -> int:
 
 
 def stream_of(stream: Any, index: int) -> int:
-    """The address of a stream: None for the current one, a number, PyTorch's or CuPy's object, or one that has
-    __cuda_stream__. TypeError for another thing."""
+    """Returns the address of a stream. The stream is None for the current one, a number, PyTorch's or CuPy's object, or
+    one with __cuda_stream__. TypeError for anything else."""
     if stream is None:
         return current_stream(index)
     if hasattr(stream, "__cuda_stream__"):
@@ -80,8 +81,8 @@ def stream_of(stream: Any, index: int) -> int:
 
 
 def stream_for(stream: Any, device: tuple[int, int]) -> int | None:
-    """The address of the stream of a call on that device; None on the CPU, where one that is given is a ValueError: who
-    gives it counts on an order that nobody keeps."""
+    """Returns the address of the stream of a call on that device; None on the CPU. There a given stream is a
+    ValueError, because the call cannot keep the order that the caller expects."""
     if device != CPU:
         return stream_of(stream, device[1])
     if stream is not None:
@@ -91,7 +92,7 @@ def stream_for(stream: Any, device: tuple[int, int]) -> int | None:
 
 
 def let_follow(stream: int, other: int) -> None:
-    """What is put on the stream from now on comes behind what the other one holds now. Neither is waited for."""
+    """Makes later work on the stream wait for all work that the other stream holds now. The host does not wait."""
     if (stream or LEGACY) == (other or LEGACY):
         return
     pointer = ctypes.c_void_p()
@@ -103,8 +104,8 @@ def let_follow(stream: int, other: int) -> None:
 
 
 def keep_behind(stream: int, kept: list[Any]) -> None:
-    """Keeps these objects until the stream has come past what it holds now. In a capture there is no such moment: who
-    launches the graph keeps them."""
+    """Keeps these objects until the stream has passed its present work. A capture has no such moment: there the program
+    that launches the graph keeps them."""
     pointer = ctypes.c_void_p()
     lib.expar_event_record(stream or LEGACY, ctypes.byref(pointer))
     assert pointer.value is not None

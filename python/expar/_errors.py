@@ -7,8 +7,8 @@ from ._abi import Status
 
 
 class Error(RuntimeError):
-    """A call of the library failed. `status` says how, the text where: the call, the rank, the argument, its value and
-    what was expected.
+    """A failed call of the library. `status` is its kind. The text names the call, the rank, the argument, its value
+    and the expectation.
     """
 
     def __init__(self, status: Status, text: str) -> None:
@@ -17,8 +17,8 @@ class Error(RuntimeError):
 
 
 class DroppedError(Error):
-    """More rows came than `num_worst_tokens` has room for (Status.ERR_DROPPED). `result` is the call's result, whose
-    rows are good; `result.num_dropped_tokens` says how many are missing.
+    """More rows came than `num_worst_tokens` allows (Status.ERR_DROPPED). `result` is the call's result, whose rows are
+    valid; `result.num_dropped_tokens` is the number of missing ones.
     """
 
     result: object = None

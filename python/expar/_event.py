@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events: when something that runs by itself is done, and how it ended."""
+"""Events: the end of asynchronous work, and its error."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ._library import lib
 
 
 class Event:
-    """Happens once. Calls with async_finish return one; `Event()` makes one for a call to wait for, by `signal`. Any
-    thread may use it."""
+    """An event, which happens once. Calls with async_finish return one. `Event()` makes one for a call to wait for,
+    which `signal` sets. Any thread may use it."""
 
     __slots__ = ("__weakref__", "_release", "_pointer", "_process")
 
@@ -34,30 +34,31 @@ class Event:
 
     @property
     def pointer(self) -> int:
-        """The object of the library's. Error ERR_STATE in a child by fork: nobody is there who makes it happen."""
+        """The library's object. Error ERR_STATE in a forked child, where nothing would make it happen."""
         _values.check_process(self._process, "event")
         return self._pointer
 
     def signal(self) -> None:
-        """Happens now. Error: ERR_STATE when it has happened already, or belongs to a call."""
+        """Makes the event happen now. Error: ERR_STATE if it has happened already, or belongs to a call."""
         lib.expar_event_signal(self.pointer)
 
     def wait(self) -> None:
-        """Until it has happened; raises what the call behind it ended with."""
+        """Waits until the event has happened. It raises the error of the event's call."""
         lib.expar_event_wait(self.pointer)
         _forget_ended()
 
     def stream_wait(self, stream: Any = None) -> None:
-        """What is put on that stream from now on comes behind it; this thread does not wait. stream: None for the
-        current one, PyTorch's or CuPy's object, or an address. How the call behind it ended is not looked at. Error:
-        ERR_STATE in a capture of which it is none."""
+        """Makes later work on that stream wait for the event; this thread does not wait. stream: None for the current
+        one, PyTorch's or CuPy's object, or an address. An error of the event's call is not raised. Error: ERR_STATE in
+        a capture that the event is not part of."""
         from ._device import stream_of
 
         lib.expar_event_stream_wait(self.pointer, stream_of(stream, -1) or 1)
 
     @classmethod
     def record(cls, stream: Any = None) -> Event:
-        """One that happens when all is done that the stream holds now, for `wait_event`. stream: as of stream_wait."""
+        """Returns an event for `wait_event` that happens after all work that the stream holds now. stream: as of
+        stream_wait."""
         from ._device import stream_of
 
         made = ctypes.c_void_p()
@@ -67,27 +68,27 @@ class Event:
 
     @property
     def done(self) -> bool:
-        """Whether it has happened; does not wait."""
+        """Whether it has happened. It does not wait."""
         happened = ctypes.c_int()
         lib.expar_event_query(self.pointer, ctypes.byref(happened))
         return happened.value != 0
 
 
-# What calls that are under way read and write must stay until they are done, whoever forgets what meanwhile: events of
-# such calls, and what goes with them.
+# Events of pending calls, with the objects that these calls read and write. They stay alive until the call is done,
+# even if the program drops them.
 _under_way: list[tuple[Event, list[Any]]] = []
 _lock = threading.Lock()
 
 
 def keep_until(event: Event, kept: list[Any]) -> None:
-    """Keeps these objects as long as the call behind the event is under way."""
+    """Keeps these objects while the event's call is pending."""
     _forget_ended()
     with _lock:
         _under_way.append((event, kept))
 
 
 def end_calls_with(things: list[Any]) -> None:
-    """Waits for the calls under way that keep one of these, however they end, and forgets what they keep."""
+    """Waits for the pending calls that keep one of these objects, ignores their errors, and drops what they keep."""
     with _lock:
         found = [one for one in _under_way if any(thing is kept for kept in one[1] for thing in things)]
     for event, _ in found:
@@ -97,7 +98,7 @@ def end_calls_with(things: list[Any]) -> None:
 
 
 def _forget_ended() -> None:
-    ended: list[Any] = []  # freed behind the lock: that may run any finaliser
+    ended: list[Any] = []  # freed after the lock is released, because that may run any finaliser
     with _lock:
         for index in range(len(_under_way) - 1, -1, -1):
             if _under_way[index][0].done:

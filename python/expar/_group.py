@@ -17,12 +17,12 @@ from ._team import Team
 _Options = _abi.GroupOptions
 _OPTION_NAMES = [name for name, *_ in _Options._fields_ if name not in ("struct_size", "id", "rank", "size")]
 _Own = TypeVar("_Own", bound="Owned")
-# Room for what the library gives; it refuses groups of threads long before.
+# The largest array for groups of threads. The library rejects far smaller groups.
 _MOST_THREADS = 1 << 20
 
 
 def fill(struct: Any, values: dict[str, Any], names: list[str]) -> None:
-    """Those members of an option struct. TypeError for a name that is none of them."""
+    """Sets members of an option struct. TypeError for an unknown name."""
     struct.struct_size = ctypes.sizeof(struct)
     for name, value in values.items():
         if name not in names:
@@ -31,10 +31,10 @@ def fill(struct: Any, values: dict[str, Any], names: list[str]) -> None:
 
 
 class Owned:
-    """Something of the library's that all ranks end together (`close`), or one alone (`abandon`).
+    """An object of the library that all ranks end together (`close`), or one rank alone (`abandon`).
 
-    Leaving a `with` block closes it; with an exception on its way it is abandoned, since the others would wait for a
-    rank that does not come. So it is by the garbage collector, and when the interpreter exits.
+    Leaving a `with` block closes it. If the block raises, the object is abandoned, because the others would wait for a
+    rank that does not come. The garbage collector and an exiting interpreter abandon it, too.
     """
 
     _kind = ""
@@ -47,8 +47,8 @@ class Owned:
 
     @property
     def pointer(self) -> int:
-        """The object of the library's. ValueError once it is closed or abandoned; Error ERR_STATE in a child by fork,
-        which is no rank."""
+        """The library's object. ValueError after it is closed or abandoned; Error ERR_STATE in a forked child, which is
+        no rank."""
         if self._pointer is None:
             raise ValueError(f"the {self._kind} is closed: expected one that is open")
         if self._process != _values._process:
@@ -61,7 +61,7 @@ class Owned:
         return self._pointer is None
 
     def close(self) -> None:
-        """Collective: every rank ends it. Again: no effect."""
+        """Destroys the object. Collective. A second call has no effect."""
         if self._pointer is None:
             return
         self._destroy(self._pointer)
@@ -69,8 +69,8 @@ class Owned:
         self._finalizer.detach()
 
     def abandon(self) -> None:
-        """Ends it on this rank alone, in any state, and waits for nobody: later calls of the other ranks that need this
-        one end with Status.ERR_PEER. Again, or once it is closed: no effect."""
+        """Ends it on this rank alone, in any state, without waiting. Later calls of the other ranks that need this one
+        end with Status.ERR_PEER. It has no effect the second time, or after `close`."""
         self._pointer = None
         self._finalizer()
 
@@ -87,10 +87,11 @@ class Owned:
 
 
 class UniqueId:
-    """Where a group meets: 128 bytes, to be brought to the other ranks by any means that strangers cannot read.
+    """The meeting point of a group: 128 bytes. The program sends them to the other ranks by a channel that strangers
+    cannot read.
 
-    Made by one process, which serves it until `retire`. interface: "eth0", or one of its addresses; None: as
-    EXPAR_BOOTSTRAP_INTERFACE says, else 127.0.0.1, which other hosts do not reach.
+    The process that creates it serves it until `retire`. interface: "eth0", or one of its addresses. With None,
+    EXPAR_BOOTSTRAP_INTERFACE names it, else it is 127.0.0.1, which other hosts cannot reach.
     """
 
     def __init__(self, interface: str | None = None) -> None:
@@ -102,26 +103,30 @@ class UniqueId:
         return bytes(self._id.bytes)
 
     def retire(self) -> None:
-        """Serves it no more; groups that stand go on."""
+        """Stops serving it. Existing groups go on."""
         lib.expar_unique_id_retire(ctypes.byref(self._id))
 
 
 class Group(Owned, Operations):
     """One rank's membership in a group.
 
-    Options of all that make one, 0 for what the environment or the library chooses: `ranks_per_node`; `timeout_ms`, how
-    long a rank may be silent; `bootstrap_timeout_ms`, for forming the group; `heap_bytes`, the most that the symmetric
-    heap of a rank may grow to; `heap_kind` (HeapKind), `heap_pages` (HeapPages); `late_limit_ms`, how long a rank that
-    answers is waited for. A name that is none of these is a TypeError.
+    All constructors take these options. With 0 the environment or the library chooses. An unknown name is a TypeError.
 
-    Any thread may use a group, one at a time for collective calls. Every call raises expar.Error: Status.ERR_PEER when
-    a rank died, left or fell silent, ERR_ABORTED after `abort`.
+    ranks_per_node: the number of ranks on each node.
+    timeout_ms: how long a rank may be silent.
+    bootstrap_timeout_ms: the time limit for forming the group.
+    heap_bytes: the largest size of a rank's symmetric heap.
+    heap_kind (HeapKind), heap_pages (HeapPages): the memory of the heap.
+    late_limit_ms: how long to wait for a rank that answers.
+
+    Any thread may use a group, one at a time for collective calls. Every call raises expar.Error: Status.ERR_PEER if a
+    rank died, left or fell silent, ERR_ABORTED after `abort`.
     """
 
     _kind = "group"
 
     def __init__(self, pointer: int) -> None:
-        """Takes over an expar_group *; groups are made by `from_env` and the others."""
+        """Takes ownership of an expar_group *. Programs create groups by `from_env` and similar methods."""
         super().__init__(pointer, lib.expar_group_destroy, lib.expar_group_abandon)
         self._blocks = weakref.WeakSet[Any]()
 
@@ -129,14 +134,15 @@ class Group(Owned, Operations):
 
     @classmethod
     def from_env(cls, **options: int) -> Group:
-        """Joins the group that the launcher set up: `expar run`, torchrun, PMIx (mpirun, srun) or Open MPI; without one
-        a group of one rank. Collective. Error: ERR_BOOTSTRAP (who came, who did not) and others."""
+        """Joins the group that the launcher set up: `expar run`, torchrun, PMIx (mpirun, srun) or Open MPI. Without a
+        launcher the group has one rank. Collective. Error: ERR_BOOTSTRAP (names the ranks that came and those that did
+        not) and others."""
         return cls._create(_Options(), options)
 
     @classmethod
     def from_id(cls, unique_id: bytes | UniqueId, rank: int, size: int, **options: int) -> Group:
-        """Joins the group of `size` ranks that meets at that id, as number `rank`. Collective. ValueError: the id has
-        not 128 bytes."""
+        """Joins the group of `size` ranks that meets at that id, as number `rank`. Collective. ValueError if the id
+        does not have 128 bytes."""
         plain = bytes(unique_id) if isinstance(unique_id, UniqueId) else _values.bytes_of(unique_id, "unique_id")
         if len(plain) != ctypes.sizeof(_abi.UniqueId):
             raise ValueError(f"unique_id has {len(plain)} bytes: expected {ctypes.sizeof(_abi.UniqueId)}")
@@ -148,7 +154,7 @@ class Group(Owned, Operations):
 
     @classmethod
     def from_mpi4py(cls, comm: Any, interface: str | None = None, **options: int) -> Group:
-        """A group among the ranks of an mpi4py communicator, with their numbers. Collective on it. interface: as of
+        """Makes a group of the ranks of an mpi4py communicator, with their numbers. Collective on it. interface: as of
         UniqueId."""
         if not all(callable(getattr(comm, name, None)) for name in ("bcast", "Get_rank", "Get_size")):
             raise TypeError(f"comm is {_values.shown(comm)}: expected a communicator of mpi4py's")
@@ -156,8 +162,8 @@ class Group(Owned, Operations):
 
     @classmethod
     def from_torch(cls, process_group: Any = None, interface: str | None = None, **options: int) -> Group:
-        """A group among the ranks of a torch.distributed process group (None: the default one), with their numbers in
-        it. Collective on it. interface: as of UniqueId. ImportError: there is no PyTorch."""
+        """Makes a group of the ranks of a torch.distributed process group (None: the default one), with their numbers
+        in it. Collective on it. interface: as of UniqueId. ImportError without PyTorch."""
         import torch.distributed as dist
 
         if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
@@ -177,8 +183,8 @@ class Group(Owned, Operations):
 
     @classmethod
     def threads(cls, size: int, **options: int) -> list[Group]:
-        """All ranks of a group at once, for `size` threads of this process: each uses and closes its own. Not
-        collective. Calls let other threads of Python run."""
+        """Makes all ranks of a group at once, for `size` threads of this process. Each thread uses and closes its own.
+        It is not collective. Calls let other Python threads run."""
         count = _values.whole(size, "size", expected="a number of ranks")
         made = (ctypes.c_void_p * min(max(count, 1), _MOST_THREADS))()
         struct = _Options()
@@ -200,7 +206,8 @@ class Group(Owned, Operations):
     def _from_broadcast(
         cls, broadcast: Callable[[Any], Any], rank: int, size: int, interface: str | None, options: dict[str, int]
     ) -> Group:
-        """broadcast: gives what rank 0 gave to it. If rank 0 has no id all learn why."""
+        """Makes a group by a broadcast. broadcast: returns the value that rank 0 passed. If rank 0 fails to make an id,
+        all ranks raise its error."""
         unique_id = None
         word: bytes | tuple[int, str] = b""
         if rank == 0:
@@ -227,17 +234,17 @@ class Group(Owned, Operations):
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return int(lib.expar_group_size(self.pointer))
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes the ranks are on."""
+        """The number of nodes."""
         return int(lib.expar_group_num_nodes(self.pointer))
 
     @property
     def ranks_per_node(self) -> int:
-        """How many ranks each node has."""
+        """The number of ranks on each node."""
         return int(lib.expar_group_ranks_per_node(self.pointer))
 
     @property
@@ -256,16 +263,18 @@ class Group(Owned, Operations):
     # ---- ends --------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Collective: every rank leaves. Again: no effect. BufferError while there are arrays of its symmetric memory;
-        Error: ERR_STATE while buffers of the group are open, ERR_BUSY while another thread is in a call."""
+        """Leaves the group. Collective. A second call has no effect. BufferError while arrays of its symmetric memory
+        exist. Error: ERR_STATE while buffers of the group are open, ERR_BUSY while another thread is in a call."""
         if self.in_use():
             raise BufferError("arrays of the group's symmetric memory are alive: delete them before it is closed")
         super().close()
 
     def abandon(self) -> None:
-        """Leaves without the others, in any state, and waits for nobody: their calls that need this rank end with
-        Status.ERR_PEER. While there are arrays of its symmetric memory this rank's calls end with ERR_ABORTED, and the
-        others learn of it when those and this object are gone. Again, or once it is closed: no effect."""
+        """Leaves without the others, in any state, without waiting. Their calls that need this rank end with
+        Status.ERR_PEER. It has no effect the second time, or after `close`.
+
+        While arrays of its symmetric memory exist, this rank's calls end with ERR_ABORTED. The others learn of it when
+        those arrays and this object are gone."""
         if self._pointer is not None and self.in_use():
             lib.expar_group_abort(self._pointer)
             self._pointer = None
@@ -275,21 +284,21 @@ class Group(Owned, Operations):
     # ---- teams -------------------------------------------------------------------------------------------------------
 
     def world(self) -> Team:
-        """All ranks. The first call of these four on a group is collective, since it takes the teams' memory from the
-        symmetric heap; later ones are local. Error: ERR_MEMORY."""
+        """Returns the team of all ranks. On a group, the first call of world, shared, rail or team is collective,
+        because it allocates the teams' memory from the symmetric heap. Later ones are local. Error: ERR_MEMORY."""
         return self._standing(lib.expar_team_get_world)
 
     def shared(self) -> Team:
-        """The ranks of this node."""
+        """Returns the team of this node's ranks."""
         return self._standing(lib.expar_team_get_shared)
 
     def rail(self) -> Team:
-        """The ranks with this one's number on all nodes."""
+        """Returns the team of the ranks with this rank's local number on all nodes."""
         return self._standing(lib.expar_team_get_rail)
 
     def team(self, start: int, stride: int, size: int) -> Team | None:
-        """Ranks start, start + stride, …, `size` of them; None on ranks that are none of them. Asks nobody, but for all
-        such teams all ranks keep to one order of collective calls; those of `Team.split` know no such bound. Error:
+        """Returns the team of `size` ranks: start, start + stride, …; None on other ranks. It is local. All ranks must
+        make the collective calls of all such teams in one order; teams from `Team.split` have no such limit. Error:
         ERR_RANGE."""
         made = ctypes.c_void_p()
         numbers = [_values.whole(v, n) for v, n in ((start, "start"), (stride, "stride"), (size, "size"))]
@@ -305,25 +314,25 @@ class Group(Owned, Operations):
     # ---- calls -------------------------------------------------------------------------------------------------------
 
     def abort(self) -> None:
-        """Ends every pending and later call of this rank with Status.ERR_ABORTED; any thread, also while another one
-        waits."""
+        """Ends every pending and later call of this rank with Status.ERR_ABORTED. Any thread may call it, also while
+        another one waits."""
         lib.expar_group_abort(self.pointer)
 
     def barrier(self) -> None:
-        """Collective: no rank leaves before all have come, and this rank's operations on symmetric memory are
-        complete."""
+        """Waits until all ranks have come, and this rank's operations on symmetric memory are complete. Collective."""
         lib.expar_barrier_all(self.pointer)
 
     def allgather(self, mine: bytes) -> list[bytes]:
-        """What every rank gave, by rank; as many bytes of each, at most 1 MiB. Collective; for set-up, not for speed.
-        Error: ERR_MISMATCH, ERR_ARGUMENT."""
+        """Returns the bytes that every rank passed, by rank. All pass the same number, at most 1 MiB. Collective; it is
+        for set-up, not for speed. Error: ERR_MISMATCH, ERR_ARGUMENT."""
         own = _values.bytes_of(mine, "mine")
         gathered = (ctypes.c_char * max(len(own) * self.size, 1))()
         lib.expar_group_allgather(self.pointer, own, gathered, len(own))
         return [gathered.raw[r * len(own) : (r + 1) * len(own)] for r in range(self.size)]
 
     def broadcast(self, data: bytes, root: int = 0) -> bytes:
-        """What rank `root` gave; as many bytes on all ranks, at most 1 MiB. Collective; for set-up, not for speed."""
+        """Returns the bytes that rank `root` passed. All pass the same number, at most 1 MiB. Collective; it is for
+        set-up, not for speed."""
         own = _values.bytes_of(data, "data")
         box = ctypes.create_string_buffer(own, max(len(own), 1))
         lib.expar_group_broadcast(self.pointer, box, len(own), _values.whole(root, "root"))

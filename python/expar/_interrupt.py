@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Signals end waits: what a Python handler raises, such as KeyboardInterrupt, comes out of the call that waits.
+"""Signals end waits: the waiting call raises what a Python handler raises, such as KeyboardInterrupt.
 
-Python runs handlers of signals in its main thread only, and there between two instructions: not while a call of the
-library waits. So the library asks this thread every 50 ms, here, and asks nobody in any other thread.
+Python runs signal handlers in its main thread only, between two instructions, so not while a call of the library waits.
+So the library calls back into this module every 50 ms if the main thread waits. It does not do so in other threads.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ import threading
 from typing import Any, Generator
 
 _ASKED = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
-# What a handler has raised while a call waited, until that call's end raises it again.
+# The errors that handlers raised while a call waited, until that call's end raises them again.
 _raised: list[BaseException] = []
-# What the library has, which must live as long as it has it.
+# The callback that the library has. It must live as long as the library may call it.
 _asked: Any = None
 
 
 def _answers() -> Generator[int, None, None]:
-    """One answer a question: 0, and from the moment on that a handler raised something 1.
+    """Answers each question of the library: 0, and 1 after a handler raised an error.
 
-    A generator, since handlers run when a frame is entered. One that goes on inside of `try` catches what they raise
-    then; a function would not have come to its `try` yet, and ctypes can only print what leaves a callback.
+    It is a generator because handlers run when a frame is entered. A generator that resumes inside of `try` catches
+    their errors. A function would not have reached its `try` yet, and ctypes can only print an error that leaves a
+    callback.
     """
     try:
         while True:
@@ -36,7 +37,7 @@ def _answers() -> Generator[int, None, None]:
 
 
 def watch(lib: ctypes.CDLL) -> None:
-    """Lets the library ask this thread, if it is the one that handlers run in. Again: no effect."""
+    """Lets the library ask this thread, if handlers run in it. A second call has no effect."""
     global _asked
     if _asked is None and threading.current_thread() is threading.main_thread():
         answers = _answers()
@@ -46,12 +47,12 @@ def watch(lib: ctypes.CDLL) -> None:
 
 
 def has_raised() -> bool:
-    """Whether a handler has raised something that its call has still to raise."""
+    """Returns whether a handler has raised an error that the call has still to raise."""
     return bool(_raised) and threading.current_thread() is threading.main_thread()
 
 
 def take(lib: ctypes.CDLL) -> BaseException:
-    """What the handler raised; from now on the library asks anew."""
+    """Returns the handler's error, and lets the library ask again."""
     global _asked
     error = _raised.pop()
     _asked = None

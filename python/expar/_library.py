@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds libexpar.so, holds it to what these bindings were written for, and gives its calls their types.
+"""Loads libexpar.so, checks that it matches these bindings, and gives its calls their types.
 
-The library is, in this order: the file that EXPAR_LIBRARY names; the one in this folder, as a wheel has it; that
-of the source tree which this package lies in (build/release, build/debug); the one that the system's loader finds.
+The first of these files is the library: the one that EXPAR_LIBRARY names; the one in this folder, as in a wheel. Then
+come those of the source tree around this package (build/release, build/debug), and the one that the system's loader
+finds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SCALARS: dict[str, Any] = {
 
 
 def _candidates() -> list[str]:
-    """Files that may be the library, the best first; a bare name is the loader's to find."""
+    """Returns the files that may be the library, the best first. The loader searches for a bare name."""
     named = os.environ.get("EXPAR_LIBRARY")
     if named:
         return [named]
@@ -48,7 +49,7 @@ def _open() -> ctypes.CDLL:
 
 
 def _path_of(lib: ctypes.CDLL) -> str:
-    """The file that was loaded, which the loader may have found by itself."""
+    """Returns the file that was loaded. The loader may have found it."""
     if os.path.exists(lib._name):
         return os.path.realpath(lib._name)
     with open("/proc/self/maps") as maps:
@@ -57,7 +58,7 @@ def _path_of(lib: ctypes.CDLL) -> str:
 
 
 def _ctype(text: str) -> Any:
-    """The ctypes type of a member, by its type in C."""
+    """Returns the ctypes type of a member, by its type in C."""
     array = re.fullmatch(r"(.*\S)\[(\d+)\]", text)
     if array:
         return _ctype(array[1]) * int(array[2])
@@ -96,7 +97,7 @@ def _enum_differs(name: str, table: dict[str, Any]) -> str | None:
 
 
 def _differs(table: dict[str, Any]) -> str | None:
-    """The first thing in which the library's table is not that of the bindings."""
+    """Returns the first difference between the library's table and the bindings, or None."""
     if table["version"].split(".")[:2] != _abi.VERSION.split(".")[:2]:
         return "these do not go together"
     for kind, ours, look in (
@@ -113,7 +114,7 @@ def _differs(table: dict[str, Any]) -> str | None:
 
 
 def _compare(lib: ctypes.CDLL) -> None:
-    """ImportError where the library is another than these bindings are for."""
+    """ImportError if the library does not match these bindings."""
     path = _path_of(lib)
     try:
         lib.expar_abi.restype = ctypes.c_char_p
@@ -127,7 +128,7 @@ def _compare(lib: ctypes.CDLL) -> None:
 
 
 def _check(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
-    """What a status becomes: nothing, or an exception. Of a wait that a signal ended it is what the handler raised."""
+    """Raises the exception of a status other than 0. If a signal ended the wait, it raises what the handler raised."""
     if _interrupt.has_raised():
         raise _interrupt.take(lib)
     if status == 0:
@@ -137,7 +138,7 @@ def _check(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
 
 
 def give_types(function: Any, result: Any, arguments: list[Any]) -> Any:
-    """That call of the library with its types; result Status: a failure is an exception."""
+    """Sets the types of a call of the library, and returns it. If result is Status, a failure raises an exception."""
     function.argtypes = arguments
     function.restype = ctypes.c_int if result is _abi.Status else result
     if result is _abi.Status:
@@ -146,19 +147,19 @@ def give_types(function: Any, result: Any, arguments: list[Any]) -> Any:
 
 
 def last_error() -> str:
-    """What went wrong in the last failing call of this thread; "" when none has failed."""
+    """Returns the text of the last failed call of this thread; "" if none has failed."""
     text: bytes = lib.expar_last_error()
     return text.decode(errors="replace")
 
 
 def version() -> str:
-    """The version of the library that runs."""
+    """Returns the version of the loaded library."""
     text: bytes = lib.expar_version()
     return text.decode()
 
 
 def library_path() -> str:
-    """The file of the library that runs."""
+    """Returns the file of the loaded library."""
     return _path_of(lib)
 
 

@@ -24,11 +24,12 @@ _sink: Any = None
 
 
 def log_to(logger: logging.Logger | None) -> None:
-    """All lines of the library's log go to the logger from now on; None: to EXPAR_LOG_FILE or stderr, as at first.
+    """Sends all lines of the library's log to the logger from now on. None sends them to EXPAR_LOG_FILE or stderr, the
+    default.
 
-    The variable EXPAR_LOG says up to which level there are lines (`warn`). Records have the attributes `rank` (-1: none
-    is known) and `place` ("src/boot/meet/mesh.c:81"). Handlers run in whatever thread logs, those of the library
-    included; they must not wait for another rank.
+    The variable EXPAR_LOG sets the highest level (`warn`). Records have the attributes `rank` (-1 if unknown) and
+    `place` ("src/boot/meet/mesh.c:81"). Handlers run in the thread that logs, which may be one of the library. They
+    must not wait for another rank.
     """
     global _sink
     if logger is not None and not callable(getattr(logger, "log", None)):

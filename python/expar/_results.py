@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls in normal mode give: handles, counts, and results by name.
+"""Results of calls in normal mode: handles, counts and tensors.
 
-Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, R rows that this
-rank receives, S scales a row. Expert e lives on rank e // L and is local expert e % L there.
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts.
+R rows that this rank receives, S scales a row. Expert e is local expert e % L of rank e // L.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ._tensor import Counted, view_of
 
 
 class Handle(Counted):
-    """The routing of one dispatch: for its combine, and for later dispatches of the same routing, on any buffer of the
-    group. It lives as long as somebody has it, also when buffer and group are gone."""
+    """The routing of one dispatch, for its combine and for later dispatches with the same routing, on any buffer of the
+    group. It lives as long as its references, also after buffer and group are gone."""
 
     __slots__ = ("_known",)
 
@@ -32,7 +32,7 @@ class Handle(Counted):
 
     @property
     def _info(self) -> _abi.EpHandleInfo:
-        """Asked for when it is needed: most programs only hand a handle on."""
+        """Reads the facts when they are first needed; most programs only pass a handle on."""
         if self._known is None:
             info = _abi.EpHandleInfo(struct_size=ctypes.sizeof(_abi.EpHandleInfo))
             lib.expar_ep_handle_get_info(self.pointer, ctypes.byref(info))
@@ -61,13 +61,14 @@ class Handle(Counted):
 
 
 class RecvCounts:
-    """Counts that a dispatch or a route writes beside its result, where the tensors lie: into contiguous arrays of the
-    caller's, None for what is not wanted.
+    """Counts that a dispatch or a route writes into contiguous arrays of the caller, on the device of the tensors. None
+    stands for a count that is not wanted.
 
-    tokens_per_expert: [L] i32, rows for each local expert, not rounded up, those that were dropped included.
-    expert_prefix: [L+1] i32, where each expert's rows begin in an expert-major output, and its length.
-    rank_prefix: [N] i32, rows from ranks 0..i, those that were dropped included. num_recv_tokens: [1] i64, R.
-    expert_ends: [L] i32, where each expert's rows end there, before those that only round up.
+    tokens_per_expert: [L] i32, the rows of each local expert, not rounded up, with the dropped ones.
+    expert_prefix: [L+1] i32, the start of each expert's rows in an expert-major output, then its length.
+    rank_prefix: [N] i32, the rows from ranks 0..i, with the dropped ones.
+    num_recv_tokens: [1] i64, R.
+    expert_ends: [L] i32, the end of each expert's rows in an expert-major output, before the padding rows.
     """
 
     __slots__ = ("_members",)
@@ -89,7 +90,8 @@ class RecvCounts:
         }
 
     def struct(self, num_local_experts: int, num_ranks: int, device: tuple[int, int], call: Arguments) -> int:
-        """The address of the library's struct. TypeError and ValueError for what does not fit, with its name."""
+        """Returns the address of the library's struct. TypeError or ValueError, with the name, for an array that does
+        not fit."""
         kept = call.kept
         struct = _abi.EpRecvCounts(struct_size=ctypes.sizeof(_abi.EpRecvCounts))
         lengths = (num_local_experts, num_local_experts + 1, num_ranks, 1, num_local_experts)
@@ -110,29 +112,29 @@ class RecvCounts:
 
 @dataclass(eq=False)
 class Layout:
-    """Counts that follow from the experts of this rank's tokens alone."""
+    """Counts of this rank's tokens, computed from their experts alone."""
 
-    tokens_per_rank: Any  # [N] a token counts once for a rank, however many of its experts live there
-    tokens_per_node: Any  # [M] likewise for a node
+    tokens_per_rank: Any  # [N] a token counts once for a rank, even if several of its experts are there
+    tokens_per_node: Any  # [M] a token counts once for a node
     tokens_per_expert: Any  # [E] every occurrence counts
     token_in_rank: Any  # [T, N] bool: NumPy's, on a GPU a tensor
 
 
 @dataclass(eq=False)
 class Route:
-    """What a rank will receive."""
+    """The rows that a rank will receive."""
 
     handle: Handle
     num_recv_tokens: int  # R; -1 on a GPU with num_worst_tokens
-    num_rows: int  # of outputs of dispatches with the handle: R, or num_worst_tokens
-    num_expert_rows: int  # of expert-major ones
+    num_rows: int  # rows of outputs of dispatches with the handle: R, or num_worst_tokens
+    num_expert_rows: int  # rows of expert-major outputs
     num_dropped_tokens: int
     tokens_per_expert: list[int] | None  # [L] rows for each local expert, rounded up to expert_alignment
 
 
 @dataclass(eq=False)
 class Dispatched:
-    """What a rank has received: each tensor the caller's own where it was given (out_…), else the library's."""
+    """The rows that a rank has received. Each tensor is the caller's if it was given (out_…), else the library's."""
 
     x: Any  # [R, H], dtype of the dispatch's x; expert-major: [sum of tokens_per_expert, H]
     topk_idx: Any  # [R, K], dtype of the dispatch's topk_idx: local expert, -1 where it lives elsewhere. None without
@@ -146,7 +148,7 @@ class Dispatched:
     num_recv_tokens: int  # R; -1 with num_worst_tokens on a GPU, and with async_finish: recv_counts has it
     num_dropped_tokens: int
     handle: Handle | None  # None for a dispatch with a handle
-    path: EpPath  # how this rank's rows came
+    path: EpPath  # the path that this rank's rows took
     event: Event | None  # with async_finish: until it has happened the tensors are not filled
 
 

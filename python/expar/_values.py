@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What arguments must be before the library sees them: a number that its C type holds, an object of the right class.
+"""Checks of arguments before the library sees them: numbers that fit their C type, objects of the right class.
 
-ctypes would cut off what is too large, and says neither which argument it could not take nor what that was.
+ctypes would truncate a number that is too large. Its errors do not name the argument or its value.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ._errors import Error
 
 _Kind = TypeVar("_Kind")
 
-# By their names, of which some are the same type.
+# The ranges are set by type names, because some names are the same type.
 _RANGES: dict[Any, tuple[int, int]] = {}
 for _bytes in (1, 2, 4, 8):
     _RANGES[getattr(ctypes, f"c_int{8 * _bytes}")] = (-(1 << (8 * _bytes - 1)), (1 << (8 * _bytes - 1)) - 1)
     _RANGES[getattr(ctypes, f"c_uint{8 * _bytes}")] = (0, (1 << (8 * _bytes)) - 1)
 _MOST_TEXT = 80
 
-# Which process this is, so that one notices that it is a child by fork: asking the system takes longer than some calls.
+# The process id, cached because asking the system takes longer than some calls. A forked child updates it.
 _process = os.getpid()
 
 
@@ -40,7 +40,7 @@ def this_process() -> int:
 
 
 def check_process(made_by: int, what: str) -> None:
-    """Error ERR_STATE in a child by fork of the process that made it: a child is no rank."""
+    """Error ERR_STATE in a forked child of the process that made the object: a child is no rank."""
     if made_by != _process:
         raise Error(
             Status.ERR_STATE,
@@ -50,14 +50,14 @@ def check_process(made_by: int, what: str) -> None:
 
 
 def shown(value: Any) -> str:
-    """As Python writes it, but for what is long."""
+    """Returns the value as Python writes it, cut if it is long."""
     text = repr(value)
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"
 
 
 def whole(value: Any, name: str, kind: Any = ctypes.c_int32, expected: str = "a whole number") -> int:
-    """A number of Python's, NumPy's or anybody's that is an index. TypeError for another thing, ValueError for one that
-    the C type has no room for."""
+    """Returns the value as an int, for any type that is an index. TypeError for anything else; ValueError if it does
+    not fit the C type."""
     if type(value) is int:
         number = value
     else:
@@ -72,7 +72,7 @@ def whole(value: Any, name: str, kind: Any = ctypes.c_int32, expected: str = "a 
 
 
 def number_for(value: Any, name: str, kind: Any) -> Any:
-    """A value for a word of that type, which may be one of floating point."""
+    """Returns a value for a word of that type, which may be a floating-point type."""
     if kind not in (ctypes.c_float, ctypes.c_double):
         return whole(value, name, kind)
     if isinstance(value, (str, bytes)):
@@ -84,7 +84,7 @@ def number_for(value: Any, name: str, kind: Any) -> Any:
 
 
 def flag(value: Any, name: str) -> bool:
-    """True or False, of Python's or NumPy's, or the numbers of these."""
+    """Returns a flag from True or False, of Python or NumPy, or from 1 or 0."""
     if type(value) is bool:
         return value
     if type(value).__name__ in ("bool", "bool_", "int") and value in (0, 1):
@@ -93,15 +93,15 @@ def flag(value: Any, name: str) -> bool:
 
 
 def all_zero(values: tuple[Any, ...], zeros: tuple[int, ...]) -> bool:
-    """Whether these are as they are by default, and so as a struct has them: faster than to look at each."""
+    """Returns whether all values have their defaults, which a new struct has, too. It is faster than checking each."""
     try:
         return values == zeros
-    except ValueError:  # an array, which is neither true nor false
+    except ValueError:  # an array is neither true nor false
         return False
 
 
 def one_of(value: Any, name: str, kind: type[_Kind]) -> _Kind:
-    """An object of that class."""
+    """Returns the value if it is an object of that class. TypeError otherwise."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {shown(value)}: expected an expar.{kind.__name__}")
     return value
@@ -123,7 +123,7 @@ def bytes_of(value: Any, name: str) -> bytes:
 
 
 def extents_of(shape: Any, least: int) -> tuple[int, ...]:
-    """A shape: one extent, or several."""
+    """Returns the extents of a shape, which is one number or several."""
     try:
         several: Iterable[Any] = (operator.index(shape),)
     except TypeError:
@@ -137,7 +137,7 @@ def extents_of(shape: Any, least: int) -> tuple[int, ...]:
 
 
 def bytes_for(extents: tuple[int, ...], element_bytes: int) -> int:
-    """ValueError for more than there can be."""
+    """Returns the size of a tensor in bytes. ValueError if it exceeds 64 bits."""
     size = element_bytes
     for extent in extents:
         size *= extent
@@ -147,7 +147,7 @@ def bytes_for(extents: tuple[int, ...], element_bytes: int) -> int:
 
 
 def sequence_of(value: Any, name: str, length: int, what: str) -> list[Any]:
-    """A list, or the like, with so many entries."""
+    """Returns a list of that length. TypeError or ValueError otherwise."""
     if isinstance(value, (str, bytes)) or not hasattr(value, "__len__") or not hasattr(value, "__iter__"):
         raise TypeError(f"{name} is {shown(value)}: expected a list of {what}")
     if len(value) != length:
@@ -155,12 +155,12 @@ def sequence_of(value: Any, name: str, length: int, what: str) -> list[Any]:
     return list(value)
 
 
-# Of a struct's members, once.
+# Types of the members of each struct, collected once.
 _kinds: dict[type[Any], dict[str, Any]] = {}
 
 
 def set_number(struct: Any, name: str, value: Any, expected: str = "a whole number") -> None:
-    """A member that is a whole number, or an enumeration."""
+    """Sets a member that is a whole number or an enumeration."""
     kinds = _kinds.get(type(struct))
     if kinds is None:
         kinds = _kinds.setdefault(type(struct), {field[0]: field[1] for field in struct._fields_})

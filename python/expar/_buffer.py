@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """EP buffers: dispatch and combine in normal mode.
 
-Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, R rows that this
-rank receives, S scales a row. Expert e lives on rank e // L and is local expert e % L there.
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts.
+R rows that this rank receives, S scales a row. Expert e is local expert e % L of rank e // L.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NOT_OPTIONS = ("struct_size", "device", "alloc", "free", "alloc_context")
 _CONFIG_NAMES = [name for name, *_ in _abi.EpConfig._fields_ if name not in _NOT_OPTIONS]
 
 _ZEROS = (0,) * 8
-_ALIGNMENT = 128  # of tensors in one piece of memory
+_ALIGNMENT = 128  # for tensors in one allocation
 
-# Of enumerations and structs, once: making one by its value, or asking for its size, takes longer than some calls.
+# Members of enumerations, and the size of a struct, looked up once. Looking them up takes longer than some calls.
 _PATHS = {path.value: path for path in EpPath}
 _DTYPES = {dtype.value: dtype for dtype in Dtype}
 _DISPATCHED_BYTES = ctypes.sizeof(_abi.EpDispatchResult)
@@ -39,32 +39,35 @@ def _ints(pointer: int | None, count: int) -> list[int] | None:
 
 
 class Buffer(Owned):
-    """What dispatch and combine of a group work in.
+    """A buffer for dispatch and combine of a group. Creating it is collective.
 
-    Collective. device: "cpu", or the GPU that all tensors of all calls lie on ("cuda", "cuda:1", PyTorch's device; also
-    of ranks that share one). Options, the same on all ranks but for num_threads and num_sms; 0 for no limit, or what
-    the library chooses:
-    `max_tokens` (the largest T of any rank), `max_row_bytes` (H times an element's bytes), `max_topk`, `max_experts`,
-    `max_scales`: what is given is reserved now, and a call beyond it is ERR_LIMIT; `num_channels`, `ring_slots`,
-    `num_threads` (worker threads of this rank), `num_sms` (on a GPU, of kernels that wait for others), `pool_bytes`
-    (memory for outputs that is taken now),
-    `pool_limit_bytes` (the most that outputs may hold of what peers reach).
+    device: "cpu", or the GPU of all tensors of all calls ("cuda", "cuda:1", PyTorch's device). Ranks may share a GPU.
+    Options are the same on all ranks except num_threads and num_sms. With 0 there is no limit, or the library chooses.
 
-    allocator: memory for outputs beyond that limit: allocator(size) gives an array or a tensor of so many bytes, such as
-    `lambda size: torch.empty(size, dtype=torch.uint8)`, on a GPU with device="cuda". It is let go by any thread when the
-    output's last tensor is gone, on a GPU behind the calls that may use it. What it raises comes out of the call as the cause of ERR_MEMORY; the other ranks get ERR_REMOTE. Outputs of
-    such a buffer go to other libraries by `numpy()` and `torch()`. None: memory of the library's own.
+    max_tokens: the largest T of any rank. max_row_bytes: H times an element's bytes. max_topk, max_experts, max_scales:
+        the largest K, E and S. Memory for given limits is reserved now, and a call beyond one is ERR_LIMIT.
+    num_channels, ring_slots: the shape of the rings.
+    num_threads: worker threads of this rank. num_sms: on a GPU, SMs of kernels that wait for others.
+    pool_bytes: memory for outputs that is allocated now.
+    pool_limit_bytes: the limit of outputs in memory that peers reach.
 
-    On a GPU calls are put on a stream (`stream`: None for the one that PyTorch or CuPy has as its current one, an
-    object of theirs, or an address), and results are there for what comes behind them in it, or by `Tensor.torch()` and DLPack in
-    the consumer's. What goes wrong there is told by the result's event, or by `query` and the next call. A graph's
-    calls are captured as others are; what they use is kept by whoever launches it. docs/gpu.md says what a call waits
-    for. PyTorch's tensors are taken as they are: what fills them comes before the call in its stream.
+    allocator: allocates memory for outputs beyond that limit. allocator(size) returns an array or a tensor of that many
+    bytes, such as `lambda size: torch.empty(size, dtype=torch.uint8)`, on a GPU with device="cuda". Any thread may
+    release it when the output's last tensor is gone, on a GPU after the calls that may use it. Its error is the cause
+    of the call's ERR_MEMORY; the other ranks get ERR_REMOTE. Outputs of such a buffer go to other libraries by
+    `numpy()` and `torch()`. With None the library allocates.
 
-    Calls are collective, and made in the same order on all ranks; one thread at a time is in a call (ERR_BUSY). Tensors
-    are any that take part in DLPack or an array interface: PyTorch's, NumPy's, `Tensor`, `View`. A wrong argument is an
-    Error on this rank, and ERR_REMOTE with rank and reason on the others; the buffer stays usable. After ERR_PEER,
-    ERR_ABORTED, or a signal that ended a call, it is poisoned: later calls fail at once with the same report.
+    On a GPU calls run on a stream (`stream`: None for the current one of PyTorch or CuPy, an object of theirs, or an
+    address). Later work on that stream sees the results; `Tensor.torch()` and DLPack make them visible to the
+    consumer's stream. Errors there are reported by the result's event, by `query`, or by the next call. The calls of a
+    graph are captured as others are; the program that launches the graph keeps what they use. docs/gpu.md says what a
+    call waits for. PyTorch's tensors are taken as they are: the work that fills them must come before the call in its
+    stream.
+
+    Calls are collective, in the same order on all ranks. One thread at a time is in a call (ERR_BUSY). Tensors are
+    objects with DLPack or an array interface: PyTorch's, NumPy's, `Tensor`, `View`. A wrong argument is an Error on
+    this rank, and ERR_REMOTE with rank and reason on the others; the buffer stays usable. After ERR_PEER, ERR_ABORTED,
+    or a signal that ended a call, it is poisoned: later calls fail at once with the same report.
     """
 
     _kind = "buffer"
@@ -94,8 +97,8 @@ class Buffer(Owned):
 
     @staticmethod
     def bytes_needed(num_ranks: int, device: Any = None, **options: int) -> int:
-        """Bytes of symmetric heap, on a GPU of its memory, that a buffer with these options takes on each rank when it is
-        made. Local."""
+        """Returns the bytes that a buffer with these options takes on each rank when it is created. They come from the
+        symmetric heap, on a GPU from its memory. Local."""
         config, size = _abi.EpConfig(), ctypes.c_size_t()
         fill(config, options, _CONFIG_NAMES)
         config.device.type, config.device.index = device_of(device)
@@ -104,7 +107,8 @@ class Buffer(Owned):
         return size.value
 
     def _call(self, function: Any, *arguments: Any) -> None:
-        """A call of the library that may ask the allocator; what that raised is the cause of its failure."""
+        """Makes a call of the library that may use the allocator. An error of the allocator becomes the cause of the
+        call's error."""
         try:
             function(self.pointer, *arguments)
         except Error as error:
@@ -119,9 +123,11 @@ class Buffer(Owned):
     # ---- routing -----------------------------------------------------------------------------------------------------
 
     def layout(self, topk_idx: Any, num_experts: int, *, stream: Any = None) -> Layout:
-        """Counts of this rank's tokens. topk_idx: [T, K] int32 or int64, -1 for none. Local. On the CPU lists, and NumPy's
-        array, which it needs; on a GPU tensors, which the stream fills, and an index out of range counts as none. Error:
-        ERR_INDEX (token and slot of an index outside of [-1, E)) and others."""
+        """Counts this rank's tokens. topk_idx: [T, K] int32 or int64, -1 for none. Local.
+
+        On the CPU the result has lists and a NumPy array, so NumPy is needed. On a GPU it has tensors that the stream
+        fills, and an index out of range counts as none. Error: ERR_INDEX (token and slot of an index outside of [-1,
+        E)) and others."""
         kept: list[Any] = []
         experts = _values.whole(num_experts, "num_experts")
         if self.device != CPU:
@@ -171,8 +177,9 @@ class Buffer(Owned):
         wait_event: Event | None = None,
         stream: Any = None,
     ) -> Route:
-        """Who goes where, without rows: so that one knows how many come before there is memory for them. Dispatches
-        with the handle carry topk_idx, topk_weights and scales as fresh ones. Arguments and errors as of dispatch."""
+        """Computes the routing without rows, so that their number is known before memory for them is allocated.
+        Dispatches with the handle carry topk_idx, topk_weights and scales as fresh ones do. Arguments and errors are as
+        of dispatch."""
         call = Arguments(_abi.EpRouteArgs(), self.device, stream)
         call.numbers(num_experts=num_experts, expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens)
         call.flags(keep_slots=keep_slots)
@@ -196,7 +203,7 @@ class Buffer(Owned):
 
     @staticmethod
     def _counts(counts: Sequence[int] | None, num_experts: int, kept: list[Any]) -> int | None:
-        """[E] on the host."""
+        """Returns the address of an [E] array on the host."""
         if counts is None:
             return None
         entries = _values.sequence_of(counts, "tokens_per_expert", num_experts, "num_experts")
@@ -248,30 +255,33 @@ class Buffer(Owned):
         num_sms: int = 0,
         stream: Any = None,
     ) -> Dispatched:
-        """Carries each token to the ranks that hold its experts. Collective; returns when the rows are there, on a
+        """Carries each token to the ranks that hold its experts. Collective. It returns when the rows are there, on a
         GPU when their counts are.
 
-        x: [T, H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows of whole 16 bytes. topk_idx: [T, K] int32 or int64,
-            -1 for none. topk_weights: [T, K] f32. num_experts: E.
-        handle: the routing of an earlier dispatch or route, instead of topk_idx (which is only carried then).
-        x_scales: [T, S] f32 or i32, for f8e4m3 and i8. token_in_rank: [T, N] bool, drives the routing instead of
-            topk_idx; tokens_per_expert: [E] of this rank, without topk_idx.
-        expert_alignment: counts of experts are rounded up to multiples of it. num_worst_tokens: outputs have so many
-            rows, whatever comes. expert_major: one row a (token, local expert), sorted by expert; zero_padding: rows
-            between them are zero.
-        keep_slots: for combines with a sum_order by slots or weights_of the owner. src_tokens: see Dispatched.
-            global_experts: topk_idx as the senders have it, instead of local numbers. row_weights: a weight for each
-            row of an expert-major x. src_stride: M of Dispatched.src_metadata, at least T, the same on all ranks.
+        x: [T, H] bf16, f16, f32, f8e4m3 or i8; H is contiguous, and rows are multiples of 16 bytes.
+        topk_idx: [T, K] int32 or int64, -1 for none. topk_weights: [T, K] f32. num_experts: E.
+        handle: the routing of an earlier dispatch or route. topk_idx is then only carried.
+        x_scales: [T, S] f32 or i32, for f8e4m3 and i8.
+        token_in_rank: [T, N] bool, the routing in place of topk_idx. tokens_per_expert: [E], this rank's counts,
+            without topk_idx.
+        expert_alignment: counts of experts are rounded up to multiples of it.
+        num_worst_tokens: outputs have this number of rows, whatever comes.
+        expert_major: one row for each (token, local expert), sorted by expert. zero_padding: padding rows are zero.
+        keep_slots: for combines with a sum_order by slots, or with weights_of the owner.
+        src_tokens: see Dispatched. src_stride: M of Dispatched.src_metadata, at least T, the same on all ranks.
+        global_experts: topk_idx has the senders' expert numbers, not local ones.
+        row_weights: a weight for each row of an expert-major x.
         column_scales: scales with strides (1, rows rounded up to a multiple of 4).
-        out_…: the caller's own memory for results, as `Dispatched` has them, with at least as many rows, contiguous.
-        topk_idx_copy: [T, K], dtype of topk_idx, contiguous: gets what topk_idx is, so that that may be written to.
-        recv_counts: counts that are written, too (`RecvCounts`), before the return, or the event.
-        wait_event: nothing is read before it has happened. async_finish: returns once the results' places are known;
-            all tensors must be left alone until the result's event has happened.
-        num_threads: worker threads of this call; num_sms: SMs of its kernels, on a GPU. stream: see Buffer.
+        out_…: the caller's memory for results, as in `Dispatched`, contiguous, with at least as many rows.
+        topk_idx_copy: [T, K], dtype of topk_idx, contiguous. It receives a copy of topk_idx, which may then be
+            overwritten.
+        recv_counts: counts that are also written (`RecvCounts`), before the return or the event.
+        wait_event: the call reads nothing before this event.
+        async_finish: returns once the results' addresses are known. No tensor may be touched until the result's event.
+        num_threads: worker threads of this call. num_sms: SMs of its kernels on a GPU. stream: see Buffer.
 
-        Rows are ordered by source rank, then by the source's token. DroppedError where more rows come than
-        num_worst_tokens; Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_MISMATCH and others.
+        Rows are ordered by source rank, then by the source's token. DroppedError if more rows come than
+        num_worst_tokens. Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_MISMATCH and others.
         """
         call = Arguments(_abi.EpDispatchArgs(), self.device, stream)
         call.numbers(num_experts=num_experts)
@@ -356,15 +366,18 @@ class Buffer(Owned):
         num_sms: int = 0,
         stream: Any = None,
     ) -> Combined:
-        """Brings the experts' rows back, and sums them. Collective; returns when the sums are there, on a GPU when it is
-        known that all ranks go on.
+        """Brings the experts' rows back and sums them. Collective. It returns when the sums are there, on a GPU when it
+        is known that all ranks go on.
 
-        x: [R, H] bf16, f16 or f32, weighted and summed over local experts; expert_major: a row a (token, expert), as
-            such a dispatch gave them. handle: of the dispatch. topk_weights: [R, K] f32, or none.
-        out_y: [T, H], dtype of x, and out_topk_weights: [T, K] f32: the caller's own memory; None: memory of the pool.
-        bias: [T, H], dtype of x, or a pair of such, added before all rows. expert_weights: with expert_major [R, K] f32, the weight
-            of each slot's row; none: 1.
-        sum_order, weights_of, path: as in C. wait_event, async_finish, num_threads, num_sms, stream: as of dispatch.
+        x: [R, H] bf16, f16 or f32, weighted and summed over local experts. expert_major: x has one row for each (token,
+            expert), as that dispatch returned them.
+        handle: the dispatch's. topk_weights: [R, K] f32, or none.
+        out_y: [T, H], dtype of x, the caller's memory. out_topk_weights: [T, K] f32, the caller's memory. With None,
+            memory comes from the pool.
+        bias: [T, H], dtype of x, or a pair of such, added before all rows.
+        expert_weights: [R, K] f32, the weight of each slot's row with expert_major; none stands for 1.
+        sum_order, weights_of, path: as in C.
+        wait_event, async_finish, num_threads, num_sms, stream: as of dispatch.
 
         y[t] is the sum over the ranks that had token t, ascending, in FP32, biases first, rounded once.
         """
@@ -385,7 +398,7 @@ class Buffer(Owned):
         call.handle(_values.one_of(handle, "handle", Handle))
         call.event(wait_event)
         wanted: list[tuple[tuple[int, ...], Dtype]] = []
-        if out_y is None and x is not None:  # the library refuses a call without x
+        if out_y is None and x is not None:  # the library rejects a call without x
             wanted.append(((handle.num_tokens, args.x.shape[1]), _DTYPES[args.x.dtype]))
         if topk_weights is not None and out_topk_weights is None:
             wanted.append(((handle.num_tokens, handle.num_topk), Dtype.F32))
@@ -402,7 +415,7 @@ class Buffer(Owned):
     # ---- memory and numbers ------------------------------------------------------------------------------------------
 
     def _workers(self, num_threads: int, num_sms: int) -> int:
-        """Threads on the CPU, SMs on a GPU."""
+        """Returns the number of threads on the CPU, or of SMs on a GPU."""
         threads, sms = _values.whole(num_threads, "num_threads"), _values.whole(num_sms, "num_sms")
         if self.device == CPU:
             if sms:
@@ -413,14 +426,15 @@ class Buffer(Owned):
         return sms
 
     def alloc(self, shape: int | Sequence[int], dtype: Any, *, stream: Any = None) -> Tensor:
-        """Memory of the pool, contiguous and not set to anything, for rows that a combine is to send: it reads them in
-        place. Local. stream: on a GPU, one that comes behind this rank's calls so far, where it is filled. Error:
-        ERR_MEMORY, ERR_BUSY."""
+        """Allocates contiguous uninitialized memory from the pool, for rows of a combine, which reads them in place.
+        Local. stream: on a GPU, the stream that fills it, ordered after this rank's calls so far. Error: ERR_MEMORY,
+        ERR_BUSY."""
         wanted = (_values.extents_of(shape, 0), dtype_of(dtype))
         return self._alloc(stream_for(stream, self.device), wanted)[0]
 
     def _alloc(self, stream: int | None, *wanted: tuple[tuple[int, ...], Dtype]) -> list[Tensor]:
-        """Tensors of these extents and dtypes, in one piece of memory: asking for one takes longer than some calls."""
+        """Returns tensors of these extents and dtypes in one allocation, because an allocation takes longer than some
+        calls."""
         total, begins = 0, []
         for extents, element in wanted:
             begins.append(total)
@@ -438,13 +452,13 @@ class Buffer(Owned):
         ]
 
     def stats(self) -> dict[str, int]:
-        """Memory and calls of the buffer on this rank, by the names of expar_ep_stats."""
+        """Returns counters of memory and calls of the buffer on this rank, by the names of expar_ep_stats."""
         return stats_of(_abi.EpStats(), lib.expar_ep_get_stats, self.pointer)
 
     def trim(self) -> None:
-        """Gives memory that no output uses back to the system. Local. Error: ERR_BUSY."""
+        """Returns memory that no output uses to the system. Local. Error: ERR_BUSY."""
         lib.expar_ep_trim(self.pointer)
 
     def query(self) -> None:
-        """Raises what went wrong in calls that nobody asked about; does not wait."""
+        """Raises unreported errors of earlier calls. It does not wait."""
         lib.expar_ep_query(self.pointer)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """EP buffers for low latency: dispatch and combine of few tokens, for decoding.
 
-Letters in shapes: B tokens a rank at most, T tokens of this rank in a call (0 to B), H hidden, K top-k, E experts, N
-ranks, L = E/N local experts. Expert e lives on rank e // L and is local expert e % L there.
+Letters in shapes: B maximum of tokens a rank, T tokens of this rank in a call (0 to B), H hidden, K top-k, E experts.
+N ranks, L = E/N local experts. Expert e is local expert e % L of rank e // L.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _config(options: dict[str, int], device: Any, **shape: int) -> _abi.LlConfig
 
 
 class LowLatencyHandle(Counted):
-    """Where the rows of one dispatch came from: for its combines. It lives as long as somebody has it."""
+    """The sources of the rows of one dispatch, for its combines. It lives as long as its references."""
 
     __slots__ = ("_known",)
 
@@ -47,7 +47,7 @@ class LowLatencyHandle(Counted):
 
     @property
     def _info(self) -> _abi.LlHandleInfo:
-        """Asked for when it is needed: most programs only hand a handle on."""
+        """Reads the facts when they are first needed; most programs only pass a handle on."""
         if self._known is None:
             info = _abi.LlHandleInfo(struct_size=ctypes.sizeof(_abi.LlHandleInfo))
             lib.expar_ll_handle_get_info(self.pointer, ctypes.byref(info))
@@ -56,12 +56,13 @@ class LowLatencyHandle(Counted):
 
     @property
     def src_info(self) -> Tensor:
-        """[L, N*B] i32: the row's token number at its source; -1 for a row that did not come. Filled when rows are."""
+        """[L, N*B] i32: the row's token number at its source, -1 for a row that did not come. It is filled together
+        with the rows."""
         return Tensor(self._info.src_info, self)
 
     @property
     def range(self) -> Tensor:
-        """[L, N] i64: where the rows of each source begin << 32 | how many there are. Filled when rows are."""
+        """[L, N] i64: the first row of each source << 32 | its number of rows. It is filled together with the rows."""
         return Tensor(self._info.range, self)
 
     @property
@@ -71,8 +72,8 @@ class LowLatencyHandle(Counted):
 
 
 class Hook:
-    """The second half of a call, which receives when this is called: once, in any order with others. What the call's
-    result names is filled then. One that is never called holds one of the two places of its kind."""
+    """The second part of a call. Calling it receives, once, in any order with others, and fills the call's results. A
+    hook that is never called keeps one of the two slots of its kind."""
 
     __slots__ = ("__weakref__", "_device", "_kept", "_pointer", "_process", "_release")
 
@@ -87,8 +88,8 @@ class Hook:
         self._release(self._pointer)
 
     def __call__(self, stream: Any = None) -> None:
-        """stream: on a GPU, where it receives. Error: ERR_STATE when it has been called, or the buffer is gone; else those
-        of the call."""
+        """Receives. stream: the stream on a GPU. Error: ERR_STATE if it was called before, or the buffer is gone; else
+        those of the call."""
         _values.check_process(self._process, "hook")
         on = stream_for(stream, self._device)
         lib.expar_ll_hook_call(self._pointer, on)
@@ -100,8 +101,8 @@ class Hook:
 
 
 class LentTensor(Tensor):
-    """Memory of a low-latency buffer, which stays where it is as long as the buffer does. Other libraries have it by
-    `numpy()` and `torch()`; while such arrays are alive, or this is, the buffer cannot be closed."""
+    """Memory of a low-latency buffer; it stays in place as long as the buffer exists. Other libraries get it by
+    `numpy()` and `torch()`. While this object or such an array is alive, the buffer cannot be closed."""
 
     def __init__(self, view: _abi.Tensor, buffer: LowLatencyBuffer) -> None:
         super().__init__(view, None)
@@ -114,10 +115,10 @@ class LentTensor(Tensor):
 
 @dataclass(eq=False)
 class LowLatencyDispatched:
-    """What a rank has received: each tensor the caller's own where it was given (out_…), else the library's. With a
-    hook it is filled when that has been called, with async_finish when the event has happened."""
+    """The rows that a rank has received. Each tensor is the caller's if it was given (out_…), else the library's. They
+    are filled after the hook was called, or with async_finish after the event."""
 
-    x: Any  # [L, N*B, H], dtype of x or of the format; rows of expert e from x[e, 0] on without gaps
+    x: Any  # [L, N*B, H], dtype of x or of the format; rows of expert e start at x[e, 0], without gaps
     scales: Any  # [L, N*B, H/128] f32, UE8M0 [L, N*B, ceil(H/512)] i32; the token dimension contiguous. None without
     count: Any  # [L] i32: rows of each local expert
     handle: LowLatencyHandle
@@ -127,7 +128,7 @@ class LowLatencyDispatched:
 
 @dataclass(eq=False)
 class LowLatencyCombined:
-    """Sums, back in the order of the tokens. Filled as LowLatencyDispatched."""
+    """The sums in the order of the tokens. They are filled as LowLatencyDispatched is."""
 
     y: Any  # [T, H], dtype of x
     hook: Hook | None
@@ -135,19 +136,23 @@ class LowLatencyCombined:
 
 
 class LowLatencyBuffer(Owned):
-    """What low-latency calls of a group work in, for B, H, K and E, which it never outgrows.
+    """A buffer for low-latency calls of a group, with fixed B, H, K and E. Creating it is collective.
 
-    Collective; all arguments but `num_threads`, `num_sms` and the GPU's number are the same on all ranks. device, and
-    `stream` of calls and hooks: as of Buffer; on a GPU a call only puts its work on the stream, and what goes wrong there
-    is told by its event, or by the next call. Options: `max_row_bytes` (2 H, the default, or 4 H, for f32);
-    `sums`, the combines that will be made (1 << LlSum.EXACT | …; 0: all); `num_threads`; `num_sms`, on a GPU; `masking` (1:
-    a rank that is lost is masked, and the calls of the others go on); `late_limit_ms`, with masking: how long a rank that
-    answers is waited for before it is masked (0: as the group says; may differ between ranks); `reserve_bytes`, with
-    masking: memory for a shape that each rank names later by `set_shape`, and B, H, K, E are 0; `unmapped` (1: no
-    rank's memory is mapped, all go through transports). ERR_UNSUPPORTED for what this version of the library has not.
+    All arguments are the same on all ranks, except `num_threads`, `num_sms`, `late_limit_ms` and the GPU's number.
+    device, and `stream` of calls and hooks: as of Buffer. On a GPU a call only enqueues its work on the stream; its
+    event or the next call reports errors. Options:
 
-    Calls are made in the same order on all ranks; one thread at a time is in a call (ERR_BUSY). At most two dispatches
-    and two combines are open at once; a third is ERR_STATE.
+    max_row_bytes: 2 H, the default, or 4 H for f32.
+    sums: the combines that will be made (1 << LlSum.EXACT | …; 0: all).
+    num_threads: worker threads. num_sms: SMs on a GPU.
+    masking: with 1, a lost rank is masked, and the calls of the others go on.
+    late_limit_ms: with masking, how long to wait for a rank that answers before it is masked (0: the group's limit).
+    reserve_bytes: with masking, memory for a shape that each rank sets later by `set_shape`. B, H, K and E are then 0.
+    unmapped: with 1, no rank's memory is mapped, and all data goes through transports.
+
+    ERR_UNSUPPORTED for an option that this version of the library does not have. Calls are made in the same order on
+    all ranks; one thread at a time is in a call (ERR_BUSY). At most two dispatches and two combines are open at once; a
+    third is ERR_STATE.
     """
 
     _kind = "low-latency buffer"
@@ -185,7 +190,8 @@ class LowLatencyBuffer(Owned):
         device: Any = None,
         **options: int,
     ) -> int:
-        """Bytes of symmetric heap, on a GPU of its memory, that such a buffer takes on each rank. Local."""
+        """Returns the bytes that such a buffer takes on each rank. They come from the symmetric heap, on a GPU from its
+        memory. Local."""
         shape = dict(max_tokens=max_tokens, hidden=hidden, max_topk=max_topk, num_experts=num_experts)
         config = _config(options, device, **shape)
         size = ctypes.c_size_t()
@@ -203,9 +209,9 @@ class LowLatencyBuffer(Owned):
         max_row_bytes: int = 0,
         sums: int = 0,
     ) -> int:
-        """Gives a buffer with `reserve_bytes` its shape, once; local, and the same on all ranks. K is the largest that
-        fits, max_topk at least: it is returned. A rank that does not come to its first call is masked by the others as
-        in any call. ERR_LIMIT: the shape does not fit; ERR_STATE: no reserve, or it has a shape."""
+        """Sets the shape of a buffer with `reserve_bytes`, once. It is local; all ranks set the same shape. It returns
+        K, the largest that fits, at least max_topk. A rank that never makes its first call is masked by the others as
+        in any call. ERR_LIMIT: the shape does not fit; ERR_STATE: there is no reserve, or it has a shape."""
         shape = dict(max_tokens=max_tokens, hidden=hidden, max_topk=max_topk, num_experts=num_experts)
         config = _config(dict(max_row_bytes=max_row_bytes, sums=sums), None, **shape)
         topk = ctypes.c_int32()
@@ -213,8 +219,9 @@ class LowLatencyBuffer(Owned):
         return topk.value
 
     def close(self) -> None:
-        """Collective: every rank ends it; hooks that were not called cannot be any more. Again: no effect. BufferError
-        while memory of `combine_buffer` is in use, but by calls that are under way: those are waited for."""
+        """Destroys the buffer. Collective. Hooks that were not called can no longer be called. A second call has no
+        effect. It waits for pending calls that use memory of `combine_buffer`. BufferError while something else uses
+        such memory."""
         if not self.closed and self._is_lent():
             end_calls_with([lent() for lent in self._lent.values()])
         if not self.closed and self._is_lent():
@@ -242,14 +249,18 @@ class LowLatencyBuffer(Owned):
         num_sms: int = 0,
         stream: Any = None,
     ) -> LowLatencyDispatched:
-        """Carries each token to the ranks that hold its experts, and places it there once an expert.
+        """Carries each token to the ranks that hold its experts, and places it there once for each expert.
 
-        x: [T, H] bf16, f16 or f32, H contiguous, rows of whole 16 bytes. topk_idx: [T, K] int32 or int64, -1 for none,
-            an expert at most once in a token. topk_weights: [T, K] f32, for a reduced combine.
-        format: of rows on their way and in the result, the same on all ranks; quantised ones need H a multiple of 128.
-        out_…: the caller's own results, as `LowLatencyDispatched` has them, with the same strides.
-        expert_recv_stats: [L] i32, rows received are added; wait_ns: [N] i64, waiting for each source is added.
-        hook: only sends; the result's hook receives. async_finish: returns once the results' places are known.
+        x: [T, H] bf16, f16 or f32; H is contiguous, and rows are multiples of 16 bytes.
+        topk_idx: [T, K] int32 or int64, -1 for none; a token has an expert at most once.
+        topk_weights: [T, K] f32, for a reduced combine.
+        format: the format of rows in transit and in the result, the same on all ranks. Quantised formats need H to be a
+            multiple of 128.
+        out_…: the caller's memory for results, as in `LowLatencyDispatched`, with the same strides.
+        expert_recv_stats: [L] i32, to which the numbers of received rows are added.
+        wait_ns: [N] i64, to which the time of waiting for each source is added.
+        hook: the call only sends; the result's hook receives.
+        async_finish: returns once the results' addresses are known.
         num_sms, stream: on a GPU, as of Buffer.dispatch.
 
         Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_STATE (two are open), ERR_REMOTE, ERR_MISMATCH, …
@@ -294,14 +305,17 @@ class LowLatencyBuffer(Owned):
         num_sms: int = 0,
         stream: Any = None,
     ) -> LowLatencyCombined:
-        """Brings the experts' rows back, and sums them with their weights.
+        """Brings the experts' rows back and sums them with their weights.
 
-        x: [L, N*B, H] bf16, f16 or f32 in dispatch's layout, or memory of `combine_buffer`, which is sent without a
-            copy. topk_idx: [T, K] int32 or int64, of the dispatch. topk_weights: [T, K] f32. handle: of the dispatch; serves several.
-        sum: EXACT, a row a slot travels, and the token's rank sums in the order of slots; REDUCED, each rank sums its
-            rows of a token first. format: PLAIN, or LOGFMT with EXACT. Both the same on all ranks.
-        out_y: [T, H], dtype of x: the caller's own. Others as of dispatch; errors, too, and ERR_HANDLE,
-            ERR_UNSUPPORTED.
+        x: [L, N*B, H] bf16, f16 or f32 in the dispatch's layout. Memory of `combine_buffer` is sent without a copy.
+        topk_idx: [T, K] int32 or int64, the dispatch's. topk_weights: [T, K] f32.
+        handle: the dispatch's; it serves several combines.
+        sum: with EXACT a row travels for each slot, and the token's rank sums in the order of slots. With REDUCED each
+            rank first sums its rows of a token. It is the same on all ranks.
+        format: PLAIN, or LOGFMT with EXACT; the same on all ranks.
+        out_y: [T, H], dtype of x, the caller's memory. Other arguments are as of dispatch.
+
+        Errors are as of dispatch, and ERR_HANDLE, ERR_UNSUPPORTED.
         """
         call = Arguments(_abi.LlCombineArgs(), self.device, stream)
         call.sms(num_sms)
@@ -321,8 +335,8 @@ class LowLatencyBuffer(Owned):
         )
 
     def combine_buffer(self, handle: LowLatencyHandle, dtype: Any) -> LentTensor:
-        """Memory in dispatch's layout, [L, N*B, H] of the dtype, for a GEMM to write to: a combine sends from there
-        without a copy. The same memory at each call; rows may lie further apart than H."""
+        """Returns memory in the dispatch's layout, [L, N*B, H] of the dtype, to which a GEMM can write. A combine sends
+        it without a copy. It is the same memory at each call; rows may lie further apart than H."""
         view = _abi.Tensor()
         element, owner = dtype_of(dtype), _values.one_of(handle, "handle", LowLatencyHandle)
         lib.expar_ll_get_combine_buffer(self.pointer, owner.pointer, element, ctypes.byref(view))
@@ -336,8 +350,8 @@ class LowLatencyBuffer(Owned):
     # ---- masks -------------------------------------------------------------------------------------------------------
 
     def mask_set(self, rank: int, masked: bool = True) -> None:
-        """A masked rank is sent nothing and waited for by nobody here; its experts add nothing. Local. Error: ERR_STATE
-        (the buffer was made without `masking`), ERR_ARGUMENT."""
+        """Masks a rank, or ends its mask. Local. This rank sends nothing to a masked rank, does not wait for it, and
+        adds nothing of its experts. Error: ERR_STATE (the buffer was made without `masking`), ERR_ARGUMENT."""
         lib.expar_ll_mask_set(self.pointer, _values.whole(rank, "rank"), _values.flag(masked, "masked"))
 
     @overload
@@ -347,9 +361,11 @@ class LowLatencyBuffer(Owned):
     def mask_query(self, status: Any, *, stream: Any = None) -> None: ...
 
     def mask_query(self, status: Any = None, *, stream: Any = None) -> list[bool] | None:
-        """[N]: who is masked here, as a list. Local. status: [N] i32 that is filled instead, 1 for masked ranks; on a GPU
-        it is needed, lies there, and is filled in the stream (as of dispatch) behind this rank's calls. Error: ERR_STATE,
-        ERR_DTYPE, ERR_SHAPE, ERR_STRIDE, ERR_DEVICE."""
+        """Returns the masks of this rank as a list of [N]. Local.
+
+        status: [N] i32, filled in place of the list with 1 for masked ranks. On a GPU it is needed, and lies there. The
+        stream (as of dispatch) fills it after this rank's calls. Error: ERR_STATE, ERR_DTYPE, ERR_SHAPE, ERR_STRIDE,
+        ERR_DEVICE."""
         on = stream_for(stream, self.device)
         if status is not None:
             kept: list[Any] = []
@@ -367,13 +383,14 @@ class LowLatencyBuffer(Owned):
         return [value != 0 for value in found]
 
     def mask_clean(self) -> None:
-        """Collective among the living: agrees on who is masked, and takes a rank that has come back in again."""
+        """Agrees on the masks with all living ranks, and readmits a rank that has come back. Collective among the
+        living."""
         lib.expar_ll_mask_clean(self.pointer)
 
     def query(self) -> None:
-        """Raises what went wrong in calls and hooks on a GPU that have no event; does not wait."""
+        """Raises errors of calls and hooks on a GPU that have no event. It does not wait."""
         lib.expar_ll_query(self.pointer)
 
     def stats(self) -> dict[str, int]:
-        """What the buffer has done on this rank, by the names of expar_ll_stats."""
+        """Returns the buffer's counters on this rank, by the names of expar_ll_stats."""
         return stats_of(_abi.LlStats(), lib.expar_ll_get_stats, self.pointer)

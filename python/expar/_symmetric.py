@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Symmetric memory: arrays that have the same place on every rank, and what ranks do to each other's.
+"""Symmetric memory: arrays at the same place on every rank, and operations on those of other ranks.
 
-Every call names memory by an array of one's own: "that place, of rank pe".
+Every call names memory by an array of this rank: it means the same place on rank pe.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy
     import torch
 
-# By their names in NumPy and PyTorch; NumPy has no bfloat16 and gets its bits.
+# Element types by their names in NumPy and PyTorch. NumPy has no bfloat16 and gets its bits.
 _TYPESTRS = {
     "bfloat16": "<u2",
     "bool": "|b1",
@@ -34,7 +34,7 @@ _TYPESTRS = {
     "uint32": "<u4",
     "uint64": "<u8",
 }
-# What words are called in the names of the library's calls.
+# The names of word types in the library's calls.
 _WORDS: dict[str, tuple[str, Any]] = {
     "<i4": ("i32", ctypes.c_int32),
     "<i8": ("i64", ctypes.c_int64),
@@ -46,7 +46,7 @@ _WORDS: dict[str, tuple[str, Any]] = {
 
 
 def _name_of(dtype: Any) -> str:
-    """The name of an element type, which may be NumPy's, PyTorch's or the name itself."""
+    """Returns the name of an element type. The type may be NumPy's, PyTorch's or the name itself."""
     name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype)
     name = str(name).replace("torch.", "")
     if name not in _TYPESTRS:
@@ -56,19 +56,19 @@ def _name_of(dtype: Any) -> str:
 
 
 class _Lease:
-    """What arrays of NumPy's hold of a block: alive as long as one of them is."""
+    """Keeps a block in use. NumPy arrays of the block refer to it, so it lives as long as any of them."""
 
     def __init__(self, block: Symmetric, interface: dict[str, Any], own: _Lease | None = None) -> None:
         self._block = block
-        self._own = own  # of this rank's memory, which one of another rank's keeps
+        self._own = own  # the lease of this rank's memory, which a lease of another rank's memory keeps
         self.__array_interface__ = interface
 
 
 class Symmetric:
-    """A block of the symmetric heap, made by `Group.empty` or `Group.zeros`: the same shape on every rank.
+    """A block of the symmetric heap, made by `Group.empty` or `Group.zeros`. It has the same shape on every rank.
 
-    The calls of a group take it, or an array of `numpy()` or a part of one, for the place that they mean. It is the
-    group's, until `free` or the group's end.
+    Calls of a group name a place by the block, by an array of `numpy()`, or by a part of one. The block belongs to the
+    group until `free` or the group's end.
     """
 
     def __init__(self, group: Operations, address: int, shape: tuple[int, ...], dtype: str) -> None:
@@ -80,22 +80,22 @@ class Symmetric:
 
     @property
     def interface(self) -> dict[str, Any]:
-        """As NumPy's array interface has it."""
+        """The block as NumPy's array interface."""
         if self._address is None:
             raise ValueError("the symmetric memory has been freed: expected a block that is there")
-        self.group.pointer  # must be there
+        self.group.pointer  # raises an error if it is closed
         typestr = _TYPESTRS[self.dtype]
         return {"version": 3, "typestr": typestr, "shape": self.shape, "data": (self._address, False), "strides": None}
 
     @property
     def in_use(self) -> bool:
-        """Whether there are arrays of it."""
+        """Whether arrays of the block exist."""
         return self._lease() is not None
 
     def numpy(self, pe: int | None = None) -> numpy.ndarray[Any, Any]:
-        """This rank's memory as an array, or that of rank pe, where this one can load and store it: on its node. While
-        one, or a part of one, is alive, neither `free` nor the group's `close` is possible; bfloat16 comes as uint16.
-        ValueError: rank pe's memory is out of reach."""
+        """Returns this rank's memory as an array, or that of rank pe if this rank can load and store it: on its node.
+        bfloat16 becomes uint16. While the array or a part of it is alive, `free` and the group's `close` are not
+        possible. ValueError if rank pe's memory is out of reach."""
         import numpy
 
         lease = self._lease()
@@ -110,14 +110,14 @@ class Symmetric:
         return numpy.asarray(_Lease(self, {**self.interface, "data": (address, False)}, lease))
 
     def torch(self, pe: int | None = None) -> torch.Tensor:
-        """Likewise as a tensor of PyTorch's."""
+        """Returns the same as a PyTorch tensor."""
         import torch
 
         return torch.from_numpy(self.numpy(pe)).view(getattr(torch, self.dtype))
 
     def free(self) -> None:
-        """Collective: starts with a barrier, then the memory may be given to others. Again: no effect. BufferError
-        while there are arrays of it."""
+        """Frees the block. Collective; it starts with a barrier. A second call has no effect. BufferError while arrays
+        of it exist."""
         if self._address is None:
             return
         if self.in_use:
@@ -127,11 +127,12 @@ class Symmetric:
 
 
 def interface_of(value: Any, name: str) -> dict[str, Any]:
-    """TypeError for what is no array in memory of the CPU's, ValueError for a block that is gone."""
+    """Returns the array interface of an argument. TypeError if it is no array in CPU memory; ValueError for a block
+    that is freed."""
     try:
         interface = value.interface if isinstance(value, Symmetric) else getattr(value, "__array_interface__", None)
         if interface is None and hasattr(value, "data_ptr") and hasattr(value, "numpy"):
-            interface = value.detach().numpy().__array_interface__  # of PyTorch's; bfloat16 has no array of NumPy's
+            interface = value.detach().numpy().__array_interface__  # PyTorch's; NumPy has no bfloat16
     except (TypeError, ValueError) as error:
         raise type(error)(f"{name}: {error}") from None
     if interface is None:
@@ -141,7 +142,7 @@ def interface_of(value: Any, name: str) -> dict[str, Any]:
 
 
 def span_of(value: Any, name: str, writable: bool = False) -> tuple[int, int]:
-    """Address and bytes of a contiguous array."""
+    """Returns address and bytes of a contiguous array."""
     interface = interface_of(value, name)
     size = int(interface["typestr"][2:])
     strides = interface.get("strides")
@@ -158,7 +159,7 @@ def span_of(value: Any, name: str, writable: bool = False) -> tuple[int, int]:
 
 
 def _word(value: Any, name: str) -> tuple[int, str, Any]:
-    """Address of an array of one word, what its type is called, and the type."""
+    """Returns the address of an array of one word, the name of its type, and the type."""
     interface = interface_of(value, name)
     count = 1
     for extent in interface["shape"]:
@@ -170,7 +171,7 @@ def _word(value: Any, name: str) -> tuple[int, str, Any]:
 
 
 def _words(value: Any, name: str) -> tuple[int, int, str, Any]:
-    """Address of a contiguous array of words, how many, what their type is called, and the type."""
+    """Returns the address of a contiguous array of words, their number, the name of their type, and the type."""
     address, size = span_of(value, name)
     typestr = interface_of(value, name)["typestr"]
     if typestr not in _WORDS:
@@ -179,7 +180,7 @@ def _words(value: Any, name: str) -> tuple[int, int, str, Any]:
 
 
 def _typed(call: str, suffix: str, arguments: list[Any]) -> Any:
-    """A call of the library that there is for each type of words. TypeError where there is none for this."""
+    """Returns a call that the library has for each type of words. TypeError if it has none for this type."""
     function = getattr(lib, f"expar_{call}_{suffix}", None)
     if function is None:
         raise TypeError(f"{call}: there is none for {suffix}")
@@ -187,15 +188,16 @@ def _typed(call: str, suffix: str, arguments: list[Any]) -> Any:
 
 
 def _compared(cmp: Any, value: Any, kind: Any) -> tuple[int, Any]:
-    """How a word is compared, and with what."""
+    """Returns the comparison, and the value to compare with."""
     return _values.whole(cmp, "cmp", expected="one of expar.Cmp"), _values.whole(value, "value", kind)
 
 
 class Operations:
-    """What a group does on symmetric memory.
+    """Operations of a group on symmetric memory.
 
-    Arrays that name places: `Symmetric` or parts of its `numpy()`. Errors of all: Status.ERR_ADDRESS for one that is no
-    symmetric memory, ERR_RANGE (pe), ERR_PEER, ERR_ABORTED; TypeError and ValueError for arrays that cannot serve.
+    Arrays that name places are `Symmetric` or parts of its `numpy()`. All calls raise Status.ERR_ADDRESS for an array
+    that is no symmetric memory, ERR_RANGE (pe), ERR_PEER and ERR_ABORTED. An unusable array is a TypeError or
+    ValueError.
     """
 
     _blocks: weakref.WeakSet[Any]
@@ -206,12 +208,12 @@ class Operations:
         raise NotImplementedError
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Symmetric:
-        """Memory of that shape on every rank, not set to anything. Collective: all ranks give the same shape and dtype
-        (a type of NumPy's or PyTorch's, or its name), and it ends with a barrier. Error: ERR_MEMORY, ERR_MISMATCH."""
+        """Allocates uninitialized memory of that shape on every rank. Collective; it ends with a barrier. All ranks
+        pass the same shape and dtype (a NumPy or PyTorch type, or its name). Error: ERR_MEMORY, ERR_MISMATCH."""
         return self._allocate(shape, dtype, lib.expar_malloc)
 
     def zeros(self, shape: int | Sequence[int], dtype: Any = "float32") -> Symmetric:
-        """Likewise, all zero."""
+        """Allocates memory as `empty` does, filled with zeros."""
 
         def allocate(group: int, count: int, out: Any) -> None:
             lib.expar_calloc(group, count, 1, out)
@@ -230,35 +232,35 @@ class Operations:
         return block
 
     def lend(self, block: Any) -> None:
-        """Memory that is in use as its `in_use` says, as long as it is there."""
+        """Registers a block. The group's memory is in use while the block exists and its `in_use` is true."""
         self._blocks.add(block)
 
     def in_use(self) -> bool:
-        """Whether there are arrays of this group's symmetric memory."""
+        """Returns whether arrays of this group's symmetric memory exist."""
         return any(block.in_use for block in self._blocks)
 
     # ---- put and get -------------------------------------------------------------------------------------------------
 
     def put(self, dest: Any, source: Any, pe: int) -> None:
-        """source to rank pe's memory at dest, of as many bytes. source may be used again; the data is there after
-        `quiet` or `barrier`. Both contiguous, of any shape and dtype."""
+        """Copies source to rank pe's memory at dest, which has as many bytes. source may be reused at once; the data
+        has arrived after `quiet` or `barrier`. Both are contiguous, of any shape and dtype."""
         address, size = self._pair(dest, source, "dest", "source")
         lib.expar_put(self.pointer, address, span_of(source, "source")[0], size, _values.whole(pe, "pe"))
 
     def get(self, dest: Any, source: Any, pe: int) -> None:
-        """Rank pe's memory at source to dest, of as many bytes; it is here at the return. Both contiguous, of any
-        shape and dtype."""
+        """Copies rank pe's memory at source to dest, which has as many bytes, before it returns. Both are contiguous,
+        of any shape and dtype."""
         address, size = self._pair(source, dest, "source", "dest")
         own = span_of(dest, "dest", writable=True)[0]
         lib.expar_get(self.pointer, own, address, size, _values.whole(pe, "pe"))
 
     def put_nbi(self, dest: Any, source: Any, pe: int) -> None:
-        """As put, but source must be left alone until `quiet` or `barrier`."""
+        """As put, but source must not be changed until `quiet` or `barrier`."""
         address, size = self._pair(dest, source, "dest", "source")
         lib.expar_put_nbi(self.pointer, address, span_of(source, "source")[0], size, _values.whole(pe, "pe"))
 
     def get_nbi(self, dest: Any, source: Any, pe: int) -> None:
-        """As get, but dest must be left alone, and is not filled, until `quiet` or `barrier`."""
+        """As get, but dest is filled only after `quiet` or `barrier`, and must not be touched until then."""
         address, size = self._pair(source, dest, "source", "dest")
         own = span_of(dest, "dest", writable=True)[0]
         lib.expar_get_nbi(self.pointer, own, address, size, _values.whole(pe, "pe"))
@@ -266,8 +268,8 @@ class Operations:
     def put_signal(
         self, dest: Any, source: Any, signal: Any, value: int, pe: int, op: SignalOp = SignalOp.SET
     ) -> None:
-        """As put; then rank pe's word at signal (one uint64) becomes value, or with SignalOp.ADD more by it. Whoever
-        has seen the new signal sees the data."""
+        """As put; then rank pe's word at signal (one uint64) becomes value, or with SignalOp.ADD grows by it. A rank
+        that has seen the new signal sees the data."""
         address, size = self._pair(dest, source, "dest", "source")
         own, word = span_of(source, "source")[0], self._signal(signal)
         number = _values.whole(value, "value", ctypes.c_uint64)
@@ -275,17 +277,17 @@ class Operations:
         lib.expar_put_signal(self.pointer, address, own, size, word, number, how, rank)
 
     def signal_fetch(self, signal: Any) -> int:
-        """The value of this rank's own signal (one uint64); what came before it is seen."""
+        """Returns this rank's own signal (one uint64). The caller sees what was written before it."""
         value = ctypes.c_uint64()
         lib.expar_signal_fetch(self.pointer, self._signal(signal), ctypes.byref(value))
         return value.value
 
     def fence(self) -> None:
-        """Puts, signals and atomics to each rank before it arrive before those after it."""
+        """Orders this rank's puts, signals and atomics to each rank: earlier ones arrive before later ones."""
         lib.expar_fence(self.pointer)
 
     def quiet(self) -> None:
-        """All of this rank's puts, signals and atomics are complete at their targets."""
+        """Waits until all of this rank's puts, signals and atomics are complete at their targets."""
         lib.expar_quiet(self.pointer)
 
     def _pair(self, symmetric: Any, other: Any, symmetric_name: str, other_name: str) -> tuple[int, int]:
@@ -304,8 +306,8 @@ class Operations:
     # ---- words -------------------------------------------------------------------------------------------------------
 
     def wait_until(self, word: Any, cmp: Cmp, value: int) -> int:
-        """Waits until this rank's own word (int32, int64, uint32 or uint64) compares so with value; what was written
-        before it is seen. Returns the value that ended the wait."""
+        """Waits until the comparison of this rank's own word (int32, int64, uint32 or uint64) with value is true. The
+        caller then sees what was written before the word. Returns the value that ended the wait."""
         address, suffix, kind = _word(word, "word")
         seen = kind()
         arguments = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, kind, ctypes.c_void_p]
@@ -314,16 +316,16 @@ class Operations:
         return int(seen.value)
 
     def wait_until_all(self, words: Any, cmp: Cmp, value: int) -> None:
-        """Waits until each of this rank's own words, a contiguous array of int32, int64, uint32 or uint64, compares so with
-        value."""
+        """Waits until the comparison with value is true for each of this rank's own words. words: a contiguous array of
+        int32, int64, uint32 or uint64."""
         address, count, suffix, kind = _words(words, "words")
         arguments = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, kind]
         call = _typed("wait_until_all", suffix, arguments)
         call(self.pointer, address, count, None, *_compared(cmp, value, kind))
 
     def wait_until_any(self, words: Any, cmp: Cmp, value: int, skip: Sequence[bool] | None = None) -> int:
-        """Waits until one of the words does, as of wait_until_all, and returns its index; those with skip take no part.
-        They get their turn: the search starts behind the last one found. ValueError: there is none to wait for."""
+        """Waits as of wait_until_all, but for one of the words, and returns its index. Words with skip are ignored. All
+        words get their turn: the search starts after the last one found. ValueError if there is no word to wait for."""
         address, count, suffix, kind = _words(words, "words")
         left_out = None
         if skip is not None:
@@ -339,7 +341,8 @@ class Operations:
         return index.value
 
     def test(self, word: Any, cmp: Cmp, value: int) -> bool:
-        """Whether this rank's own word, as of wait_until, compares so with value now; if so, what was written before it is seen."""
+        """Returns whether the comparison of this rank's own word, as of wait_until, with value is true now. If so, the
+        caller sees what was written before the word."""
         address, suffix, kind = _word(word, "word")
         holds = ctypes.c_int()
         arguments = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, kind, ctypes.c_void_p]
@@ -360,8 +363,8 @@ class Operations:
         return old.value if fetches else None
 
     def atomic_fetch(self, word: Any, pe: int) -> Any:
-        """Rank pe's word (int32, int64, uint32, uint64, float32 or float64). Each of these calls is sequentially
-        consistent with all others on the same word."""
+        """Returns rank pe's word (int32, int64, uint32, uint64, float32 or float64). Each of these calls is
+        sequentially consistent with all others on the same word."""
         return self._atomic("fetch", word, pe, True)
 
     def atomic_set(self, word: Any, value: float, pe: int) -> None:
@@ -399,34 +402,36 @@ class Operations:
     # ---- locks -------------------------------------------------------------------------------------------------------
 
     def lock(self, word: Any) -> Lock:
-        """A lock that all ranks share: a symmetric uint64 word, zero on all ranks at first, that nothing else touches."""
+        """Returns a lock that all ranks share. word: a symmetric uint64 word, zero on all ranks at first, that nothing
+        else uses."""
         return Lock(self, word, self._signal(word, "word"))
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
 
     def heap_stats(self) -> dict[str, int]:
-        """How full this rank's symmetric heap is, by the names of expar_heap_stats. Local."""
+        """Returns the use of this rank's symmetric heap, by the names of expar_heap_stats. Local."""
         return stats_of(_abi.HeapStats(), lib.expar_heap_get_stats, self.pointer)
 
     def network_stats(self) -> dict[str, int]:
-        """What this rank has handed to a network, by the names of expar_network_stats; zeros without one. Local."""
+        """Returns what this rank has passed to a network, by the names of expar_network_stats; zeros without one.
+        Local."""
         return stats_of(_abi.NetworkStats(), lib.expar_network_get_stats, self.pointer)
 
 
 class Lock:
-    """Ranks get it in the order in which they ask; whoever has it sees what the holder before put. Not for two threads of
-    one rank at once. `with lock:` holds it.
+    """A lock. Ranks get it in the order in which they ask. The holder sees what the holder before put. Two threads of
+    one rank must not use it at once. `with lock:` holds it.
 
-    Error: ERR_PEER (its turn has not come: a rank was lost, or late beyond the limit), ERR_UNSUPPORTED, and others.
+    Error: ERR_PEER (a rank was lost or too late, so its turn did not come), ERR_UNSUPPORTED, and others.
     """
 
     def __init__(self, group: Operations, word: Any, address: int) -> None:
         self._group = group
-        self._word = word  # an array, which keeps the memory
+        self._word = word  # an array; it keeps the memory
         self._address = address
 
     def acquire(self, blocking: bool = True) -> bool:
-        """Waits until it is held; without blocking: whether it is held now."""
+        """Waits until this rank holds the lock. Without blocking it returns whether this rank got the lock."""
         if _values.flag(blocking, "blocking"):
             lib.expar_lock_set(self._group.pointer, self._address)
             return True
@@ -435,7 +440,7 @@ class Lock:
         return taken.value != 0
 
     def release(self) -> None:
-        """Error: ERR_STATE when nobody holds it."""
+        """Releases the lock. Error: ERR_STATE if no rank holds it."""
         lib.expar_lock_clear(self._group.pointer, self._address)
 
     def __enter__(self) -> Lock:
@@ -447,7 +452,7 @@ class Lock:
 
 
 def stats_of(stats: Any, call: Any, pointer: int) -> dict[str, int]:
-    """What such a call fills in, by name."""
+    """Returns the counters that such a call writes, by name."""
     stats.struct_size = ctypes.sizeof(stats)
     call(pointer, ctypes.byref(stats))
     return {name: getattr(stats, name) for name, *_ in stats._fields_ if name != "struct_size"}

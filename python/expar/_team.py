@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Teams: some of a group's ranks, at equal distances, that act together on symmetric memory."""
+"""Teams: some of a group's ranks, at equal distances, for common operations on symmetric memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._symmetric import Symmetric, interface_of, span_of
 if TYPE_CHECKING:
     from ._group import Group
 
-# What elements are called in the names of the library's reductions.
+# The names of element types in the library's reductions.
 _SUFFIXES = {
     "|i1": "i8",
     "<i2": "i16",
@@ -33,15 +33,15 @@ _OPERATIONS = ("sum", "prod", "min", "max", "and", "or", "xor")
 
 
 class Team:
-    """Made by `Group.world`, `shared`, `rail` and `team`, or by `split` and `split_2d` of another one. Members have
-    numbers of their own, from 0 on.
+    """A team of ranks, made by `Group.world`, `shared`, `rail` and `team`, or by `split` and `split_2d` of another one.
+    Members have their own numbers, from 0 on.
 
-    Collective calls are made by all members in the same order, one thread of a rank at a time. In those on memory
-    `dest` is symmetric, the same place on all members, and free to be written to on all of them before any calls; it
-    is filled at the return. Arrays are contiguous and do not overlap; sizes and `root` are the same on all members.
+    All members make collective calls in the same order, one thread of a rank at a time. In calls with `dest`, it is
+    symmetric, the same place on all members. It must be writable on all members before any of them calls, and is filled
+    at the return. Arrays are contiguous and do not overlap; sizes and `root` are the same on all members.
 
-    Error: ERR_ADDRESS (dest is no symmetric memory), ERR_RANGE (root), ERR_PEER (a member died, left, or was refused its
-    arguments), ERR_ABORTED, ERR_HANDLE (the team is gone); TypeError and ValueError for arrays that cannot serve.
+    Error: ERR_ADDRESS (dest is no symmetric memory), ERR_RANGE (root), ERR_ABORTED, ERR_HANDLE (the team is gone).
+    ERR_PEER: a member died, left, or had its arguments rejected. An unusable array is a TypeError or ValueError.
     """
 
     def __init__(self, group: Group, pointer: int, standing: bool = False) -> None:
@@ -51,8 +51,8 @@ class Team:
 
     @property
     def pointer(self) -> int:
-        """The library's object. ValueError once it or its group is closed."""
-        self.group.pointer  # must be there
+        """The library's object. ValueError after the team or its group is closed."""
+        self.group.pointer  # raises an error if it is closed
         if self._pointer is None:
             raise ValueError("the team is closed: expected one that is open")
         return self._pointer
@@ -64,7 +64,7 @@ class Team:
 
     @property
     def size(self) -> int:
-        """How many members there are."""
+        """The number of members."""
         return int(lib.expar_team_n_pes(self.pointer))
 
     def __repr__(self) -> str:
@@ -73,7 +73,7 @@ class Team:
         return f"expar.Team(rank={self.rank}, size={self.size})"
 
     def translate(self, member: int, to: Team) -> int | None:
-        """The number in that team of this one's member; None: it is no member there. Local."""
+        """Returns the number that this team's member has in the other team; None if it is no member there. Local."""
         number = ctypes.c_int32()
         other, own = _values.one_of(to, "to", Team).pointer, _values.whole(member, "member")
         if not 0 <= own < self.size:
@@ -84,15 +84,16 @@ class Team:
     # ---- more teams --------------------------------------------------------------------------------------------------
 
     def split(self, start: int, stride: int, size: int) -> Team | None:
-        """Members start, start + stride, … of this team, `size` of them; None on ranks that are none. Collective over
-        this team. Error: ERR_RANGE, ERR_LIMIT (63 teams a rank)."""
+        """Returns the team of `size` members of this team: start, start + stride, …; None on other ranks. Collective
+        over this team. Error: ERR_RANGE, ERR_LIMIT (63 teams a rank)."""
         made = ctypes.c_void_p()
         numbers = [_values.whole(v, n) for v, n in ((start, "start"), (stride, "stride"), (size, "size"))]
         lib.expar_team_split_strided(self.pointer, *numbers, None, ctypes.byref(made))
         return None if made.value is None else Team(self.group, made.value)
 
     def split_2d(self, columns: int) -> tuple[Team, Team]:
-        """This team in rows of that many members: this rank's row, and its column. Collective over this team."""
+        """Arranges this team in rows of that many members, and returns this rank's row and its column. Collective over
+        this team."""
         row, column = ctypes.c_void_p(), ctypes.c_void_p()
         wanted = _values.whole(columns, "columns")
         lib.expar_team_split_2d(self.pointer, wanted, None, None, ctypes.byref(row), ctypes.byref(column))
@@ -100,8 +101,8 @@ class Team:
         return Team(self.group, row.value), Team(self.group, column.value)
 
     def close(self) -> None:
-        """Ends it: collective over the team, of one made by `Group.team` local. Again, and of a standing team (world,
-        shared, rail): no effect. Teams that are not closed end with the group."""
+        """Destroys the team. Collective over the team, but local for one made by `Group.team`. It has no effect the
+        second time, or on a standing team (world, shared, rail). Teams that are not closed end with the group."""
         if self._pointer is not None and not self._standing:
             lib.expar_team_destroy(self.pointer)
             self._pointer = None
@@ -112,43 +113,44 @@ class Team:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """With an exception on its way the others are not waited for: the team ends with its group."""
+        """Closes the team. If the block raised, this rank does not wait for the others, and the team ends with its
+        group."""
         if error is None:
             self.close()
 
     # ---- meeting -----------------------------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Collective: no member leaves before all have come."""
+        """Waits until all members have come. Collective."""
         lib.expar_team_sync(self.pointer)
 
     def barrier(self) -> None:
-        """Likewise, and this rank's operations on symmetric memory are complete."""
+        """Does what `sync` does, and waits until this rank's operations on symmetric memory are complete."""
         lib.expar_team_barrier(self.pointer)
 
     # ---- data --------------------------------------------------------------------------------------------------------
 
     def broadcast(self, dest: Any, source: Any, root: int = 0) -> None:
-        """root's source to every member's dest, its own included; as many bytes, of any shape and dtype. source is
-        symmetric, too, and may be dest."""
+        """Copies root's source to every member's dest, its own included; both have as many bytes, of any shape and
+        dtype. source is symmetric, too, and may be dest."""
         address, size = _pair(dest, source)
         lib.expar_broadcast(self.pointer, address, span_of(source, "source")[0], size, _values.whole(root, "root"))
 
     def fcollect(self, dest: Any, source: Any) -> None:
-        """Every member's source, one behind the other in the order of members, to every member's dest, which has the
-        team's size times as many bytes, of any shape and dtype."""
+        """Copies the sources of all members, in the order of members, to every member's dest. dest has the team's size
+        times as many bytes as source, of any shape and dtype."""
         address, size = _pair(dest, source, self.size)
         lib.expar_fcollect(self.pointer, address, span_of(source, "source")[0], size)
 
     def collect(self, dest: Any, source: Any) -> None:
-        """As fcollect, but source may differ in size from member to member, and be empty. dest must have room for all of
-        them: how much that is no member knows alone."""
+        """As fcollect, but source may differ in size between members, and be empty. dest must hold all of them; no
+        member can check its size alone."""
         address = span_of(dest, "dest", writable=True)[0]
         lib.expar_collect(self.pointer, address, *span_of(source, "source"))
 
     def alltoall(self, dest: Any, source: Any) -> None:
-        """Block j of member i's source becomes block i of member j's dest: each has the team's size blocks of as many
-        bytes, of any shape and dtype."""
+        """Copies block j of member i's source to block i of member j's dest. Both have as many blocks as the team has
+        members, of equal bytes, of any shape and dtype."""
         address, size = _pair(dest, source)
         members = self.size
         if size % members:
@@ -156,9 +158,9 @@ class Team:
         lib.expar_alltoall(self.pointer, address, span_of(source, "source")[0], size // members)
 
     def reduce(self, dest: Any, source: Any, operation: str = "sum") -> None:
-        """dest[i] becomes source[i] of all members, put together by "sum", "prod", "min", "max", or of integers "and",
-        "or", "xor": on each node in the order of members, then over the nodes, so that all get the same bits. Types are
-        integers of 8 to 64 bits, float32 and float64, the same of both; dest may be source."""
+        """Combines source[i] of all members into dest[i] by "sum", "prod", "min" or "max", for integers also by "and",
+        "or" or "xor". The order is that of members on each node, then that of nodes, so all members get the same bits.
+        Types are integers of 8 to 64 bits, float32 and float64, the same for both; dest may be source."""
         if operation not in _OPERATIONS:
             raise ValueError(f"operation is {_values.shown(operation)}: expected one of {', '.join(_OPERATIONS)}")
         kinds = [_suffix(array, name) for array, name in ((dest, "dest"), (source, "source"))]
@@ -175,7 +177,8 @@ class Team:
 
 
 def _pair(dest: Any, source: Any, times: int = 1) -> tuple[int, int]:
-    """Address of dest, which has that many times the bytes of source, and these."""
+    """Returns the address of dest and the bytes of source. ValueError unless dest has that many times the bytes of
+    source."""
     address, room = span_of(dest, "dest", writable=True)
     size = span_of(source, "source")[1]
     if room != size * times:

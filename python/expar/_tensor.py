@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors: those of other libraries as arguments, and those of the library for others.
+"""Tensors: those of other libraries as arguments, and those of the library for other libraries.
 
-Nothing here imports NumPy or PyTorch before somebody asks for their arrays.
+This module imports NumPy or PyTorch only when a caller asks for their arrays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import numpy
     import torch
 
-# Of NumPy's array interface; bfloat16 and float8_e4m3fn are names that other packages give to types of theirs.
+# Element types by NumPy's array interface. bfloat16 and float8_e4m3fn are missing: they are names of other packages'
+# types.
 _BY_TYPESTR = {
     "<f2": Dtype.F16,
     "<f4": Dtype.F32,
@@ -43,7 +44,7 @@ _BY_NAME = {
     "int8": Dtype.I8,
 }
 _TYPESTR = {value: text for text, value in _BY_TYPESTR.items() if text != "|b1"}
-# NumPy has no such numbers: it gets their bits.
+# NumPy has no such types, so it gets their bits.
 _TYPESTR.update({Dtype.BF16: "<u2", Dtype.F8E4M3: "|u1"})
 _TORCH_NAME = {value: name for name, value in _BY_NAME.items() if name != "bool"}
 ELEMENT_BYTES = {dtype: int(typestr[2]) for dtype, typestr in _TYPESTR.items()}
@@ -53,7 +54,8 @@ _DLPACK_1_1 = 1 << 16 | 1
 
 
 def dtype_of(dtype: Any) -> Dtype:
-    """An expar.Dtype, its name ("bf16"), or a type of NumPy's or PyTorch's. TypeError for what is none of these."""
+    """Returns the expar.Dtype of an expar.Dtype, its name ("bf16"), or a NumPy or PyTorch type. TypeError for anything
+    else."""
     if isinstance(dtype, Dtype):
         return dtype
     name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype)
@@ -66,13 +68,13 @@ def dtype_of(dtype: Any) -> Dtype:
 
 
 def torch_dtype(dtype: Dtype) -> Any:
-    """PyTorch's name for it."""
+    """Returns PyTorch's dtype for it."""
     import torch
 
     return getattr(torch, _TORCH_NAME[dtype])
 
 
-# What calls say of a tensor but its address, by what its library says of it: the same few come again in every step.
+# Views without addresses, by the attributes of their tensors. The same few come again in every step.
 _templates: dict[Any, bytes] = {}
 _MOST_TEMPLATES = 4096
 
@@ -92,7 +94,7 @@ def _by_template(key: Any, data: int, make: Callable[[], _abi.Tensor]) -> _abi.T
 def make_view(
     data: int | None, dtype: Dtype, shape: Sequence[int], strides: Sequence[int], device: tuple[int, int]
 ) -> _abi.Tensor:
-    """TypeError for more dimensions than a tensor of the library's has."""
+    """Makes a view. TypeError for more than four dimensions."""
     if len(shape) > 4:
         raise TypeError(f"a tensor has {len(shape)} dimensions: expected at most 4")
     view = _abi.Tensor(data=data or None, dtype=dtype, ndim=len(shape))
@@ -103,7 +105,7 @@ def make_view(
 
 
 def contiguous(shape: Sequence[int]) -> list[int]:
-    """Strides in elements."""
+    """Returns contiguous strides, in elements."""
     strides = [1] * len(shape)
     for i in range(len(shape) - 2, -1, -1):
         strides[i] = strides[i + 1] * max(shape[i + 1], 1)
@@ -111,7 +113,7 @@ def contiguous(shape: Sequence[int]) -> list[int]:
 
 
 def pool_view(data: int | None, dtype: Dtype, shape: tuple[int, ...], device: tuple[int, int]) -> _abi.Tensor:
-    """A contiguous tensor in memory of that device."""
+    """Returns a contiguous view of memory on that device."""
 
     def make() -> _abi.Tensor:
         return make_view(None, dtype, shape, contiguous(shape), device)
@@ -120,7 +122,7 @@ def pool_view(data: int | None, dtype: Dtype, shape: tuple[int, ...], device: tu
 
 
 def _view_of_interface(interface: dict[str, Any], dtype: Dtype | None, device: tuple[int, int]) -> _abi.Tensor:
-    """Of NumPy's array interface, or CUDA's, which is the same for a GPU."""
+    """Returns a view by NumPy's array interface, or by CUDA's, which is the same for a GPU."""
     typestr, shape, in_bytes = interface["typestr"], tuple(interface["shape"]), interface.get("strides")
 
     def make() -> _abi.Tensor:
@@ -149,7 +151,7 @@ def _view_of_torch(tensor: Any, dtype: Dtype | None) -> _abi.Tensor:
         if tensor.element_size() != ELEMENT_BYTES[found]:
             raise TypeError(f"elements of {tensor.dtype} do not have the {ELEMENT_BYTES[found]} bytes of {found.name}")
         where = (kinds[device.type], device.index or 0)
-        # Those of a tensor without elements may be anything, such as 0 where it was made from an array.
+        # Strides of a tensor without elements may be anything, such as 0 if it was made from an array.
         strides = tensor.stride() if tensor.numel() > 0 else contiguous(tensor.shape)
         return make_view(None, found, tensor.shape, strides, where)
 
@@ -160,14 +162,14 @@ def _view_of_torch(tensor: Any, dtype: Dtype | None) -> _abi.Tensor:
 def _capsule_of(value: Any, stream: int | None) -> Any:
     try:
         return value.__dlpack__(stream=stream, max_version=(1, 1))
-    except TypeError:  # of before versions
+    except TypeError:  # an object without versions
         return value.__dlpack__(stream=stream)
 
 
 def _view_of_dlpack(value: Any, stream: int | None, writable: bool, keep: list[Any]) -> _abi.Tensor:
-    """The capsule is looked into and not taken: what it holds goes with it, when `keep` does."""
+    """Returns a view by DLPack. The capsule is read but not consumed, so it frees its content when `keep` drops it."""
     on_gpu = int(value.__dlpack_device__()[0]) != DeviceType.CPU
-    # Its name for the default stream is 1.
+    # DLPack's number of the default stream is 1.
     capsule = _capsule_of(value, (stream or 1) if on_gpu and stream is not None else None)
     keep.append(capsule)
     name = next(name for name in _DLPACK_NAMES if _is_valid(capsule, name))
@@ -178,10 +180,11 @@ def _view_of_dlpack(value: Any, stream: int | None, writable: bool, keep: list[A
 
 
 class View:
-    """Memory of somebody else's as an argument, with another element type of the same size.
+    """Memory of another library as an argument, with another element type of the same size.
 
-    value: an array that takes part in DLPack, NumPy's array interface or CUDA's. dtype: expar.Dtype, its name, or a
-    type of NumPy's or PyTorch's: NumPy has no bfloat16, so `View(bits, "bf16")` with `bits` of uint16.
+    value: an array with DLPack, NumPy's array interface or CUDA's.
+    dtype: expar.Dtype, its name, or a NumPy or PyTorch type. NumPy has no bfloat16, so pass `View(bits, "bf16")` with
+        `bits` of uint16.
     """
 
     def __init__(self, value: Any, dtype: Any) -> None:
@@ -192,11 +195,12 @@ class View:
 def view_of(
     value: Any, name: str, keep: list[Any], *, stream: int | None = None, writable: bool = False
 ) -> _abi.Tensor:
-    """That argument for a call; None: not given. `keep` gets what must live as long as the view is used. stream: of the
-    call, on a GPU: what others have on their way to the tensor comes before it there, if they take part in DLPack;
-    PyTorch's tensors are taken as they are.
+    """Returns the view of an argument; an empty one for None.
 
-    TypeError, with the argument's name, for what is no tensor.
+    `keep` receives the objects that must live as long as the view. stream: the call's stream on a GPU. Pending work on
+    the tensor comes before the call there, if its library uses DLPack. PyTorch's tensors are taken as they are.
+
+    TypeError, with the argument's name, if it is no tensor.
     """
     if value is None:
         return _abi.Tensor()
@@ -235,34 +239,34 @@ def _writable(interface: dict[str, Any], wanted: bool) -> dict[str, Any]:
 
 
 class Counted:
-    """A counted object of the library, and this program's reference to it, which goes back with this."""
+    """A counted object of the library. This holds one reference to it, and releases it at its end."""
 
     __slots__ = ("__weakref__", "_release", "_retain", "in_python", "pointer", "read_on", "stream")
 
     def __init__(self, pointer: int, retain: Any, release: Any, stream: int | None = None, read_on: Any = None) -> None:
         self.pointer = pointer
         self.in_python = False  # whether its end calls Python: `hold_at_exit`
-        self.stream = stream  # on a GPU: on which it is filled
-        self.read_on = read_on  # tells the library that a stream reads it, where it is to know
+        self.stream = stream  # on a GPU: the stream that fills it
+        self.read_on = read_on  # tells the library that a stream reads it, if it must know
         self._retain = retain
         self._release = release
 
     def __del__(self) -> None:
-        # On any thread, and when the interpreter ends: nothing but C is behind it.
+        # It may run on any thread, and while the interpreter exits, because it only calls C code.
         self._release(self.pointer)
 
     def hold_at_exit(self) -> None:
-        """Its memory is an allocator's in Python, which cannot be called any more when the interpreter has gone. So only
-        objects of Python's have references to it, and those that are alive at exit keep it for good."""
+        """Marks memory from an allocator in Python, which cannot be called after the interpreter has ended. So only
+        Python objects have references to it, and those that are alive at exit keep it for good."""
         self.in_python = True
         _held_at_exit.add(self)
 
     def keep_for_good(self) -> None:
-        """One reference more, which nobody gives back."""
+        """Takes a reference that is never released."""
         self._retain(self.pointer)
 
     def serve(self, stream: int) -> None:
-        """What comes on that stream from now on finds it filled, and may read it until the last reference is gone."""
+        """Makes later work on that stream see the content. The stream may read it until the last reference is gone."""
         if self.stream is not None:
             from ._device import LEGACY, let_follow
 
@@ -271,7 +275,8 @@ class Counted:
                 self.read_on(self.pointer, stream or LEGACY)
 
     def export(self, view: _abi.Tensor, version: int) -> int:
-        """A managed tensor of DLPack's with a reference of its own, which its deleter gives back: all of it in C."""
+        """Returns a managed DLPack tensor with its own reference. Its deleter, which is C code, releases the
+        reference."""
         managed = ctypes.c_void_p()
         self._retain(self.pointer)
         try:
@@ -288,7 +293,7 @@ _held_at_exit: weakref.WeakSet[Counted] = weakref.WeakSet()
 
 
 def outputs_in_python() -> list[Counted]:
-    """Those that somebody has and whose memory may be an allocator's in Python."""
+    """Returns the live outputs whose memory may come from an allocator in Python."""
     return list(_held_at_exit)
 
 
@@ -299,11 +304,11 @@ def _hold() -> None:
 
 
 class Tensor:
-    """A tensor in memory of the library's: part of an output or of a handle, which lives as long as this, or whatever
-    was made of it, does; also when its buffer and group are gone.
+    """A tensor in the library's memory, part of an output or of a handle. The memory lives as long as this object and
+    all arrays made from it, also after its buffer and group are gone.
 
-    Other libraries take it by DLPack (`torch.from_dlpack(t)`, `numpy.from_dlpack(t)`), without a copy; `numpy()` and
-    `torch()` are short for that. Memory is shared and may be written to.
+    Other libraries take it by DLPack (`torch.from_dlpack(t)`, `numpy.from_dlpack(t)`), without a copy. `numpy()` and
+    `torch()` are shortcuts. Memory is shared and may be written to.
     """
 
     __slots__ = ("__weakref__", "_owner", "_view")
@@ -314,17 +319,17 @@ class Tensor:
 
     @property
     def dtype(self) -> Dtype:
-        """Of its elements."""
+        """The type of the elements."""
         return Dtype(self._view.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one to four dimensions."""
+        """The shape, of one to four dimensions."""
         return tuple(self._view.shape[: self._view.ndim])
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """In elements."""
+        """The strides, in elements."""
         return tuple(self._view.strides[: self._view.ndim])
 
     @property
@@ -361,10 +366,11 @@ class Tensor:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A capsule. stream: on a GPU, the one that its consumer works on: None or 1 for the default one, 2 for the
-        thread's default one, an address, or -1 for one that needs no care. BufferError where a copy, or a tensor on
-        another device, is asked for, or for memory of a low-latency buffer or of an allocator in Python, which goes to
-        other libraries by numpy() and torch()."""
+        """Returns a DLPack capsule. stream: the consumer's stream on a GPU. None or 1 is the default one, 2 the
+        thread's default one, and -1 needs no order.
+
+        BufferError if a copy or a tensor on another device is asked for. BufferError also for memory of a low-latency
+        buffer, or of an allocator in Python: it goes to other libraries by numpy() and torch()."""
         if self._owner is None or self._owner.in_python:
             raise BufferError("this memory goes to other libraries by numpy() or torch()")
         if copy:
@@ -380,8 +386,8 @@ class Tensor:
         return _new_capsule(self._owner.export(self._view, version), _DLPACK_NAMES[0])
 
     def numpy(self) -> numpy.ndarray[Any, Any]:
-        """The same memory as an array of NumPy's; bf16 as uint16 and f8e4m3 as uint8, which are their bits. BufferError
-        for one on a GPU."""
+        """Returns the same memory as a NumPy array. bf16 becomes uint16 and f8e4m3 becomes uint8, which are their bits.
+        BufferError on a GPU."""
         import numpy
 
         if self._view.device.type != DeviceType.CPU:
@@ -390,7 +396,7 @@ class Tensor:
         return numpy.asarray(self)
 
     def torch(self) -> torch.Tensor:
-        """The same memory as a tensor of PyTorch's. On a GPU its current stream finds it filled."""
+        """Returns the same memory as a PyTorch tensor. On a GPU PyTorch's current stream sees the content."""
         if self._owner is None or self._owner.in_python:
             import torch
 
@@ -399,7 +405,7 @@ class Tensor:
                 return lent
 
             array = self.numpy()
-            # Not every version has an unsigned type of 16 bits.
+            # Not every PyTorch version has an unsigned type of 16 bits.
             return torch.from_numpy(array.view("int16") if array.dtype == "uint16" else array).view(
                 torch_dtype(self.dtype)
             )
@@ -408,7 +414,7 @@ class Tensor:
         return from_dlpack(self).view(torch_dtype(self.dtype))
 
     def _lent_torch(self, torch: Any) -> Any:
-        """Memory that goes to others by its address; it keeps this object."""
+        """Returns a PyTorch tensor made from the address. It keeps this object."""
         from ._device import current_stream
 
         index = self._view.device.index
@@ -419,7 +425,7 @@ class Tensor:
 
 
 class _CudaArray:
-    """Memory of a GPU's, and what keeps it, for those that read CUDA's array interface."""
+    """GPU memory with CUDA's array interface, and the object that keeps it."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.kept = tensor
@@ -434,7 +440,8 @@ class _CudaArray:
 
 
 def tensor_or_none(view: _abi.Tensor, owner: Counted) -> Tensor | None:
-    """That member of a result, whose struct lives on with it; None where the call gave none."""
+    """Returns that member of a result, or None if the call returned none. The member's struct lives on with the
+    tensor."""
     return Tensor(view, owner) if view.ndim > 0 or view.data else None
 
 
@@ -447,8 +454,8 @@ _make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ct
 _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-# Capsules without a destructor: one in Python could not run where capsules die, which may be with an exception on its
-# way. So whoever takes none of them leaves it to us, and it is given back when the next one is made.
+# Capsules without a destructor. A destructor in Python could not run everywhere that capsules are freed, for example
+# while an exception is raised. So a capsule that nobody has taken stays here, and is freed when the next one is made.
 _capsules: list[Any] = []
 _capsules_lock = threading.Lock()
 
@@ -467,7 +474,7 @@ def _give_back(capsule: Any, name: bytes) -> None:
 
 
 def _sweep() -> None:
-    """Forgets capsules that somebody has taken, and gives back those that nobody can take any more."""
+    """Drops capsules that were taken, and frees those that can no longer be taken."""
     for index in range(len(_capsules) - 1, -1, -1):
         name = next((name for name in _DLPACK_NAMES if _is_valid(_capsules[index], name)), None)
         if name is not None and _references(_capsules, index) > _ONLY_OURS:

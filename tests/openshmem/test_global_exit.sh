@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# shmem_global_exit ends all PEs, long before they would end by themselves, and its status is the job's. That the launcher
-# does not end them is the caller's care: by --on-death=continue, or status 0.
+# shmem_global_exit ends all PEs, long before they would end by themselves, and its status is the job's. The caller
+# takes care that the launcher does not end them: by --on-death=continue, or status 0.
 # usage: test_global_exit.sh STATUS COMMAND…
 expected=$1
 shift

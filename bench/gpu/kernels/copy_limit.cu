@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copy limit: the rows of a list and their places, with no flags and nobody waiting. A warp a row, by bulk copies
- * through the warp's stage of shared memory where the GPU has them, else by 16-byte loads and stores.
+/* The copy roofline: the rows of a list and their places, with no flags and nobody waiting. A warp a row, by bulk
+ * copies through the warp's stage of shared memory where the GPU has them, else by 16-byte loads and stores.
  *
  * bench_copy_push: each row is read once and written to all its places, as a dispatch must.
  * bench_copy_pull: each row's places are read and one of them is written to the row, as a combine must; no sums.
  *
- * Where stamps are wanted each warp stores the clock three times, at its start and, behind its last row, when that is
- * written (by bulk copies; else stored) and at its end. Nothing is opened, as no place has to be asked for. */
+ * With stamps each warp stores the clock three times: at its start, when its last row is written (by bulk copies; else
+ * stored), and at its end. Nothing is opened, as no place has to be asked for. */
 #include "bench/gpu/kernels/forms.h"
 #include "exec/cuda/kernels/core/tools.h"
 
@@ -17,7 +17,7 @@ GPU_FUNC void stamp_end(const copy_list *a)
 }
 
 #ifdef GPU_HAS_BULK
-/* The row that the warp takes behind the current one, told to lane 0 alone; as a dispatch deals out tokens. */
+/* The row that the warp takes after the current one, told to lane 0 alone; as a dispatch deals out tokens. */
 GPU_FUNC int64_t deal_row(const copy_list *a, int64_t all)
 {
     if (all >= a->rows) return a->rows;
@@ -58,7 +58,7 @@ GPU_KERNEL(1024) bench_copy_pull(GPU_ARGS copy_list a)
         uint8_t *const *places = a.places + r * a.most;
         bulk_wait_read();
         for (int32_t i = 0; i < a.most && places[i]; i++) {
-            /* No lane may be a phase behind, where it would wait for one that has come and gone. */
+            /* No lane may lag by a phase, where it would wait for one that has come and gone. */
             __syncwarp();
             bulk_load(&stage, places[i], (uint32_t)a.row_bytes);
         }

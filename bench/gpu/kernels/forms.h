@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forms: what the host hands the benchmark's kernels, as both see it. Compiles as C17, under nvcc and under NVRTC. On
- * the host, pointers are addresses of the device, not to be followed. */
+/* forms: arguments of the benchmark's kernels, as host and device both see them. Compiles as C17, under nvcc and under
+ * NVRTC. On the host, pointers are addresses of the device, not to be followed. */
 #ifndef EXPAR_BENCH_GPU_KERNELS_FORMS_H
 #define EXPAR_BENCH_GPU_KERNELS_FORMS_H
 
@@ -9,10 +9,10 @@
 /* Places of a row that a push with bulk copies reaches: a lane of its warp has one. */
 #define COPY_PLACES 32
 
-/* Of copy_limit.cu. */
+/* For copy_limit.cu. */
 typedef struct copy_list {
     uint8_t *own;           /* [rows] row_bytes: what is pushed, or where what is pulled goes */
-    uint8_t *const *places; /* [rows][most]; NULL behind the last */
+    uint8_t *const *places; /* [rows][most]; NULL after the last */
     int64_t rows, row_bytes;
     int32_t most, stage_bytes;
     uint32_t *dealt; /* rows that warps have come for in all launches so far */
@@ -21,23 +21,23 @@ typedef struct copy_list {
     uint64_t *stamps; /* [GPU_MOMENTS][blocks][warps] (exec/cuda/kernels/core/moments.h), or NULL */
 } copy_list;
 
-/* Of gate.cu. */
+/* For gate.cu. */
 typedef struct gate_call {
     /* [ranks], pinned host memory: the turn that each rank's host has come to, ~0 when it has given up. Written by the
        host (release), read by the kernel (acquire). */
     const uint64_t *turns;
     uint64_t turn, delay_ns, timeout_ns;
-    /* Pinned host memory: set to 1 by the kernel when the deadline passed; the host reads it behind the stream. */
+    /* Pinned host memory: set to 1 by the kernel when the deadline passed; the host reads it after the stream. */
     uint32_t *expired;
     int32_t ranks, unused;
 } gate_call;
 
-/* Of ll_limit.cu: one copy; bytes are whole words, and its places aligned to 16. */
+/* For ll_limit.cu: one copy; bytes are whole words, and its places aligned to 16. */
 typedef struct ll_copy {
     const uint8_t *source;
     uint8_t *target;
     int64_t bytes;
-    uint32_t *scales; /* words behind the source go there, scale_stride apart; NULL: none */
+    uint32_t *scales; /* words after the source go there, scale_stride apart; NULL: none */
     int32_t *info;    /* gets the token; NULL: none */
     int32_t token, unused;
 } ll_copy;
@@ -69,14 +69,15 @@ typedef struct ll_turn {
 } ll_turn;
 
 typedef struct ll_trip_call {
-    /* Written by the other one of ranks 0 and 1 (release), read by the owner (acquire): how many trips have begun. */
+    /* Written by the other one of ranks 0 and 1 (release), read by the owner (acquire): the round trips begun so far.
+       */
     uint64_t *own, *peers;
     uint64_t first, timeout_ns;
     uint32_t *expired; /* as of gate_call */
     int32_t trips, rank;
 } ll_trip_call;
 
-/* Of an empty launch, with about as many bytes of arguments as a call has. */
+/* For an empty launch, with about as many bytes of arguments as a call has. */
 typedef struct ll_nothing {
     uint64_t unused[96];
 } ll_nothing;

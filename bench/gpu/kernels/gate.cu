@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The gate before a measured iteration. One warp on each rank's stream waits until the hosts of all ranks have come to
- * this turn, and a little longer, so that what they are about to put behind the gate is there when it opens: then all
- * streams start at the same moment, as far as a word travels from pinned host memory to the GPUs (about a microsecond).
+ * this turn, and a little longer. So the work that they are about to enqueue after the gate is there when it opens.
+ * Then all streams start at the same moment, as far as a word travels from pinned host memory to the GPUs (a
+ * microsecond).
  *
- * Who waits for whom: lane l for the hosts of ranks l, l + 32, …; with a deadline. Registers: under 32;
- * nothing shared. */
+ * Waits: lane l waits for the hosts of ranks l, l + 32, …; with a deadline. Registers: under 32; nothing shared. */
 #include "bench/gpu/kernels/forms.h"
 #include "exec/cuda/kernels/core/tools.h"
 

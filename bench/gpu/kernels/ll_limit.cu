@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Low-latency mode's copy limit, its round trips, and an empty launch.
+/* Low-latency mode's copy roofline, its round trips, and an empty launch.
  *
  * bench_ll_turn: copies messages to their slots, or adds rows into places at other ranks; then copies rows from slots
  * to where experts read them, and adds rows. Nobody waits for anybody, and there are no flags: slots and places hold
  * the same from turn to turn. A warp takes a part of a copy or a sum, PART_BYTES and SUM_BYTES of it, so that few rows,
- * too, are spread over all SMs. Parts lie so that those of one row are in different blocks. Where stamps are wanted
- * each warp stores the clock at its start, behind what it sends, if it does, and behind its work, where it ends.
- * Registers: under 64; nothing shared.
+ * too, are spread over all SMs. Parts lie so that those of one row are in different blocks. With stamps each warp
+ * stores the clock at its start, after its sends, if it has any, and after its work, where it ends. Registers: under
+ * 64; nothing shared.
  *
  * bench_ll_trip: one thread on ranks 0 and 1. Who waits for whom: rank 1 for rank 0's word, rank 0 for the answer. */
 #include "bench/gpu/kernels/forms.h"
@@ -34,7 +34,7 @@ GPU_FUNC void copy_part(const ll_copy *copy, int64_t bytes, int64_t begin, int32
         if (begin + i * 32 + lane < vectors) store_row(to + begin + i * 32 + lane, parts[i]);
 }
 
-/* What is no whole vector, scales, and the token's number. */
+/* The rest beside whole vectors: scales, and the token's number. */
 GPU_FUNC void copy_rest(const ll_turn *t, const ll_copy *copy, int64_t bytes, int32_t lane)
 {
     const uint32_t *words = (const uint32_t *)copy->source;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The codec in kernels, for tests: rows of any type to any format and back.
  *
- * Grid: any. A warp takes a group of 128 elements, a lane four of them, and the largest magnitude is found by a
- * reduction of the warp; of LogFMT it takes a row, group after group. Formats without scales, and the way back, go
- * element by element. No shared memory. */
+ * Grid: any. A warp takes a group of 128 elements, a lane four of them. A reduction of the warp finds the largest
+ * magnitude. In LogFMT the warp takes a row, group after group. Formats without scales, and the way back, go element by
+ * element. No shared memory. */
 #include "proto/codec/codec.h"
 
 #define ALL_LANES 0xffffffffu
@@ -59,7 +59,7 @@ static __device__ int64_t encode_log_group(int32_t dtype, int64_t g, const void 
     return logfmt_group_bytes(&range);
 }
 
-/* x: [rows][hidden] of dtype; payload and scales of the rows one behind the other. */
+/* x: [rows][hidden] of dtype; payload and scales of the rows one after the other. */
 extern "C" __global__ void codec_encode(int32_t format, int32_t dtype, int64_t hidden, int64_t rows, const uint8_t *x,
                                         uint8_t *payload, uint8_t *scales)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the host hands late_copy, a kernel of tests (late_copy.cu), as both see it. On the host, pointers are
+/* Arguments of late_copy, a kernel of tests (late_copy.cu), as host and device both see them. On the host, pointers are
  * addresses of the device, not to be followed. */
 #ifndef TESTS_CUDA_KERNELS_LATE_COPY_H
 #define TESTS_CUDA_KERNELS_LATE_COPY_H

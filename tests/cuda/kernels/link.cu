@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The vocabulary of link/device by itself: rows and the flags behind them, counters, bulk copies. With EXPAR_DELAYS
- * threads are late at random at each ordered access (link/device/delay.h).
+/* The vocabulary of link/device by itself: rows and their flags, counters, bulk copies. With EXPAR_DELAYS threads are
+ * late at random at each ordered access (link/device/delay.h).
  *
  * link_mail: block p of the first half of the grid sends to block p of the second half; each waits for the other with
  * a deadline. Dynamic shared memory: with LINK_WAY_BULK row_bytes and 8. link_count: no waits, no shared memory.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the host hands the kernels of link.cu, as both see it. On the host, pointers are addresses of the device, not to
- * be followed. */
+/* Arguments of the kernels of link.cu, as host and device both see them. On the host, pointers are addresses of the
+ * device, not to be followed. */
 #ifndef TESTS_CUDA_KERNELS_LINK_H
 #define TESTS_CUDA_KERNELS_LINK_H
 
@@ -12,11 +12,11 @@
 /* How a sender says that its row is there, and a receiver finds it. */
 typedef enum link_way {
     LINK_WAY_FLAG,  /* a word, by release and acquire */
-    LINK_WAY_SHORT, /* 32 bits by release; a relaxed load, and a fence behind it */
+    LINK_WAY_SHORT, /* 32 bits by release; a relaxed load, and a fence after it */
     LINK_WAY_FENCE, /* a fence, then a relaxed word; likewise */
     LINK_WAY_BOTH,  /* two words, which are acquired together */
-    LINK_WAY_WORDS, /* none: each unit of the row carries its stamp in both of its words */
-    LINK_WAY_BULK,  /* a word by release, behind bulk copies out of shared memory */
+    LINK_WAY_WORDS, /* none: each piece of the row carries its stamp in both of its words */
+    LINK_WAY_BULK,  /* a word by release, after bulk copies out of shared memory */
     LINK_WAYS
 } link_way;
 
@@ -27,7 +27,7 @@ typedef struct link_mail_call {
     uint8_t *rows;       /* [pairs][row_bytes] written by the pair's sender, read by its receiver behind the flag */
     int64_t row_bytes;   /* whole units of 16 bytes; LINK_WAY_BULK: what the launch gives a block, less 8 */
     uint64_t *flags;     /* [pairs][LINK_FLAG_WORDS] zero at first */
-    uint32_t *wrong;     /* units that were others than what was sent; raised by receivers, read behind the kernel */
+    uint32_t *wrong;     /* pieces that differ from the sent ones; raised by receivers, read after the kernel */
     uint32_t *late;      /* waits that have met their deadline; likewise, by all */
     uint64_t timeout_ns; /* of a wait */
 } link_mail_call;
@@ -39,11 +39,11 @@ typedef struct link_count_call {
     uint32_t *counter; /* raised by each block once a launch, zero at first */
     uint32_t round;    /* launches before this one */
     int32_t system;    /* fences are of the system, else of the GPU */
-    uint32_t *wrong;   /* units; raised by the last block, read behind the kernel */
+    uint32_t *wrong;   /* pieces; raised by the last block, read after the kernel */
     uint32_t *lasts;   /* how many blocks were the last one; likewise */
 } link_count_call;
 
-/* link_bulk: a warp copies its piece by bulk copies through its stage, and what is no whole unit by itself. */
+/* link_bulk: a warp copies its part by bulk copies through its stage, and the rest beside whole pieces by itself. */
 typedef struct link_bulk_call {
     const uint8_t *from; /* [warps][pitch] */
     uint8_t *to;         /* likewise */

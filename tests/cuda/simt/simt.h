@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a kernel finds on the GPU that simt.c plays: places of threads, meetings of blocks and warps, atomics, built-in
- * functions, by their names in CUDA C. Each block has a thread of the host; its own threads take turns there, and one
- * gives its turn up where it waits for others, or polls. So what lies in shared memory is the host thread's own. */
+/* A kernel's environment on the GPU that simt.c simulates: places of threads, meetings of blocks and warps, atomics,
+ * built-in functions, by their names in CUDA C. Each block has a thread of the host; its own threads take turns there,
+ * and one gives its turn up where it waits for others, or polls. So shared memory is the host thread's own. */
 #ifndef TESTS_CUDA_SIMT_SIMT_H
 #define TESTS_CUDA_SIMT_SIMT_H
 
@@ -16,14 +16,14 @@
 typedef struct simt_place {
     uint32_t x;
 } simt_place;
-/* Of the thread whose turn it is. */
+/* The thread whose turn it is. */
 extern _Thread_local simt_place threadIdx, blockIdx, blockDim, gridDim;
 
 #define __shared__ static _Thread_local
 
-/* What the launch gave the block; zeroed by nobody. */
+/* Shared memory that the launch gave the block; zeroed by nobody. */
 void *simt_shared(void);
-/* What this thread has sent out of its stage of shared memory and not waited for (link/device/bulk.h). */
+/* Data that this thread has sent out of its stage of shared memory and not waited for (link/device/bulk.h). */
 typedef struct simt_parcel {
     uint8_t *to;
     const uint8_t *from;
@@ -39,14 +39,14 @@ static inline void simt_note_load(const void *address)
     void (*watch)(const void *) = simt_watch_load;
     if (watch) watch(address);
 }
-/* The others' turns: whoever polls does this between two looks. */
+/* The others' turns: a thread that polls does this between two looks. */
 void simt_poll(void);
 
 /* ---- meetings ---------------------------------------------------------------------------------------------------- */
 
-/* Of `threads` of the block, at one of its barriers 0 to 15; how many came with something else than 0. */
+/* A meeting of `threads` of the block, at one of its barriers 0 to 15; returns how many came with a nonzero word. */
 int32_t simt_meet(int32_t barrier, int32_t threads, bool with);
-/* Of the lanes in the mask, with a word each: all[32], which stays as it is until the next meeting. */
+/* A meeting of the lanes in the mask, with a word each: all[32], which stays as it is until the next meeting. */
 const uint64_t *simt_meet_lanes(uint32_t mask, uint64_t word);
 /* Threads of the block that have not returned from the kernel. */
 int32_t simt_alive(void);
@@ -223,8 +223,8 @@ static inline void __nanosleep(uint32_t ns)
     simt_sleep(ns);
 }
 
-/* The seed of delays at random (link/device/delay.h); 0: there are none. Set by whoever loads a module, read
-   by kernels: nothing but the word counts. */
+/* The seed of delays at random (link/device/delay.h); 0: there are none. Set by the loader of a module, read by
+   kernels: nothing but the word counts. */
 extern _Atomic uint32_t simt_delays;
 /* Delays of all modules. Kernels add to it, cuModuleGetGlobal_v2 gives it for each module's count. */
 extern _Atomic uint64_t simt_delays_made;

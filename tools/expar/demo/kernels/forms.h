@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forms: what the demo hands its kernels, as host and device both see it. Compiles as C17, under nvcc and under NVRTC.
- * On the host, pointers are addresses in the memory of a compute. */
+/* forms: arguments of the demo's kernels, as host and device both see them. Compiles as C17, under nvcc and under
+ * NVRTC. On the host, pointers are addresses in the memory of a compute. */
 #ifndef EXPAR_DEMO_KERNELS_FORMS_H
 #define EXPAR_DEMO_KERNELS_FORMS_H
 

@@ -14,8 +14,8 @@
 
 /* ---- dot products ------------------------------------------------------------------------------------------------ */
 
-/* Of n elements, n a multiple of LANES: lane l adds elements l, l + LANES, …; the upper half of the lanes is added to
-   the lower, and those one after another. */
+/* The sum of n elements, n a multiple of LANES: lane l adds elements l, l + LANES, …. The upper half of the lanes is
+   added to the lower, and those one after another. */
 static __device__ __forceinline__ float dot(const float *a, const float *b, int32_t n)
 {
     float sum[LANES];
@@ -166,7 +166,7 @@ static __device__ __forceinline__ bool comes_before(float key, int32_t expert, f
     return key > other_key || (key == other_key && expert < other);
 }
 
-/* A warp a row. Each turn takes the best expert behind the one that was taken last. */
+/* A warp a row. Each turn takes the best expert after the one that was taken last. */
 extern "C" __global__ void __launch_bounds__(32) demo_choose(const float *scores, const float *bias, int32_t experts,
                                                              int32_t top_k, int32_t *topk_idx, float *topk_weights)
 {

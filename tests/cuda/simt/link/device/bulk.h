@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In the place of the kernels' own file of this name: bulk copies of the GPU that is played (tests/cuda/simt/simt.h).
- * What is fetched comes at once, but counts at the barrier alone. What goes out of a stage goes when its lane waits for
- * that: who loads into the stage without, or ends without, loses rows. All threads of a block take turns in one thread
+/* In the place of the kernels' own file of this name: bulk copies of the simulated GPU (tests/cuda/simt/simt.h).
+ * Fetched data comes at once, but counts at the barrier alone. Data goes out of a stage when its lane waits for that: a
+ * lane that loads into the stage without, or ends without, loses rows. All threads of a block take turns in one thread
  * of the host, so that nothing here is atomic. */
 #ifndef EXPAR_LINK_DEVICE_BULK_H
 #define EXPAR_LINK_DEVICE_BULK_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In the place of the kernels' own file of this name: the same vocabulary in C17, for the GPU that is played
+/* In the place of the kernels' own file of this name: the same vocabulary in C17, for the simulated GPU
  * (tests/cuda/simt/simt.h). Acquire and release are the host's. */
 #ifndef EXPAR_LINK_DEVICE_PTX_H
 #define EXPAR_LINK_DEVICE_PTX_H

@@ -259,7 +259,7 @@ expar_status expar_event_stream_wait(expar_event *event, void *stream)
     if (!done && !mark && stream) status = cuda_gate_hold(&event->gate, stream);
     pthread_mutex_unlock(&event->lock);
     if (!mark && !stream) return call_ended(expar_event_wait(event));
-    /* Without the lock: the driver may take long. */
+    /* The lock is not held here, since the driver may take long. */
     if (!done && mark) status = cuda_mark_follow(mark, stream);
     return call_ended(status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", name));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which executor a device has. No other file depends on that. */
+/* Chooses the executor of a device. No other file depends on that choice. */
 #include "exec/cpu/create.h"
 #include "exec/cpu/low_latency/create.h"
 #include "exec/cuda/create.h"

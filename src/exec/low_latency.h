@@ -79,13 +79,13 @@ typedef struct ll_clean_step {
     uint64_t calls; /* in: how many this rank has made; out: the most that any rank has made */
 } ll_clean_step;
 
-/* When the warps of a call's last kernel reached certain points on this rank, in microseconds from the first warp's
-   start, by the GPU's clock. For benchmarks. */
+/* Moments at which the warps of a call's last kernel reached certain points on this rank. They are in microseconds from
+   the first warp's start, by the GPU's clock. For benchmarks. */
 typedef struct ll_times {
     double started_us; /* the start of the last warp */
-    /* When warps had stored their part of their last row: the median of the warps that send, and the last one. */
+    /* The warps have stored their part of their last row: the median of the warps that send, and the last one. */
     double sent_middle_us, sent_us;
-    /* When the last flag was seen for which a warp waits. This one and the others are 0 if there is none. */
+    /* The last awaited flag was seen. This one and the others are 0 if there is no such moment. */
     double seen_us;
     double done_us, ended_us; /* when the last warp finished its work, and when the kernel ended */
 } ll_times;

@@ -7,7 +7,7 @@
 #include "exec/executor.h"
 #include "exec/step.h"
 
-/* Where the time of a call went on this rank, by clocks that its kernels read. For benchmarks. Times of a dispatch or
+/* The times of a call's parts on this rank, by clocks that its kernels read. For benchmarks. Times of a dispatch or
    combine count from its first warp's start. They end when the last warp knows the peers' places, when the median warp
    and the last warp have sent their last row, and when all ranks have finished.
 
@@ -21,7 +21,8 @@ typedef struct executor_times {
 /* Says whether peers reach memory: not at all, in the heap, or in the caller's memory, which they read where it
    lies. */
 typedef enum exec_reach { EXEC_REACH_NONE, EXEC_REACH_HEAP, EXEC_REACH_MAPPED } exec_reach;
-/* Where peers reach it: rank r at offset + shifts[r] from the place where it has this rank's heap, modulo 2^64. */
+/* The place where peers reach it. It is offset + shifts[r] for rank r, from the place where r has this rank's heap,
+   modulo 2^64. */
 typedef struct exec_mapping {
     uint64_t offset;
     const uint64_t *shifts; /* [N]; NULL: all are 0 */

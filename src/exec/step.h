@@ -121,7 +121,8 @@ static inline int64_t ep_route_expert(const ep_route_view *route, int64_t token,
  * `deferred`: the caller need not know the result of the step when it returns, so an executor that only puts work on a
  * stream does not wait for it. executor_ops.tell, or .untold, reports later what is not known then. */
 
-/* Where rows arrive on this rank; absent parts are NULL. Offsets are in the heap, and are valid if rows come DIRECT. */
+/* The places where rows arrive on this rank; absent parts are NULL. Offsets are in the heap, and are valid if rows come
+   DIRECT. */
 typedef struct ep_arrival {
     ep_mode mode;
     int32_t rows; /* the number of rows for which there is space; further ones are dropped */
@@ -240,7 +241,7 @@ typedef struct ep_arrange_step {
     int32_t alignment; /* of each expert's rows, ≥ 1 */
 } ep_arrange_step;
 
-/* Where rows came from, for recv_src_metadata. */
+/* The sources of rows, for recv_src_metadata. */
 typedef struct ep_sources_step {
     const ep_routing *routing;
     int64_t rows;

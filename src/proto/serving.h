@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In which order the warps of a GPU's dispatch serve the ranks, and how many rows they keep under way
+/* The order in which the warps of a GPU's dispatch serve the ranks, and the number of rows that they keep under way
  * (docs/internals/measurements/gpu.md, "Orders of ranks"). The benchmark includes this header, too, so that its copies
  * have the same order. It compiles as C17, by nvcc and by NVRTC. */
 #ifndef EXPAR_PROTO_SERVING_H

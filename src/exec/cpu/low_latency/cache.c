@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of results. It has worst-case sizes, of which only a few pages are ever touched. A freed block stays mapped
+/* Memory of results. It has worst-case sizes, but only a few of its pages are ever touched. A freed block stays mapped
  * for the next one of its size, with its record. So a repeated call allocates nothing and meets no page faults. */
 #include "exec/cpu/low_latency/cpu.h"
 

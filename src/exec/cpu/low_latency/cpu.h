@@ -76,7 +76,7 @@ typedef struct ll_record {
     int32_t *counts; /* [N][L] rows from each source for each expert; dispatch only */
 } ll_record;
 
-/* Where this rank's messages to another one lie there. There are two message slots, since one may still be unread when
+/* The place of this rank's messages at another rank. There are two message slots, since one may still be unread when
    the next call is sent. Only the thread in a call uses this. */
 #define LL_BANKS 2
 typedef struct ll_banks {
@@ -85,9 +85,9 @@ typedef struct ll_banks {
     int32_t now; /* the slot of the dispatch that is being sent */
 } ll_banks;
 
-/* How fast rows go to peers through the cache. Writing a line that a distant core has read is slow (another socket, or
-   virtual cores that the host has put there). Stores past the cache are not slow. Only the thread in a call uses
-   this. */
+/* A measure of how fast rows go to peers through the cache. Writing a line that a distant core has read is slow
+   (another socket, or virtual cores that the host has put there). Stores past the cache are not slow. Only the thread
+   in a call uses this. */
 typedef struct ll_pace {
     uint32_t sends; /* sends of plain rows so far */
     uint32_t slow;  /* how many timed ones in a row were slow, up to cpu.pace_slow */
@@ -241,7 +241,7 @@ static inline int32_t ll_peer_in_turn(const ll_cpu *self, int32_t i)
 
 /* ---- wait.c ------------------------------------------------------------------------------------------------------ */
 
-/* How much of the data that is awaited from a rank has come. */
+/* The parts that are awaited from a rank: how many have come, and how many there are. */
 typedef struct ll_due {
     int64_t came, all;
 } ll_due;
@@ -255,7 +255,7 @@ typedef struct ll_wait {
     const char *of;   /* the name of the data that are awaited: "rows" */
     ll_due (*due)(const void *context, int32_t rank);
     const void *context;
-    /* For parts of a call: a rank of which nothing is missing has sent all of its part. */
+    /* The wait is for parts of a call. A rank whose parts are all here has sent everything. */
     bool receives;
     bool begun;
     sym_rest rest;

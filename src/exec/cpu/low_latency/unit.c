@@ -208,7 +208,7 @@ static bool refuses(const ll_call *call)
     return !ll_status_goes_on(call->refusal.status);
 }
 
-/* Opens a call that is known to be one that all ranks may be told about. */
+/* Opens a call. At this point all ranks may be told about it. */
 static expar_status open_call(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends)
 {
     call->epoch = ++self->epochs[kind];

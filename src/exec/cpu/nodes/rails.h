@@ -44,7 +44,7 @@ typedef struct rail_ring {
     int32_t target;
 } rail_ring;
 
-/* Where parts of a token's scratch begin, after its row. */
+/* Offsets of the parts of a token's scratch, which follow its row. */
 typedef struct rail_scratch {
     uint64_t weights, owners, bytes;
 } rail_scratch;

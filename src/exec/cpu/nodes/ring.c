@@ -37,7 +37,7 @@ static link_batch *batch_of(const cpu_rails *rails, uint64_t ring, int32_t place
     return &rails->batches[ring * (uint64_t)rails->shape.chunks + (uint64_t)place];
 }
 
-/* Returns the outgoing or incoming slot of which the ring carries pieces. */
+/* Returns the slot whose pieces the ring carries: the outgoing or the incoming one. */
 static uint8_t *wide_slot(const cpu_rails *rails, uint64_t ring, bool comes)
 {
     return rails->room.wide + (2 * ring + comes) * rails->room.wide_bytes;

@@ -258,8 +258,8 @@ static int64_t combine_ring_begin(const cpu_combine_run *run, int32_t channel)
     return ep_ring_begin(run->routing->tokens, run->routing->channels, run->joined, channel);
 }
 
-/* Adds the next part of the channel's tokens, or what of it has come. Returns true when all of it is added. *moved: any
-   of it was. */
+/* Adds the next part of the channel's tokens, or the rows of it that have come. Returns true when the part is complete.
+   `*moved` becomes true if any row was added. */
 static bool sum_next(const cpu_combine_run *run, int32_t worker, int32_t channel, bool *moved, expar_status *status)
 {
     const cpu_nodes_ops *nodes = run->self->nodes;

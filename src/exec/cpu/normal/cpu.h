@@ -39,7 +39,7 @@ typedef struct cpu_ring {
     uint32_t freed;     /* of these, returned by the head */
 } cpu_ring;
 
-/* How far a channel has come in its rank's tokens; only its lane uses this. */
+/* The progress of a channel through its rank's tokens; only its lane uses this. */
 typedef struct cpu_cursor {
     int64_t token;  /* next token */
     int64_t target; /* next entry of routing.targets (dispatch) */

@@ -105,8 +105,8 @@ int32_t cpu_find_biases(const ep_combine_step *step, const cpu_token_part *part,
 /* Returns where the sum of the token's weights goes, or the weights of the owners. NULL: nowhere, or not with this
    part. */
 float *cpu_weights_of(const cpu_combine_run *run, const cpu_token_part *part);
-/* For this rank's own token: find the part's rows at ranks of this node in the order of the call, or their weights,
-   ranks ascending. They return how many there are. */
+/* For this rank's own token. The first finds the part's rows at ranks of this node, in the order of the call. The
+   second finds their weights, ranks ascending. Both return how many there are. */
 int32_t cpu_find_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
 int32_t cpu_find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
 

@@ -64,9 +64,9 @@ struct cpu_nodes_ops {
        tokens. They add to turn->open how much is left to do, and return true if anything moved. */
     bool (*dispatch_turn)(const cpu_dispatch_run *run, int32_t channel, cpu_lane_turn *turn);
     bool (*combine_turn)(const cpu_combine_run *run, int32_t worker, int32_t channel, cpu_lane_turn *turn);
-    /* For a part of this rank's own token whose rows of this node are ready, and stay so. Adds biases, these rows, and
-       the data of other nodes to y, and weights to out_weights. Returns true when all of it is added. It returns false
-       if something has not come. *place then says where to go on, or 0 to begin anew. */
+    /* Adds a part of this rank's own token whose rows of this node are ready, and stay so. `y` gets biases, these rows,
+       and the data of other nodes; out_weights gets the weights. Returns true when all of these are added. It returns
+       false if something has not come. Then *place says where to go on, or 0 to begin anew. */
     bool (*add)(const cpu_combine_run *run, int32_t worker, const cpu_token_part *part, int32_t *place,
                 expar_status *status);
     /* A lane has failed: reports what is missing on the rings of the worker's channels, of so many. */

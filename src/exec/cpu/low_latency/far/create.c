@@ -167,7 +167,7 @@ static expar_status make_stage(const ll_cpu *self)
     return EXPAR_OK;
 }
 
-/* The words that ranks are told about masks leave from here. */
+/* Makes the memory from which words about masks are sent. */
 static expar_status make_words(const ll_cpu *self)
 {
     ll_links *far = self->links;

@@ -114,7 +114,7 @@ struct ll_links {
     ll_slot *slots;     /* [ll_staged] */
     ll_slot **turn;     /* [LL_STAGED] the places that are taken in turns */
     uint64_t *blocks;   /* ll_far_words.block of all ranks */
-    /* How many places were taken so far. Workers raise it (relaxed, since it only spreads them). */
+    /* The number of places that were taken so far. Workers raise it (relaxed, since it only spreads them). */
     _Atomic uint32_t next;
     uint64_t *units; /* ll_far_rank.unit of all ranks */
     /* [N][B][K] weights that go ahead to each rank; NULL in a buffer without such combines */
@@ -198,7 +198,7 @@ static inline bool ll_far_came(const ll_cpu *self, uint64_t flag, uint64_t epoch
 void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch);
 expar_status ll_far_check(const ll_cpu *self, const char *what);
 expar_status ll_far_set_aside(const ll_cpu *self, int32_t rank);
-/* Does the same, and then what must follow, for flags of which few are awaited. */
+/* Says the same, and makes the data visible. Calls use it where they await only a few flags. */
 bool ll_far_found(const ll_cpu *self, uint64_t flag, uint64_t epoch);
 
 /* ---- units.c ----------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where pieces of messages and rows lie, and the arrays about those that are sent or awaited. */
+/* Finds where pieces of messages and rows lie, and makes the arrays about those that are sent or awaited. */
 #include "exec/cpu/low_latency/far/links.h"
 
 #include <stdlib.h>

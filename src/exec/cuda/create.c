@@ -90,7 +90,8 @@ static const normal_ops gpu_normal_ops = {
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-/* The heap's memory may have served another buffer: flags of old epochs must go before anybody can post. */
+/* Clears the records. The heap's memory may have served another buffer: flags of old epochs must go before anybody can
+   post. */
 static expar_status clear_records(gpu_executor *self)
 {
     expar_status status = cuda_enter(self->core.device);
@@ -124,7 +125,7 @@ static expar_status gpu_make_part(gpu_executor *self, const executor_plan *plan,
     return status == EXPAR_OK ? clear_records(self) : status;
 }
 
-/* All ranks come here, or none. Other buffers may use the same per-GPU state. */
+/* Undoes a failed making. All ranks come here, or none. Other buffers may use the same per-GPU state. */
 static void unmake(gpu_executor *self)
 {
     bool quiet = !self->core.unsettled;

@@ -15,7 +15,8 @@ static void leave_waits(gpu_core *self)
     __atomic_fetch_or(&self->report->orders, GPU_ABORT, __ATOMIC_RELEASE);
 }
 
-/* A buffer that goes on without lost ranks leaves its waits only if this rank itself cannot go on. */
+/* Ends waits when the group fails. A buffer that goes on without lost ranks does so only if this rank itself cannot go
+   on. */
 static void group_failed(void *context)
 {
     gpu_core *self = context;
@@ -118,7 +119,7 @@ expar_status gpu_check(executor *base, const char *what)
 
 /* ---- tickets ----------------------------------------------------------------------------------------------------- */
 
-/* A call gets a ticket only if somebody will ask how it ended. */
+/* Gives the call a ticket only if somebody will ask how it ended. */
 void gpu_ticket_take(gpu_core *self, exec_call *call)
 {
     call->ticket = call->asked && !call->captured ? ++self->tickets : 0;
@@ -143,7 +144,8 @@ static expar_status query_stream(const gpu_core *self, const exec_call *call, bo
     return status;
 }
 
-/* A kernel that has run has set the word. On an idle stream nothing would set it later, so waiting on is an error. */
+/* Checks a wait for a word. A kernel that has run has set the word. On an idle stream nothing would set it later, so
+   waiting on is an error. */
 static expar_status look_at_stream(const gpu_core *self, const exec_call *call, const uint64_t *word, const char *what)
 {
     bool idle = false;
@@ -249,7 +251,7 @@ bool gpu_has_told(const gpu_core *self)
     return told;
 }
 
-/* A call that had ended before a later call gave up a wait ended well. */
+/* Says how the call ended. If it had ended before a later call gave up a wait, it ended well. */
 static expar_status check_ticket(gpu_core *self, uint64_t ticket)
 {
     const bool failed = __atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE) != 0;

@@ -204,8 +204,8 @@ expar_status gpu_read_orphan_time(gpu_place *place);
 void gpu_core_stop(gpu_core *self);
 /* Call this after gpu_core_stop. Frees the buffer's small memory. */
 void gpu_core_free(gpu_core *self);
-/* For a rank that ends alone. False: a call is still on its stream, and `what` goes to the log. Then everything that
-   its kernels use must stay, including the object. Nothing watches the buffer any more. */
+/* Ends a buffer whose rank ends alone. False: a call is still on its stream, and `what` goes to the log. Then
+   everything that its kernels use must stay, including the object. Nothing watches the buffer any more. */
 bool gpu_core_abandon(gpu_core *self, const char *what);
 
 /* ---- lend.c ------------------------------------------------------------------------------------------------------ */
@@ -229,9 +229,10 @@ expar_status gpu_order_hold(gpu_core *self);
 void gpu_order_release(gpu_core *self);
 /* Waits until the last call has ended on the GPU, or the driver says why it cannot. */
 expar_status gpu_order_await(gpu_core *self);
-/* Likewise, but waits for wait_ns at most. False: it has not ended by then. Any thread may call it. */
+/* Waits likewise, but for wait_ns at most. False: it has not ended by then. Any thread may call it. */
 bool gpu_order_has_ended(const gpu_core *self, int64_t wait_ns);
-/* EXPAR_OK while the context of the last call is sound, even if the call is still running. Any thread may call it. */
+/* Returns EXPAR_OK while the context of the last call is sound, even if the call is still running. Any thread may call
+   it. */
 expar_status gpu_order_look(const gpu_core *self);
 /* Call this with true after launching a kernel that waits for other ranks, and with false once all ranks are known to
    run theirs. A call without a ticket does not pass false, since it has waited for nothing. */
@@ -287,7 +288,7 @@ void gpu_guard_release(gpu_core *self);
    there. */
 void gpu_guard_note_begin(gpu_core *self);
 void gpu_guard_note_end(gpu_core *self);
-/* Call this for a captured call: from now on hosts and GPUs count the buffer's calls differently. */
+/* Notifies the guard of a captured call: from now on hosts and GPUs count the buffer's calls differently. */
 void gpu_guard_note_captured(gpu_core *self);
 /* Call this when the end of a call is to be reported. */
 void gpu_guard_note_told(gpu_core *self);
@@ -313,9 +314,9 @@ void gpu_ticket_take(gpu_core *self, exec_call *call);
 /* Waits until a kernel has set that word of the report to this call's ticket, then returns gpu_check. A failed group
    also ends the wait, even if the stream does not reach the kernel. */
 expar_status gpu_ticket_await(gpu_core *self, const exec_call *call, const uint64_t *word, const char *what);
-/* For a thread that waits for a kernel's word or for the end of a call. It reports the group's failure, but only after
-   the time in which a running kernel would have reported it. *seen_ns: when the caller first saw the failure; 0: not
-   yet. Any thread may call it. */
+/* Looks at the group for a thread that waits for a kernel's word or for the end of a call. It reports the group's
+   failure, but only after the time in which a running kernel would have reported it. *seen_ns: when the caller first
+   saw the failure; 0: not yet. Any thread may call it. */
 expar_status gpu_look_at_group(const gpu_core *self, int64_t *seen_ns, const char *what);
 /* Fills the result if the call with this ticket left one in the report. Returns the number of rows that it dropped.
    Call it once for a call, or once for a notify and once for its call: reading frees the place in the report. */
@@ -339,9 +340,9 @@ void gpu_endings_leave(gpu_core *self);
 /* Waits until all ends of calls are reported. The stream has the group's time-out for that while its context is sound;
    calls that have not ended by then are reported as lost. */
 void gpu_endings_close(gpu_core *self);
-/* For a buffer whose rank ends alone. Its calls have wait_ns to end by themselves, and as long again after their
-   kernels' waits were ended. False: a stream still has work that uses the buffer. Then the ends of these calls have
-   been reported as EXPAR_ERR_ABORTED, and everything that their kernels use must stay. */
+/* Ends the calls of a buffer whose rank ends alone. They have wait_ns to end by themselves, and as long again after
+   their kernels' waits were ended. False: a stream still has work that uses the buffer. Then the ends of these calls
+   have been reported as EXPAR_ERR_ABORTED, and everything that their kernels use must stay. */
 bool gpu_endings_abandon(gpu_core *self, int64_t wait_ns);
 
 #endif

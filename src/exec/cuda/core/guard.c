@@ -50,8 +50,8 @@ static gpu_awaited await_of(const gpu_core *self, int32_t rank)
     return gpu_await_read(__atomic_load_n(&self->watch.awaits[rank], __ATOMIC_RELAXED));
 }
 
-/* A kernel that waits speaks at every beat. Where processes share a GPU in turns, it may not run for some beats. Its
-   wait then goes on, but the guard does not look at it. */
+/* Says whether the wait is still going on. A kernel that waits speaks at every beat. Where processes share a GPU in
+   turns, it may not run for some beats. Its wait then goes on, but the guard does not look at it. */
 static bool is_fresh(const gpu_core *self, const gpu_awaited *await)
 {
     return await->wait != GPU_WAIT_NONE &&
@@ -344,7 +344,7 @@ static void guard_end(group_resident *resident)
     free(guard);
 }
 
-/* NULL: out of memory. */
+/* Returns the group's guard; NULL: out of memory. */
 static gpu_guard *guard_of(expar_group *group)
 {
     gpu_guard *guard = (gpu_guard *)group_kept(group, guard_end);

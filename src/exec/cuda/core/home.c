@@ -21,7 +21,7 @@ static void homes_end(group_resident *resident)
     free((gpu_homes *)resident);
 }
 
-/* NULL: out of memory. */
+/* Returns the rank's per-GPU states; NULL: out of memory. */
 static gpu_homes *homes_of(expar_group *group)
 {
     gpu_homes *homes = (gpu_homes *)group_kept(group, homes_end);

@@ -105,7 +105,8 @@ static expar_status take_of_driver(gpu_lender *lender, uint64_t bytes, cu_addres
     return status == EXPAR_ERR_MEMORY ? mem_device_full(lender->device, bytes) : status;
 }
 
-/* The context has been entered, so an allocator `from` that calls the driver gets memory of that GPU. */
+/* Allocates a block. The context has been entered, so an allocator `from` that calls the driver gets memory of that
+   GPU. */
 static expar_status lender_take(const lent_block *one, uint64_t bytes, void **out)
 {
     const expar_device here = {.type = EXPAR_CUDA, .index = one->lender->device->index};
@@ -131,14 +132,15 @@ static bool has_ended(gpu_lender *lender)
     return ended;
 }
 
-/* The context has been entered. False: it is lost, and nothing runs there any more. */
+/* Waits for the calls that may use a block. The context has been entered. False: it is lost, and nothing runs there any
+   more. */
 static bool await_calls(gpu_lender *lender)
 {
     return (has_ended(lender) ? cuda_driver()->CtxSynchronize() : cuda_driver()->EventSynchronize(lender->last)) ==
            CU_OK;
 }
 
-/* The caller's memory is freed in any case. In a lost context the driver frees nothing. */
+/* Frees a block. The caller's memory is freed in any case. In a lost context the driver frees nothing. */
 static void lender_give(const lent_block *one)
 {
     const mem_block *block = &one->block;
@@ -154,7 +156,8 @@ static void lender_give(const lent_block *one)
     if (entered) cuda_leave();
 }
 
-/* A stream may use the block for a long time. The task queues itself again, so that other tasks go on meanwhile. */
+/* Frees a released block, or waits on. A stream may use the block for a long time, so the task queues itself again, and
+   other tasks go on meanwhile. */
 static void give_later(cuda_task *task)
 {
     lent_block *one = (lent_block *)((char *)task - offsetof(lent_block, task));

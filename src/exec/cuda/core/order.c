@@ -50,7 +50,7 @@ static void orders_end(group_resident *resident)
     free((gpu_orders *)resident);
 }
 
-/* NULL: out of memory. */
+/* Returns the rank's orders; NULL: out of memory. */
 static gpu_orders *orders_of(expar_group *group)
 {
     gpu_orders *orders = (gpu_orders *)group_kept(group, orders_end);
@@ -239,8 +239,8 @@ expar_status gpu_begin(executor *base, exec_call *call, void *stream)
                      self->most_sms, self->num_sms, self->device->index);
 }
 
-/* Where ranks share a GPU, a wait on a stream could be held up by another rank's kernel (waiting.c, "ranks that share a
-   GPU"). There the host waits instead. */
+/* Says whether the stream itself may wait for the event. Where ranks share a GPU, that wait could be held up by another
+   rank's kernel (waiting.c, "ranks that share a GPU"). There the host waits instead. */
 bool gpu_follows(const executor *base, const exec_call *call, expar_event *event)
 {
     bool shares = ((const gpu_core *)base)->shares_gpu && !call->captured;
@@ -292,7 +292,7 @@ expar_status gpu_place_refused(gpu_core *self, exec_call *call)
     return status == EXPAR_OK ? gpu_take_place(&self->base, call) : status;
 }
 
-/* Call this after the call's last step: later calls of this rank follow from here. */
+/* Marks the end of a call. Call it after the call's last step: later calls of this rank follow from here. */
 static expar_status mark(gpu_core *self, exec_call *call)
 {
     gpu_order *order = self->order;

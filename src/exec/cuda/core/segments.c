@@ -44,7 +44,7 @@ void gpu_segments_drop(gpu_segments *self)
     free(self);
 }
 
-/* All ranks get the same result. */
+/* Chooses how peers reach segments. All ranks get the same result. */
 static segment_reach segments_choose_reach(const gpu_segments *self)
 {
     int32_t gpus;
@@ -98,7 +98,8 @@ static bool segments_can_serve(const gpu_segments *self)
     return self->reach == SEGMENTS_HERE || (self->reach == SEGMENTS_BY_HANDLE && has_all_boards(self));
 }
 
-/* Collective, whatever a rank's reach is. If the host's heap lacks space, all ranks go without a mailbox array. */
+/* Takes the mailbox array. Collective, whatever a rank's reach is. If the host's heap lacks space, all ranks go without
+   it. */
 static expar_status segments_take_board(gpu_segments *self)
 {
     const uint64_t bytes = sizeof(segment_board) + (uint64_t)SEGMENTS * (uint64_t)self->size * sizeof(segment_answer);
@@ -155,7 +156,7 @@ void gpu_segments_freeze(gpu_segments *self)
 
 /* ---- what the driver knows --------------------------------------------------------------------------------------- */
 
-/* 0: there is no allocation at the address. */
+/* Returns the number of the allocation at the address; 0: there is none. */
 static uint64_t allocation_at(cu_address at)
 {
     unsigned long long number = 0;

@@ -144,7 +144,8 @@ static inline segment_answer *segments_answer(const gpu_segments *self, int32_t 
 }
 
 /* ---- segments.c -------------------------------------------------------------------------------------------------- */
-/* Collective, when the per-GPU state is made. No rank looks for segments before all ranks have met once more. */
+/* Collective, when the per-GPU state is made: makes its segments. No rank looks for segments before all ranks have met
+   once more. */
 expar_status gpu_segments_make(sym *symmetric, device_heap *heap, gpu_segments **out);
 /* Collective if quiet: as in device_heap_destroy. NULL is allowed. */
 void gpu_segments_end(gpu_segments *self, bool quiet);
@@ -153,7 +154,8 @@ void gpu_segments_drop(gpu_segments *self);
 /* True if all ranks can read the range in place. If not, it may ask the peers to map it. It does not wait. */
 bool gpu_segments_find(gpu_segments *self, const void *data, uint64_t bytes, exec_mapping *out);
 void gpu_segments_release(gpu_segments *self, exec_mapping *mapping);
-/* Call this after a combine was put on the stream, after all earlier calls of this rank. */
+/* Call this after a combine was put on the stream, after all earlier calls of this rank. Stale segments get their marks
+   there. */
 void gpu_segments_follow(gpu_segments *self, void *stream);
 /* Any thread may call it; NULL is allowed. */
 void gpu_segments_freeze(gpu_segments *self);

@@ -41,8 +41,8 @@ static void drop_part(cuda_task *task)
     free(source);
 }
 
-/* The thread that drops the last reference calls it. That may be in a function that the driver calls, unless it is the
-   thread that closed the store. */
+/* Ends the store's context. The thread that drops the last reference calls it. That may be in a function that the
+   driver calls, unless it is the thread that closed the store. */
 static void source_end(void *context)
 {
     gpu_source *source = context;
@@ -169,8 +169,8 @@ static uint64_t let_go_behind(gpu_home *home, uint64_t end)
     return mem_store_emptied(home->store, at + keep, held - keep) ? keep : held;
 }
 
-/* All ranks call it, even those with nothing to free. After the header exchange of a call, no kernel of any rank uses
-   the idle memory of another rank. */
+/* Frees idle memory. All ranks call it, even those with nothing to free. After the header exchange of a call, no kernel
+   of any rank uses the idle memory of another rank. */
 static expar_status home_shrink(gpu_home *home, bool trims, uint64_t end)
 {
     const uint64_t at = device_heap_own_offset(home->heap), held = device_heap_own_bytes(home->heap),

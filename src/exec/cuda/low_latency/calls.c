@@ -74,7 +74,7 @@ static expar_status launch_call(ll_gpu *self, const exec_call *exec, cu_function
     return status;
 }
 
-/* The memory that both phases of a call with a hook share; a call without one needs none. */
+/* Takes the memory that both phases of a call with a hook share. A call without one needs none. */
 static expar_status call_take_record(ll_gpu *self, ll_call *call)
 {
     if (call->whole || call->refusal.status) return EXPAR_OK;
@@ -107,7 +107,7 @@ static expar_status launch_send(ll_gpu *self, exec_call *exec, ll_call *call, la
     return status;
 }
 
-/* For a call with a hook. */
+/* Launches the receive of a call with a hook. */
 static expar_status launch_receive(ll_gpu *self, exec_call *exec, ll_call *call, launch_fn launch, void *step)
 {
     call->verdict = (ep_verdict){.rank = -1};

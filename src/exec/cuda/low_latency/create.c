@@ -193,8 +193,8 @@ static bool ll_gpu_fits(executor *base, const ll_shape *shape)
     return ll_gpu_dispatch_shared(shape, shape->tokens) <= room && ll_gpu_combine_shared(shape) <= room;
 }
 
-/* A block's shared memory holds the indices of all tokens, or for a combine in LogFMT what it needs to know of its
-   rows' groups. */
+/* Checks that a block's shared memory suffices. It holds the indices of all tokens, or for a combine in LogFMT what it
+   needs to know of its rows' groups. */
 static expar_status check_shared(const ll_gpu *self)
 {
     const ll_shape *shape = &self->shape;
@@ -350,7 +350,7 @@ static const ll_ops ll_gpu_phases = {
     .lay_out = ll_gpu_lay_out,
 };
 
-/* All ranks come here, or none. Other buffers may use the same per-GPU state. */
+/* Undoes a failed making. All ranks come here, or none. Other buffers may use the same per-GPU state. */
 static void ll_gpu_unmake(ll_gpu *self)
 {
     bool quiet = !self->core.unsettled;

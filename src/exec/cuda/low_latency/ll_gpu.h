@@ -103,7 +103,7 @@ void ll_gpu_masks_give(ll_gpu *self);
 void ll_gpu_part(ll_gpu *self);
 /* Tells kernels which ranks are dead. */
 void ll_gpu_note_dead(ll_gpu *self);
-/* Call this after a clean; it starts anew with the clean's view. */
+/* Starts anew after a clean, with the clean's view. */
 expar_status ll_gpu_begin_anew(ll_gpu *self, const uint64_t epochs[LL_KINDS]);
 /* Operations. */
 expar_status ll_gpu_mask_set(executor *base, int32_t rank, bool masked);
@@ -113,7 +113,7 @@ expar_status ll_gpu_mask_clean(executor *base, ll_clean_step *step);
 /* ---- meet.c ------------------------------------------------------------------------------------------------------ */
 ll_early *ll_gpu_early_make(int32_t ranks, int32_t own); /* NULL: out of memory */
 void ll_gpu_early_free(ll_early *early);
-/* The bytes of the words of shapes, which come after those of cleans; 0: there are none. */
+/* Returns the bytes of the words of shapes, which come after those of cleans; 0: there are none. */
 uint64_t ll_gpu_shapes_bytes(const ll_gpu *self);
 /* Tells all ranks that this one has laid its shape out. */
 void ll_gpu_meet_say(const ll_gpu *self);

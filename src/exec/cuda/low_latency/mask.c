@@ -137,7 +137,7 @@ expar_status ll_gpu_begin_anew(ll_gpu *self, const uint64_t epochs[LL_KINDS])
                      self->shape.regions);
 }
 
-/* A clean before there is a shape. */
+/* Carries out a clean before there is a shape. */
 static expar_status clean_early(ll_gpu *self, ll_clean_step *step)
 {
     uint64_t epochs[LL_KINDS] = {self->early->epochs[LL_DISPATCH], self->early->epochs[LL_COMBINE]};
@@ -146,7 +146,7 @@ static expar_status clean_early(ll_gpu *self, ll_clean_step *step)
     return status;
 }
 
-/* No graph may be replayed to a rank without a shape, so wait now for ranks that were unmasked. */
+/* Waits for ranks that were unmasked, since no graph may be replayed to a rank without a shape. */
 static expar_status meet_again(ll_gpu *self, const ll_clean_step *step)
 {
     for (int32_t r = 0; r < self->shape.ranks; r++)
@@ -173,13 +173,13 @@ expar_status ll_gpu_mask_clean(executor *base, ll_clean_step *step)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* The bytes of the words of cleans and, after them, of the words of shapes. */
+/* Returns the bytes of the words of cleans and, after them, of the words of shapes. */
 static uint64_t words_bytes(const ll_gpu *self)
 {
     return (uint64_t)self->shape.ranks * self->space.clean_bytes + ll_gpu_shapes_bytes(self);
 }
 
-/* The words of cleans are in the host's heap, since hosts agree on them. */
+/* Maps the words of cleans. They are in the host's heap, since hosts agree on them. */
 static expar_status map_words(ll_gpu *self)
 {
     sym *symmetric = self->core.sym;

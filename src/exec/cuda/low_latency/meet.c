@@ -163,7 +163,7 @@ expar_status ll_gpu_early_query(const ll_gpu *self, int32_t *status, void *strea
     return put;
 }
 
-/* For a clean that comes before the shape: keeps its results until then. */
+/* Keeps the results of a clean that comes before the shape. */
 void ll_gpu_early_begin(ll_gpu *self, const uint64_t epochs[LL_KINDS])
 {
     ll_early *early = self->early;

@@ -47,7 +47,8 @@ static void counter_free(counter *self)
     free(self);
 }
 
-/* Two threads may make one for the same GPU. They share the program, and both entries are valid. */
+/* Makes a counter for a GPU. Two threads may make one for the same GPU. They share the program, and both entries are
+   valid. */
 static expar_status counter_make(int32_t index, counter **out)
 {
     counter *self = calloc(1, sizeof *self);

@@ -7,7 +7,7 @@
 
 /* ---- with the buffer --------------------------------------------------------------------------------------------- */
 
-/* One block of device memory: the addresses of the heaps, the state, what waits have told of each rank. */
+/* Fills one block of device memory: the addresses of the heaps, the state, what waits have told of each rank. */
 static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t heaps_bytes)
 {
     const size_t ranks = (size_t)self->shape.ranks;

@@ -100,9 +100,9 @@ expar_status gpu_count_open(int32_t device);
 /* ---- memory.c ---------------------------------------------------------------------------------------------------- */
 /* Makes the addresses of the heaps, the kernels' state, counts and the report. The device has been entered. */
 expar_status gpu_memory_open(gpu_executor *self);
-/* The bytes of the pool that one call needs beside its output (executor_kind). */
+/* Returns the bytes of the pool that one call needs in addition to its output (executor_kind). */
 uint64_t gpu_beside_outputs(const ep_shape *shape, int64_t rows);
-/* The bytes of device memory of one routing. */
+/* Returns the bytes of device memory of one routing. */
 uint64_t gpu_routing_bytes(const ep_shape *shape, int64_t tokens);
 /* Says where a routing's arrays are in its block. That follows from the routing alone, so it also serves other
    buffers. */
@@ -117,7 +117,7 @@ expar_status gpu_pool_make(gpu_executor *self, uint64_t limit_bytes);
 expar_status gpu_pool_start(gpu_executor *self);
 /* Call this before the per-GPU state is left. Blocks that are out stay valid. */
 void gpu_pool_close(gpu_executor *self);
-/* The bytes that the pool may have now without growing, including other buffers' blocks. */
+/* Returns the bytes that the pool may have now without growing, including other buffers' blocks. */
 uint64_t gpu_pool_bytes(const gpu_executor *self);
 /* Says whether this rank's header requests that pools grow or shrink. Call it once for each call. */
 bool gpu_pool_wishes(const gpu_executor *self);
@@ -186,7 +186,8 @@ void gpu_counts_close(gpu_executor *self);
 /* Operations. */
 expar_status gpu_time(executor *base, bool on);
 bool gpu_times(executor *base, executor_times *out);
-/* The address where a dispatch or combine with that many warps in a block writes its times; NULL: it writes none. */
+/* Returns the address where a dispatch or combine with that many warps in a block writes its times; NULL: it writes
+   none. */
 uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call, int32_t warps);
 
 #endif

@@ -46,7 +46,7 @@ static void add_routing(const ep_notify_step *step, gpu_notify_args *args)
     args->shared_counts = (size_t)routing->experts * sizeof(int32_t) <= GPU_SHARED_COUNTS;
 }
 
-/* The bytes of words that each thread reads separately. The compiler may read 16 aligned bytes for one word. */
+/* Returns the bytes of words that each thread reads separately. The compiler may read 16 aligned bytes for one word. */
 static uint32_t shared_words_bytes(uint32_t words)
 {
     return (uint32_t)ep_round(words * sizeof(int32_t), 16);
@@ -63,7 +63,8 @@ static expar_status launch_notify(gpu_executor *self, const exec_call *call, gpu
                       shared_words_bytes(words), args);
 }
 
-/* A call that need not wait for counts, but may, waits while growth is requested. */
+/* Chooses what the header says of growth. A call that need not wait for counts, but may, waits while growth is
+   requested. */
 static ep_growth choose_growth(gpu_executor *self, const ep_notify_step *step)
 {
     ep_growth growth = step->growth;

@@ -23,7 +23,7 @@ bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
            form->experts / shape->ranks <= shape->local_experts;
 }
 
-/* The shape that holds both the present records and the call. */
+/* Returns the shape that holds both the present records and the call. */
 static ep_shape gpu_shape_for(const gpu_executor *self, const ep_grow_step *step)
 {
     ep_shape shape = self->shape;
@@ -55,7 +55,7 @@ static expar_status records_prepare(gpu_executor *self, const ep_shape *shape, g
     return gpu_counters_make(self, shape, counters);
 }
 
-/* This rank's part. *counters is NULL on error, or if the present counters suffice. */
+/* Makes this rank's part. *counters is NULL on error, or if the present counters suffice. */
 static expar_status records_make(gpu_executor *self, const ep_shape *shape, uint64_t offset, gpu_counters **counters)
 {
     *counters = NULL;

@@ -73,7 +73,7 @@ static gpu_arrival arrival_of(const ep_arrival *arrival)
 
 #define CHECK_THREADS 512
 
-/* Nobody has checked indices that come with a handle. */
+/* Says whether indices must be checked: nobody has checked those that come with a handle. */
 static bool checks_topk(const ep_dispatch_step *step)
 {
     return step->form.kind == EP_DISPATCH_CACHED && step->route.idx && step->refusal.status == EXPAR_OK;
@@ -91,15 +91,16 @@ static expar_status launch_check(gpu_executor *self, const exec_call *call, cons
     return gpu_launch(&self->core, call, self->check_kernel, blocks ? (uint32_t)blocks : 1, CHECK_THREADS, 0, &args);
 }
 
-/* The rings that rows of the routing use, and how many channels each of them carries. */
+/* Computes the rings that rows of the routing use, and how many channels each of them carries. */
 static void share_rings(const gpu_executor *self, const ep_routing *routing, int32_t *rings, int32_t *joined)
 {
     *joined = ep_channels_joined(routing->channels, self->shape.channels);
     *rings = ep_rings_of(routing->channels, *joined);
 }
 
-/* An output with as many rows as come drops none. Until the host has asked, the number here is 0; for worst-case
-   outputs it does not ask. Rows for which the kernel itself takes space in the pool (`room`) fit, or the pool grows. */
+/* Says whether rows may be dropped. An output with as many rows as come drops none. Until the host has asked, the
+   number here is 0; for worst-case outputs it does not ask. Rows for which the kernel itself takes space in the pool
+   (`room`) fit, or the pool grows. */
 static bool may_drop(const ep_dispatch_step *step)
 {
     const ep_routing *routing = step->routing;
@@ -176,7 +177,7 @@ typedef struct slots {
     uint32_t shared_bytes;
 } slots;
 
-/* `rooms` is the most rows that a token's sum may have. */
+/* Plans the slots. `rooms` is the most rows that a token's sum may have. */
 static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t rooms)
 {
     int64_t ranks = self->shape.ranks, row = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
@@ -194,7 +195,7 @@ static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t roo
     return plan;
 }
 
-/* The caller's memory is at another offset on each rank. */
+/* Gives the caller's memory another offset on each rank. */
 static void shift_offers(const gpu_executor *self, const ep_combine_step *step, gpu_combine_args *args)
 {
     const size_t bytes = (size_t)self->shape.ranks * sizeof(uint64_t);

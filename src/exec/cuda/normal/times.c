@@ -11,7 +11,7 @@
 
 static_assert(GPU_DISPATCH_WARPS >= GPU_COMBINE_WARPS, "there is room for either's stamps");
 
-/* For calls with that many warps on a GPU. */
+/* Returns the bytes of stamps of a call with that many warps on a GPU. */
 static size_t stamp_bytes(int32_t warps)
 {
     return (GPU_NOTIFY_MOMENTS + GPU_MOMENTS * (size_t)warps) * sizeof(uint64_t);
@@ -59,7 +59,7 @@ expar_status gpu_time(executor *base, bool on)
     return status;
 }
 
-/* The kernel's four spans, and the gap after it. */
+/* Reads the kernel's four spans, and the gap after it. */
 static void read_notify(const uint64_t *stamps, uint64_t next_start, executor_times *out)
 {
     out->notified = true;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The arena: best fit over a range of offsets.
  *
- * One array of blocks in the order of their offsets covers the whole range without gaps; no two free blocks stand side
- * by side. Taking scans it, giving back searches it by bisection. Symmetric programs hold tens to thousands of blocks,
- * for which a scan of one small array beats a tree; and no call allocates, except when there were never so many blocks
- * before. */
+ * One array of blocks in the order of their offsets covers the whole range without gaps; no two free blocks are
+ * neighbours. Taking scans the array, freeing searches it by bisection. Symmetric programs hold tens to thousands of
+ * blocks, for which a scan of one small array is faster than a tree. A call allocates only if there were never so many
+ * blocks before. */
 #include "mem/mem.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Every block starts and ends on a multiple of it: two cache lines, so that neighbours share none (not even by
- * prefetch). */
+/* Every block starts and ends on a multiple of it: two cache lines, so that neighbours share none, even with
+ * prefetch. */
 #define GRAIN_BYTES    128u
 #define FIRST_CAPACITY 16
 
@@ -54,7 +54,7 @@ void mem_arena_destroy(mem_arena *arena)
     free(arena);
 }
 
-/* Where an aligned piece would start in a free block; false when it does not fit. */
+/* Finds where an aligned piece would start in a free block; false if it does not fit. */
 static bool piece_fits(const block *candidate, uint64_t bytes, uint64_t alignment, uint64_t *start)
 {
     uint64_t padded;
@@ -66,7 +66,7 @@ static bool piece_fits(const block *candidate, uint64_t bytes, uint64_t alignmen
     return true;
 }
 
-/* The smallest free block that holds the piece, the first of equals; count when there is none. */
+/* Returns the smallest free block that holds the piece, the first of equals; count if there is none. */
 static size_t best_fit(const mem_arena *arena, uint64_t bytes, uint64_t alignment, uint64_t *start)
 {
     size_t best = arena->count;
@@ -81,7 +81,7 @@ static size_t best_fit(const mem_arena *arena, uint64_t bytes, uint64_t alignmen
     return best;
 }
 
-/* Room for two more records: one take can split one block into three. */
+/* Makes space for two more records, because one take can split one block into three. */
 static bool arena_make_room(mem_arena *arena)
 {
     if (arena->count + 2 <= arena->capacity) return true;
@@ -105,7 +105,7 @@ static uint64_t size_of(uint64_t bytes)
     return bytes == 0 ? GRAIN_BYTES : align_up(bytes, GRAIN_BYTES);
 }
 
-/* Of the free block `at`; there is room for the records. */
+/* Takes the piece from the free block `at`. There must be space for the records. */
 static void take_from(mem_arena *arena, size_t at, uint64_t start, uint64_t size)
 {
     block old = arena->blocks[at];
@@ -118,7 +118,7 @@ static void take_from(mem_arena *arena, size_t at, uint64_t start, uint64_t size
     if (arena->used_bytes > arena->high_water_bytes) arena->high_water_bytes = arena->used_bytes;
 }
 
-/* Takes the piece, or with `whole` all that follows it in the free block where it fits best. */
+/* Takes the piece; with `whole` also all that follows it in the free block in which it fits best. */
 static bool take(mem_arena *arena, uint64_t bytes, uint64_t alignment, bool whole, uint64_t *start, uint64_t *size)
 {
     assert(alignment > 0 && (alignment & (alignment - 1)) == 0);
@@ -147,7 +147,7 @@ bool mem_arena_take_whole(mem_arena *arena, uint64_t least, uint64_t alignment, 
     return true;
 }
 
-/* The first block that starts at offset or behind it. */
+/* Returns the first block that starts at offset or after it. */
 static size_t find_from(const mem_arena *arena, uint64_t offset)
 {
     size_t low = 0, high = arena->count;
@@ -184,7 +184,7 @@ bool mem_arena_take_at(mem_arena *arena, uint64_t offset, uint64_t bytes)
     return true;
 }
 
-/* The used block that starts at offset; count when there is none. */
+/* Returns the used block that starts at offset; count if there is none. */
 static size_t find_used(const mem_arena *arena, uint64_t offset)
 {
     size_t low = find_from(arena, offset);
@@ -200,7 +200,7 @@ bool mem_arena_block_bytes(const mem_arena *arena, uint64_t offset, uint64_t *by
     return true;
 }
 
-/* Joins the block behind `at` to it when both are free. */
+/* Joins the block after `at` to it if both are free. */
 static void coalesce(mem_arena *arena, size_t at)
 {
     if (at + 1 >= arena->count || arena->blocks[at].used || arena->blocks[at + 1].used) return;

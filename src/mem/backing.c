@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Backings: host memory behind a store, in a region that several keep. */
+/* Backings: host memory of a store, in a region with several references. */
 #include "mem/mem.h"
 
 #include <stdlib.h>
@@ -21,13 +21,13 @@ expar_status mem_backing_create(mem_region *region, int32_t sharers, mem_backing
 
 void mem_backing_hold(mem_backing *backing)
 {
-    /* Relaxed: whoever comes has it from one who holds it. */
+    /* Relaxed: the caller has the pointer from a holder. */
     atomic_fetch_add_explicit(&backing->holders, 1, memory_order_relaxed);
 }
 
 void mem_backing_drop(mem_backing *backing)
 {
-    /* The last one sees all that the others did with the memory before it unmaps it. */
+    /* The last one sees everything that the others did with the memory before it unmaps it. */
     if (!backing || atomic_fetch_sub_explicit(&backing->holders, 1, memory_order_acq_rel) > 1) return;
     mem_region_close(&backing->region);
     free(backing);

@@ -2,8 +2,8 @@
 /* mem, device part (vmm.c, ipc.c): memory of GPUs that other GPUs and other processes can map, and pinned host words.
  *
  * Called by shmem (device_heap.c), exec/cuda and the benchmark on GPUs; calls cuda and base. Physical memory and
- * addresses are two things here: a chunk is physical memory on one GPU, made or imported; a range is addresses, at
- * which chunks are mapped. */
+ * addresses are separate here. A chunk is physical memory on one GPU, made or imported. A range is addresses, at which
+ * chunks are mapped. */
 #ifndef EXPAR_MEM_DEVICE_H
 #define EXPAR_MEM_DEVICE_H
 
@@ -15,25 +15,26 @@ typedef struct mem_chunk {
     uint64_t bytes;
 } mem_chunk;
 
-/* Sizes and addresses of chunks on this device are multiples of it, a power of two. */
+/* Gives the granularity, a power of two: sizes and addresses of chunks on this device are multiples of it. */
 expar_status mem_chunk_granularity(const cuda_device *device, uint64_t *bytes);
-/* EXPAR_ERR_MEMORY, and how much the GPU has free. */
+/* Sets EXPAR_ERR_MEMORY, with a text that says how much the GPU has free. */
 expar_status mem_device_full(const cuda_device *device, uint64_t bytes);
-/* Whether the driver gives descriptors for chunks, tried with a small one: containers may not let it. */
+/* Returns whether the driver gives descriptors for chunks; it tries with a small one, because containers may forbid
+   it. */
 bool mem_chunk_exportable(const cuda_device *device);
 /* EXPAR_ERR_MEMORY says how much the GPU has free. */
 expar_status mem_chunk_create(const cuda_device *device, uint64_t bytes, mem_chunk *out);
-/* A descriptor for other processes; the caller closes it. */
+/* Makes a descriptor for other processes; the caller closes it. */
 expar_status mem_chunk_export(const mem_chunk *chunk, int *fd);
-/* From a peer's descriptor, which is closed in any case. */
+/* Makes a chunk from a peer's descriptor, which is closed in any case. */
 expar_status mem_chunk_import(int fd, uint64_t bytes, mem_chunk *out);
-/* Gives the reference back; mappings stay. An empty chunk is allowed. */
+/* Drops the reference; mappings stay. An empty chunk is allowed. */
 void mem_chunk_release(mem_chunk *chunk);
 
-/* A range of device addresses that holds nothing yet. */
+/* Reserves a range of device addresses without memory. */
 expar_status mem_range_reserve(uint64_t bytes, cu_address *out);
 void mem_range_free(cu_address base, uint64_t bytes);
-/* Puts the chunk there, for loads and stores by all `devices` (indices in this process). */
+/* Maps the chunk there, for loads and stores by all `devices` (indices in this process). */
 expar_status mem_chunk_map(const mem_chunk *chunk, cu_address at, const int32_t *devices, int32_t num_devices);
 void mem_chunk_unmap(cu_address at, uint64_t bytes);
 
@@ -44,9 +45,9 @@ typedef struct mem_ipc {
 } mem_ipc;
 /* EXPAR_ERR_MEMORY says how much the GPU has free. */
 expar_status mem_ipc_create(const cuda_device *device, uint64_t bytes, mem_ipc *out);
-/* Once no other process has it open. Address 0 is allowed. */
+/* Call this once no other process has the memory open. Address 0 is allowed. */
 void mem_ipc_free(const cuda_device *device, cu_address address);
-/* Another process's memory, for loads and stores by this device. Not this process's own. */
+/* Opens another process's memory, not this process's own, for loads and stores by this device. */
 expar_status mem_ipc_open(const cuda_device *device, const cu_ipc_memory *handle, cu_address *address);
 void mem_ipc_close(const cuda_device *device, cu_address address);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The full fence, as used by bells and by quiet.
+/* The full fence, for doorbells and for quiet.
  *
  * ThreadSanitizer does not model fences, and the compiler warns of it. No data in this library is published by a fence
  * alone: flags are stored with release and read with acquire, which it does model. Fences only keep a sleeper and its
- * waker from missing each other, so the warning is switched off here, in this one place. */
+ * waker from missing each other. So the warning is switched off here, at this one place. */
 #ifndef EXPAR_MEM_FENCE_H
 #define EXPAR_MEM_FENCE_H
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What of a store has memory.
+/* The memory of a store: which addresses have any.
  *
- * Memory that comes back stays, so that the next output is written to warm pages; but with outputs of other sizes it
- * would pile up in pieces that fit nothing. Addresses are plenty, so a piece without use needs none: what a store holds
- * is bounded by what was ever in use at a time,
+ * Freed memory stays, so that the next output is written to warm pages. But with outputs of other sizes it would pile
+ * up in pieces that fit no block. Addresses are plenty, so an unused piece needs no memory. The memory of a store is
+ * therefore bounded by what was ever in use at a time:
  *
- *     1.25 · the most that blocks held + 48 MiB, or the start sizes of the pools,
+ *     1.25 · the most that blocks held + 48 MiB, or the start sizes of the pools
  *
- * and where a new block would take it beyond, idle memory goes, the highest addresses first. What is in use counts in
- * whole units. */
+ * If a new block would exceed that, idle memory is freed, the highest addresses first. Memory in use counts in whole
+ * granules (`unit_bytes`). */
 #include "mem/store.h"
 
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static uint64_t fewer(uint64_t a, uint64_t b)
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-/* Pages of the table exist as they are written to. */
+/* Pages of the table exist once they are written. */
 expar_status store_table_make(mem_store *store)
 {
     store->units = (store->end - store->origin + store_unit_bytes(store) - 1) / store_unit_bytes(store);
@@ -41,7 +41,7 @@ static bool is_filled(const mem_store *store, uint64_t unit)
     return store->filled[unit / WORD_BITS] >> unit % WORD_BITS & 1;
 }
 
-/* The bits of a word's units in [first, last). */
+/* Returns the bits in a word for its granules in [first, last). */
 static uint64_t mask_of(uint64_t word, uint64_t first, uint64_t last)
 {
     uint64_t low = first > word * WORD_BITS ? first - word * WORD_BITS : 0;
@@ -68,7 +68,7 @@ static void units_mark(mem_store *store, uint64_t first, uint64_t last, bool fil
     if (store->filled_units > store->filled_high_units) store->filled_high_units = store->filled_units;
 }
 
-/* Whole units from the first that begins there, or behind it. */
+/* Returns the first whole granule that begins there, or after it. */
 static uint64_t units_from(const mem_store *store, uint64_t offset)
 {
     return (offset + store_unit_bytes(store) - 1) / store_unit_bytes(store);
@@ -80,7 +80,7 @@ uint64_t store_lacking(const mem_store *store, uint64_t offset, uint64_t bytes)
     return last - first - count_filled(store, first, last);
 }
 
-/* Of the range, what has memory from its start on. */
+/* Returns how many bytes of the range have memory, counted from its start. */
 uint64_t store_filled_from(const mem_store *store, uint64_t offset, uint64_t bytes)
 {
     uint64_t unit = offset / store_unit_bytes(store), end = units_from(store, offset + bytes);
@@ -94,7 +94,7 @@ uint64_t store_filled_from(const mem_store *store, uint64_t offset, uint64_t byt
 
 /* ---- memory comes ------------------------------------------------------------------------------------------------ */
 
-/* The units' part of the store's range. */
+/* Gives the part of the store's range that lies in the granules. */
 static void units_range(const mem_store *store, uint64_t first, uint64_t last, uint64_t *offset, uint64_t *bytes)
 {
     uint64_t start = store->origin + first * store_unit_bytes(store),
@@ -103,7 +103,7 @@ static void units_range(const mem_store *store, uint64_t first, uint64_t last, u
     *bytes = fewer(end, store->end) - *offset;
 }
 
-/* Units [first, last), none of which has memory. */
+/* Fills granules [first, last), none of which has memory. */
 static expar_status fill_units(mem_store *store, uint64_t first, uint64_t last)
 {
     uint64_t offset, bytes;
@@ -131,7 +131,8 @@ static expar_status fill_lacking(mem_store *store, uint64_t unit, uint64_t end)
 
 /* ---- memory goes ------------------------------------------------------------------------------------------------- */
 
-/* Drains what is filled of units [first, last), but for the first *spared of these. Returns how many it has drained. */
+/* Drains the filled ones of granules [first, last), except the first *spared of them. Returns how many it has
+   drained. */
 static uint64_t drain_units(mem_store *store, uint64_t unit, uint64_t last, uint64_t *spared)
 {
     uint64_t drained = 0;
@@ -152,7 +153,7 @@ static uint64_t drain_units(mem_store *store, uint64_t unit, uint64_t last, uint
     return drained;
 }
 
-/* Idle units with memory, outside of units [first, last); those behind the first *spared of them are drained. */
+/* Counts idle granules with memory outside [first, last), and drains those after the first *spared. */
 static uint64_t look_at_idle(mem_store *store, uint64_t first, uint64_t last, uint64_t *spared)
 {
     uint64_t offset = 0, bytes = 0, idle = 0;
@@ -169,7 +170,7 @@ static uint64_t look_at_idle(mem_store *store, uint64_t first, uint64_t last, ui
     return idle;
 }
 
-/* At least so many idle units, if there are as many, but none of [first, last). Returns how many. */
+/* Drains at least `wanted` idle granules, if there are as many, but none of [first, last). Returns how many. */
 static uint64_t drain_idle(mem_store *store, uint64_t wanted, uint64_t first, uint64_t last)
 {
     if (!store->source.drain || wanted == 0) return 0;
@@ -177,7 +178,7 @@ static uint64_t drain_idle(mem_store *store, uint64_t wanted, uint64_t first, ui
     return look_at_idle(store, first, last, &spared);
 }
 
-/* What the store may hold, with a block of so many bytes more. */
+/* Returns how many granules the store may hold, with another block of that size. */
 static uint64_t most_units(const mem_store *store, uint64_t bytes)
 {
     uint64_t used = store->used_bytes + store_charge(bytes);
@@ -206,7 +207,7 @@ void mem_store_filled(mem_store *store, uint64_t offset, uint64_t bytes)
     pthread_mutex_unlock(&store->lock);
 }
 
-/* With the lock. */
+/* With the lock held. */
 static uint64_t used_end(const mem_store *store)
 {
     mem_arena_stats stats;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Huge pages: regions on pages of hugetlbfs, which the administrator has set aside, and how much of a region's memory
- * is huge, whoever made it so. */
+/* Huge pages: regions on pages of hugetlbfs, which the administrator has reserved, and how much of a region's memory is
+ * huge, by any means. */
 #include "mem/huge.h"
 
 #include <errno.h>
@@ -65,9 +65,9 @@ expar_status huge_memfd(int seals, size_t bytes, size_t first_bytes, int *out)
     return status;
 }
 
-/* ---- what the kernel has made of a region ------------------------------------------------------------------------ */
+/* ---- huge pages of a region -------------------------------------------------------------------------------------- */
 
-/* A line that begins a mapping: "FIRST-LAST …" in hexadecimal. */
+/* Parses a line that begins a mapping: "FIRST-LAST …" in hexadecimal. */
 static bool mapping_of(const char *line, uintptr_t *first)
 {
     uintptr_t last;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Device memory shared with other processes by CUDA IPC: where the driver gives no file descriptors for memory, as in
- * some containers. A peer's memory comes to an address of the driver's choice, all of it at once. */
+/* Device memory shared with other processes by CUDA IPC: for systems whose driver gives no file descriptors for memory,
+ * such as some containers. The driver chooses the address of a peer's memory, and maps all of it at once. */
 #include "mem/device.h"
 
 expar_status mem_ipc_create(const cuda_device *device, uint64_t bytes, mem_ipc *out)

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks that go back while streams still use their memory.
+/* Blocks that are freed while streams still use their memory.
  *
- * Such a block waits in its store, in the order in which blocks came back. Before the next block is taken the store
- * looks at those that wait. A mark is done with when the store's next user comes after it anyway (mem_covers_fn),
- * which costs nothing to find out, or when the driver says that it has passed. The driver is asked about the oldest
- * block alone, and about all of them when memory is short. Where no block will be taken any more, since the pool is
- * closed, a thread of the library's asks. */
+ * Such a block waits in its store, in the order in which blocks were freed. Before the next block is taken the store
+ * looks at the waiting ones. A mark is done with if the store's next user comes after it anyway (mem_covers_fn), which
+ * costs nothing to find out, or if the driver says that it has passed. The driver is asked only about the oldest block,
+ * and about all of them when memory is short. If no block will be taken any more, because the pool is closed, a thread
+ * of the library asks. */
 #include "mem/store.h"
 
 #include <time.h>
 
-/* From one look of that thread to the next. */
+/* Pause between two looks of that thread. */
 #define DRAIN_NS 5000000
 
 void mem_block_follow(mem_block *block, cuda_mark *mark)
@@ -29,7 +29,7 @@ static bool has_passed(const cuda_mark *mark)
     return cuda_mark_query(mark, &passed) != EXPAR_OK || passed;
 }
 
-/* Takes off the marks that are covered or, ask, have passed, as the driver says; true: none is left. */
+/* Removes the marks that are covered; with `ask` also those that the driver says have passed. True: none is left. */
 static bool strip(mem_block *block, mem_covers_fn covers, void *context, bool ask)
 {
     cuda_mark *left = NULL, *mark = atomic_load_explicit(&block->marks, memory_order_acquire);
@@ -76,7 +76,7 @@ static void put_first(mem_store *store, store_record *record)
     store->waiting = record;
 }
 
-/* Gives back what the store knows to be free; the number of pools that have gone with their last block. */
+/* Frees what the store knows to be free. Returns the number of pools that have gone with their last block. */
 static int settle_covered(mem_store *store)
 {
     int gone = 0;
@@ -100,7 +100,7 @@ static void drop_times(mem_store *store, int times)
         store_drop(store);
 }
 
-/* The oldest block, which nobody else sees meanwhile. */
+/* Takes the oldest block; no other thread sees it meanwhile. */
 static store_record *take_first(mem_store *store)
 {
     store_record *record = store->waiting;
@@ -166,7 +166,7 @@ void store_settle(mem_store *store, bool all)
 
 /* ---- of closed pools --------------------------------------------------------------------------------------------- */
 
-/* Blocks of closed pools: no call to come looks after them. */
+/* Blocks of closed pools: no later call looks after them. */
 static bool has_orphans(const mem_store *store)
 {
     const store_record *record = store->waiting;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where memory of the caller's lies, and memory that its functions give for outputs. */
+/* Finds where the caller's memory lies, and allocates memory for outputs by the caller's functions. */
 #include "mem/place.h"
 
-/* As blocks of the pool are aligned. */
+/* The alignment of the pool's blocks. */
 #define ALIGNMENT 128u
 
-/* As far as a driver that is loaded in this process knows the address. */
+/* It checks as far as a driver that is loaded in this process knows the address. */
 expar_status mem_check_place(expar_device device, const char *name, const char *member, const void *data)
 {
     cuda_place place = cuda_place_of(data);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools: what a buffer draws on a store, and the blocks that it gives out. */
+/* Pools: the part of a store that a buffer uses, and its blocks. */
 #include "mem/store.h"
 
 #include <stdlib.h>
 
 struct mem_pool {
-    mem_store *store;     /* its lock guards all below */
+    mem_store *store;     /* its lock guards the members below */
     uint64_t limit_bytes; /* 0: none */
     uint64_t start_bytes;
     uint64_t used_bytes, used_high_bytes; /* in blocks */
@@ -45,7 +45,7 @@ expar_status mem_pool_create(void *base, uint64_t offset, uint64_t bytes, mem_po
     return status;
 }
 
-/* One without blocks. */
+/* Frees a pool without blocks. */
 static void pool_free(mem_pool *pool)
 {
     mem_store *store = pool->store;
@@ -71,7 +71,7 @@ bool pool_is_closed(const mem_pool *pool)
     return pool->closed;
 }
 
-/* ---- what there is ----------------------------------------------------------------------------------------------- */
+/* ---- limits and statistics --------------------------------------------------------------------------------------- */
 
 uint64_t mem_pool_limit(const mem_pool *pool)
 {
@@ -84,7 +84,7 @@ static uint64_t round_up(uint64_t bytes, uint64_t unit)
     return size_add_overflows(bytes, unit - 1, &padded) ? UINT64_MAX : padded / unit * unit;
 }
 
-/* Behind the last block that is held now; of a pool with a limit, beside what it holds. */
+/* Counts from the end of the last block in use; for a pool with a limit, from the bytes in use. */
 static uint64_t enough_for(const mem_pool *pool, uint64_t bytes)
 {
     mem_arena_stats stats;
@@ -148,7 +148,7 @@ static void charge(mem_pool *pool, const mem_block *block)
     pool->store->used_bytes += store_charge(block->bytes);
 }
 
-/* Not while somebody holds all the room that there is, for he does not know yet how much of it he needs. */
+/* Does not count while a holder has all the free space, because it does not know yet how much it needs. */
 static void note_high(mem_pool *pool)
 {
     mem_store *store = pool->store;
@@ -249,7 +249,7 @@ expar_status mem_block_private(uint64_t bytes, mem_block **out)
     return EXPAR_OK;
 }
 
-/* Memory of somebody else's, and how it goes back. */
+/* Memory of a caller, and how it is freed. */
 typedef struct foreign_block {
     mem_block block; /* first: such a mem_block is a foreign_block */
     mem_allocator from;
@@ -278,7 +278,7 @@ expar_status mem_block_foreign(const mem_allocator *from, void *data, uint64_t b
 
 void mem_block_retain(mem_block *block)
 {
-    /* Relaxed: whoever retains holds a reference already, so the block cannot go meanwhile. */
+    /* Relaxed: the caller of retain has a reference already, so the block cannot be freed meanwhile. */
     atomic_fetch_add_explicit(&block->references, 1, memory_order_relaxed);
 }
 
@@ -312,7 +312,7 @@ static void pool_give(mem_pool *pool, mem_block *block)
 void mem_block_release(mem_block *block)
 {
     if (!block) return;
-    /* Acquire and release: the last one out sees all that the others did with the memory before it is used again. */
+    /* Acquire and release: the last one sees everything that the others did with the memory before it is used again. */
     if (atomic_fetch_sub_explicit(&block->references, 1, memory_order_acq_rel) != 1) return;
     if (block->pool) {
         pool_give(block->pool, block);

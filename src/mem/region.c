@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regions: shared memory without a name in the file system, at a well aligned range of addresses, opened and filled
- * with pages as it is needed. */
+/* Regions: shared memory without a name in the file system, at a well aligned range of addresses. It is opened and
+ * filled with pages as needed. */
 #include "mem/huge.h"
 
 #include <errno.h>
@@ -11,17 +11,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Every region is aligned at least so, for huge pages; bigger ones to their size, so that an offset's alignment is the
-   address's alignment up to ALIGNMENT_MAX. */
+/* Every region has at least this alignment, for huge pages. Larger ones are aligned to their size, so that an offset's
+   alignment is the address's alignment up to ALIGNMENT_MAX. */
 #define ALIGNMENT_MIN ((size_t)2 << 20)
 #define ALIGNMENT_MAX ((size_t)1 << 30)
 
 #define REGION_SEALS F_SEAL_SHRINK
 
-/* The most that a peer may have behind its heap. */
+/* The largest part that a peer may have after its heap. */
 #define BEHIND_MAX ((size_t)1 << 46)
 
-/* Memory is committed in steps of this size; before each one the limits are looked at. */
+/* Memory is committed in steps of this size; the limits are checked before each step. */
 #define COMMIT_STEP_BYTES ((size_t)16 << 20)
 
 /* Linux 5.14; C libraries before 2.35 do not name it. */
@@ -42,7 +42,7 @@ static size_t page_bytes(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The range's size in whole pages; 0 when it has none or too many bytes. */
+/* Returns the range's size in whole pages; 0 if it has no bytes or too many. */
 static size_t whole_pages(size_t bytes, size_t page)
 {
     size_t padded;
@@ -60,7 +60,7 @@ static expar_status no_address_space(size_t bytes)
                      bytes);
 }
 
-/* Reserves an aligned range of addresses that holds nothing yet. */
+/* Reserves an aligned range of addresses without memory. */
 static expar_status reserve(size_t bytes, void **out)
 {
     size_t alignment = region_alignment(bytes);
@@ -77,20 +77,20 @@ static expar_status reserve(size_t bytes, void **out)
     return EXPAR_OK;
 }
 
-/* Over addresses that are reserved. fd -1: anonymous, closed to every access so far. The descriptor stays the
-   caller's. */
+/* Maps reserved addresses. fd -1: anonymous memory, without any access so far. The caller keeps the descriptor. */
 static expar_status map_at(int fd, void *base, size_t bytes)
 {
     const int flags = MAP_FIXED | MAP_NORESERVE | MAP_SHARED;
     if (fd >= 0 && mmap(base, bytes, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED)
         return no_address_space(bytes);
-    /* Both are wishes: the kernel may have no huge pages, and a core file without the heap is only smaller. */
+    /* Both calls may fail without harm: the kernel may have no huge pages, and a core file without the heap is only
+       smaller. */
     madvise(base, bytes, MADV_HUGEPAGE);
     madvise(base, bytes, MADV_DONTDUMP);
     return EXPAR_OK;
 }
 
-/* With so many addresses behind it. */
+/* Also reserves behind_bytes of addresses after it. */
 static expar_status map_at_reserve(int fd, size_t bytes, size_t behind_bytes, void **out)
 {
     void *base = NULL;
@@ -107,7 +107,7 @@ static expar_status map_at_reserve(int fd, size_t bytes, size_t behind_bytes, vo
     return status;
 }
 
-/* Sealed against shrinking: a peer that made its file shorter would kill those who touch it with SIGBUS. */
+/* Sealed against shrinking: if a peer made its file shorter, ranks that access it would be killed by SIGBUS. */
 static expar_status sealed_memfd(int *out)
 {
     int fd = memfd_create("expar-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -128,7 +128,7 @@ static expar_status check_bytes(size_t bytes, size_t page, size_t *rounded)
     return error_set(EXPAR_ERR_ARGUMENT, "a symmetric heap of %zu bytes: expected 1 to %td", bytes, PTRDIFF_MAX);
 }
 
-/* Takes fd over. */
+/* Takes ownership of fd. */
 static expar_status map_new(int fd, size_t bytes, size_t behind_bytes, size_t page, mem_region *out)
 {
     void *base;
@@ -164,7 +164,7 @@ expar_status mem_region_create_huge(size_t bytes, size_t first_bytes, size_t beh
     return status == EXPAR_OK ? map_new(fd, rounded, whole_pages(behind_bytes, HUGE_BYTES), HUGE_BYTES, out) : status;
 }
 
-/* What a peer handed over is mapped only if touching what it has opened can never fault. */
+/* A peer's file is mapped only if accesses to its opened part can never fault. */
 static expar_status check_peer_file(int fd, size_t bytes)
 {
     struct stat facts;
@@ -178,7 +178,7 @@ static expar_status check_peer_file(int fd, size_t bytes)
     return EXPAR_OK;
 }
 
-/* Looked at first, since the kernel answers a file that grows too large with a signal. */
+/* Checked first, since the kernel answers a file that grows too large with a signal. */
 static expar_status grow_file(int fd, size_t end)
 {
     struct rlimit limit;
@@ -209,7 +209,7 @@ expar_status mem_region_create_behind(mem_region *before, bool shareable, mem_re
     return EXPAR_OK;
 }
 
-/* A whole region of a peer's, whose length its file has. */
+/* Gets the size of a peer's whole region from the length of its file. */
 static expar_status behind_bytes_of(int fd, size_t *bytes)
 {
     struct stat facts;
@@ -269,8 +269,8 @@ expar_status mem_region_open(mem_region *region, size_t end)
     return status;
 }
 
-/* Allows the next step of `bytes` that are still to come: when there is room for all of them, and for a step of every
-   sharer. */
+/* Allows the next step of `bytes` that are still to come, if there is free memory for all of them, and for a step of
+   every sharer. */
 static expar_status vet(mem_budget *budget, size_t bytes)
 {
     mem_room room;
@@ -284,8 +284,8 @@ static expar_status vet(mem_budget *budget, size_t bytes)
     return EXPAR_OK;
 }
 
-/* Pages by a fault that reports instead of signalling. Kernels that cannot: by the file; anonymous memory that runs out
-   raises no signal anyhow. */
+/* Makes pages by a fault that reports instead of signalling. Older kernels allocate them through the file; if anonymous
+   memory runs out, no signal is raised anyhow. */
 static expar_status populate(const mem_region *region, size_t offset, size_t bytes)
 {
     int result;
@@ -336,7 +336,7 @@ void mem_region_discard(mem_region *region, size_t offset, size_t bytes)
     if (first >= last) return;
     uint8_t *start = (uint8_t *)region->base + first;
     if (madvise(start, last - first, region->fd < 0 ? MADV_DONTNEED : MADV_REMOVE) == 0) return;
-    /* A kernel that cannot punch holes keeps the pages; the range must read as zero all the same. */
+    /* A kernel that cannot punch holes keeps the pages, but the range must read as zero. */
     memset(start, 0, last - first);
 }
 

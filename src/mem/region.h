@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regions, and what memory is left for them. */
+/* Regions, and how much memory is left for them. */
 #ifndef EXPAR_MEM_REGION_H
 #define EXPAR_MEM_REGION_H
 
@@ -7,63 +7,71 @@
 
 /* ---- region (region.c): a range of shared memory without a name in the file system ------------------------------- */
 
-/* A range of addresses of which the first `open_bytes` may be touched. Behind it is a memfd (fd ≥ 0) that grows with
-   them, or anonymous memory (fd -1), which serves ranks that are threads. Pages exist once they are committed or
-   touched. Huge pages are asked for (madvise), or it consists of those of hugetlbfs. */
+/* A range of addresses whose first `open_bytes` may be accessed. It maps a memfd (fd ≥ 0) that grows with them, or
+   anonymous memory (fd -1), which serves ranks that are threads. Pages exist once they are committed or touched. Huge
+   pages are asked for (madvise), or the region consists of pages of hugetlbfs. */
 typedef struct mem_region {
     void *base;
     size_t bytes;
-    size_t open_bytes; /* whole pages; only grows */
-    size_t page_bytes; /* of a region that was made here: the system's pages, or 2 MiB of hugetlbfs */
+    /* whole pages; only grows */
+    size_t open_bytes;
+    /* for a region that was made here: the system's pages, or 2 MiB of hugetlbfs */
+    size_t page_bytes;
     int fd;
-    size_t behind_bytes; /* addresses behind it that are reserved for another region */
+    /* addresses after it that are reserved for another region */
+    size_t behind_bytes;
 } mem_region;
 
-/* Reserves addresses alone: nothing of them is open yet. */
+/* Reserves only addresses: none of them is open yet. */
 expar_status mem_region_create(size_t bytes, bool shareable, mem_region *out);
-/* The same, and so many addresses behind it for mem_region_create_behind; 0: none. */
+/* The same, and reserves behind_bytes of addresses after it for mem_region_create_behind; 0: none. */
 expar_status mem_region_create_before(size_t bytes, size_t behind_bytes, bool shareable, mem_region *out);
-/* A shareable one of huge pages of hugetlbfs, with memory for its first bytes; `bytes` is rounded up to whole ones.
-   EXPAR_ERR_UNSUPPORTED: the system knows none. EXPAR_ERR_MEMORY: too few are free. */
+/* Makes a shareable region of huge pages of hugetlbfs, with memory for its first bytes; `bytes` is rounded up to whole
+   pages. EXPAR_ERR_UNSUPPORTED: the system has none. EXPAR_ERR_MEMORY: too few are free. */
 expar_status mem_region_create_huge(size_t bytes, size_t first_bytes, size_t behind_bytes, mem_region *out);
-/* A region of the system's pages at the addresses that `before` has reserved behind it, and gives away: each of the two
-   is closed by itself. Its file is as long as it will ever be, and sparse: all of it is open, but for anonymous memory,
-   where a range opens as it is committed. */
+/* Makes a region of the system's pages at the addresses that `before` has reserved after it, and gives up. Each of the
+   two is closed by itself. Its file has its final length, and is sparse, so all of it is open. Anonymous memory is
+   different: a range opens when it is committed. */
 expar_status mem_region_create_behind(mem_region *before, bool shareable, mem_region *out);
 /* Maps all of a peer's region of at most `bytes` bytes from its descriptor, which is closed in any case. What the peer
-   opens later is there without another call; nothing behind that may be touched. */
+   opens later is accessible without another call; nothing after that may be accessed. */
 expar_status mem_region_map(int fd, size_t bytes, mem_region *out);
-/* The same, with the one that lies behind it (mem_region_create_behind) there, too: one range in which both have the
-   offsets that they have at the peer. behind_fd -1: there is none. Closes both descriptors in any case. */
+/* Maps also the region that follows it (mem_region_create_behind): one range, in which both have the offsets that they
+   have at the peer. behind_fd -1: there is none. Closes both descriptors in any case. */
 expar_status mem_region_map_both(int fd, size_t bytes, int behind_fd, mem_region *out);
 /* Opens the region up to `end`, at least. EXPAR_ERR_MEMORY: a limit of this process or the system, named. */
 expar_status mem_region_open(mem_region *region, size_t end);
-/* What one thread at a time may commit before the limits on memory are looked at again. */
+/* How much one thread at a time may commit before it checks the limits on memory again. */
 typedef struct mem_budget {
-    size_t vetted_bytes; /* 0 at first */
-    int32_t sharers;     /* ranks of the host, which take as much at the same time */
+    /* 0 at first */
+    size_t vetted_bytes;
+    /* ranks of the host, which commit as much at the same time */
+    int32_t sharers;
 } mem_budget;
-/* Takes memory for an open range, so that lack of it is EXPAR_ERR_MEMORY here and no signal on a later touch. Stops
-   short of what the machine and this process's memory cgroup have left; part of the range may have been taken then.
-   What the range holds stays as it is. */
+/* Takes memory for an open range, so that lack of memory is EXPAR_ERR_MEMORY here and no signal on a later access. It
+   stops before it uses up what the machine and this process's memory cgroup have left; a part of the range may have
+   memory then. The contents of the range stay. */
 expar_status mem_region_commit(const mem_region *region, mem_budget *budget, size_t offset, size_t bytes);
-/* Gives the physical pages of a range back; the range reads as zero afterwards. Rounded inwards to whole pages. */
+/* Frees the physical pages of a range, rounded inwards to whole pages; it reads as zero afterwards. */
 void mem_region_discard(mem_region *region, size_t offset, size_t bytes);
-/* The memory that the region has; 0 where the system does not say (anonymous memory). */
+/* Returns the memory of the region; 0 if the system does not say (anonymous memory). */
 uint64_t mem_region_memory(const mem_region *region);
-/* What of it is mapped by huge pages now, whether of hugetlbfs or by the kernel's own choice. Reads /proc. */
+/* Returns how much of it huge pages map now, either of hugetlbfs or by the kernel's own choice. Reads /proc. */
 uint64_t mem_region_huge_bytes(const mem_region *region);
 void mem_region_close(mem_region *region);
 
-/* ---- room (room.c): what memory is left -------------------------------------------------------------------------- */
+/* ---- free memory (room.c) ---------------------------------------------------------------------------------------- */
 
 #define MEM_ROOM_TEXT 160
 typedef struct mem_room {
-    uint64_t bytes;            /* UINT64_MAX: no limit is known */
-    char limit[MEM_ROOM_TEXT]; /* what sets it, for error texts */
+    /* UINT64_MAX: no limit is known */
+    uint64_t bytes;
+    /* what sets the limit, for error texts */
+    char limit[MEM_ROOM_TEXT];
 } mem_room;
-/* The least of what the machine has available and what the memory cgroups of this process leave (versions 1 and 2),
-   page cache that can go counted as free. `root` stands before /proc and /sys; "" but in tests. */
+/* Finds how much memory is left: the minimum of what the machine has available and what the memory cgroups of this
+   process leave (versions 1 and 2). Page cache that can be dropped counts as free. `root` stands before /proc and /sys;
+   only tests give one. */
 void mem_room_find(const char *root, mem_room *out);
 
 #endif

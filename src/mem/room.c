@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Room: how much memory this process can still take before the kernel would kill somebody for it: what the machine has
- * available, and what each memory cgroup that the process is in, up to the outermost, leaves. */
+/* Finds how much memory this process can still take before the kernel would kill a process for it. That is what the
+ * machine has available, and what each memory cgroup of this process leaves, up to the outermost. */
 #include "mem/mem.h"
 
 #include <stdio.h>
@@ -10,9 +10,9 @@
 #define PATH_BYTES 1024
 #define LINE_BYTES 1024
 
-/* How one version of cgroups names what it counts. */
+/* The names that one version of cgroups uses. */
 typedef struct cgroup_names {
-    const char *mount, *limit, *usage, *cache[2]; /* cache: keys in memory.stat of what can go */
+    const char *mount, *limit, *usage, *cache[2]; /* cache: keys in memory.stat of memory that can be dropped */
 } cgroup_names;
 
 static const cgroup_names version_1 = {
@@ -28,7 +28,7 @@ static const cgroup_names version_2 = {
     .cache = {"inactive_file", "active_file"},
 };
 
-/* The number in `line` behind `key` and a colon or space; false when the line is of another key. */
+/* Reads the number that follows `key` and a colon or space in `line`; false if the line has another key. */
 static bool number_of(const char *line, const char *key, uint64_t *value)
 {
     size_t length = strlen(key);
@@ -40,7 +40,7 @@ static bool number_of(const char *line, const char *key, uint64_t *value)
     return true;
 }
 
-/* The sum of two numbers that stand behind keys in a file; 0 for what is not there. */
+/* Returns the sum of two numbers that follow keys in a file; a missing one counts 0. */
 static uint64_t sum_of_keys(const char *path, const char *const keys[2])
 {
     char line[LINE_BYTES];
@@ -54,7 +54,7 @@ static uint64_t sum_of_keys(const char *path, const char *const keys[2])
     return sum;
 }
 
-/* A file that holds one number; false when it is not there or holds a word ("max"). */
+/* Reads a file that holds one number; false if it does not exist or holds a word ("max"). */
 static bool read_number(const char *path, uint64_t *value)
 {
     char line[LINE_BYTES], *end;
@@ -85,7 +85,7 @@ static void ask_machine(const char *root, mem_room *room)
     if (kilobytes > 0) keep_least(room, kilobytes * 1024, "what this machine has", "");
 }
 
-/* One cgroup: `path` is "" for the outermost that is mounted. */
+/* Asks one cgroup: `path` is "" for the outermost that is mounted. */
 static void ask_cgroup(const char *root, const cgroup_names *names, const char *path, mem_room *room)
 {
     char file[PATH_BYTES];
@@ -100,8 +100,8 @@ static void ask_cgroup(const char *root, const cgroup_names *names, const char *
     keep_least(room, limit > held ? limit - held : 0, "what is left to memory cgroup ", path[0] ? path : "/");
 }
 
-/* A line of /proc/self/cgroup: "NUMBER:CONTROLLERS:PATH", of version 2 without controllers. A path that is not mounted
-   here (a container sees its own part alone) is passed over. */
+/* Handles a line of /proc/self/cgroup: "NUMBER:CONTROLLERS:PATH"; version 2 has no controllers. It skips a path that is
+   not mounted here, because a container sees only its own part. */
 static void ask_cgroups_of(const char *root, char *line, mem_room *room)
 {
     char *controllers = strchr(line, ':');

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stores: a range of addresses with memory behind those that are, or were, in use (fill.c).
+/* Stores: a range of addresses; those that are, or were, in use have memory (fill.c).
  *
- * A store with a source has addresses enough, so large blocks are given an eighth more of them than they need at most:
- * what one leaves fits the next of about its size. Among the free pieces that fit, a block takes the one with most
- * memory already. Records of blocks are kept for reuse: in the steady state nothing is allocated. */
+ * A store with a source has addresses enough. So large blocks are given up to an eighth more of them than they need,
+ * and the place of a freed block fits the next one of about its size. Among the free pieces that fit, a block takes the
+ * one that already has most memory. Records of blocks are reused: in the steady state nothing is allocated. */
 #include "mem/store.h"
 
 #include <stdlib.h>
 
 /* ---- making and end ---------------------------------------------------------------------------------------------- */
 
-/* The range may start anywhere; the arena starts at the large alignment below it and has the bytes before it taken. */
+/* The range may start anywhere. The arena starts at the large alignment below it, and the bytes before the range are
+   taken. */
 static expar_status arena_from(uint64_t offset, uint64_t bytes, uint64_t *origin, mem_arena **out)
 {
     uint64_t lead = offset & (LARGE_ALIGNMENT - 1);
@@ -28,7 +29,7 @@ static expar_status arena_from(uint64_t offset, uint64_t bytes, uint64_t *origin
     return EXPAR_OK;
 }
 
-/* Without its source's end. */
+/* Frees the store but does not end its source. */
 static void store_free(mem_store *store)
 {
     while (store->spare) {
@@ -127,7 +128,7 @@ static void record_put(mem_store *store, store_record *record)
     store->spare = record;
 }
 
-/* The block at an offset of the arena; NULL: no memory for its record. */
+/* Makes the block at an offset of the arena; NULL: no memory for its record. */
 static mem_block *block_at(mem_store *store, mem_pool *pool, uint64_t offset, uint64_t bytes)
 {
     store_record *record = record_get(store);
@@ -150,7 +151,7 @@ uint64_t store_charge(uint64_t bytes)
     return padded / SMALL_ALIGNMENT * SMALL_ALIGNMENT;
 }
 
-/* Addresses for a block: sizes come in steps of an eighth of the power of two below. */
+/* Returns the addresses for a block: sizes come in steps of an eighth of the power of two below. */
 static uint64_t span_of(uint64_t bytes)
 {
     uint64_t step = LARGE_ALIGNMENT, padded;
@@ -160,7 +161,7 @@ static uint64_t span_of(uint64_t bytes)
     return padded / step * step;
 }
 
-/* The free piece of so many bytes whose first `bytes` lack the least memory; the smallest of equals. */
+/* Finds the free piece of `span` bytes whose first `bytes` lack the least memory; the smallest of equals. */
 static bool store_find_place(const mem_store *store, uint64_t span, uint64_t bytes, uint64_t *place)
 {
     uint64_t offset = 0, size = 0, least = UINT64_MAX, smallest = 0;
@@ -176,7 +177,7 @@ static bool store_find_place(const mem_store *store, uint64_t span, uint64_t byt
     return least != UINT64_MAX;
 }
 
-/* Memory that only comes, and not by this rank alone, has no other places to choose from. */
+/* If memory only comes, and only together with other ranks, there is no choice of places. */
 static bool take_addresses(mem_store *store, uint64_t bytes, uint64_t *offset)
 {
     if (!store->source.drain) return mem_arena_take(store->arena, bytes, alignment_of(bytes), offset);

@@ -28,7 +28,7 @@ expar_status mem_chunk_granularity(const cuda_device *device, uint64_t *bytes)
     return status;
 }
 
-/* How much there is, for the user who must make room. */
+/* Says how much memory is free, for the user who must free some. */
 expar_status mem_device_full(const cuda_device *device, uint64_t bytes)
 {
     size_t free_bytes = 0, total_bytes = 0;
@@ -57,7 +57,7 @@ bool mem_chunk_exportable(const cuda_device *device)
     mem_chunk chunk = {0};
     int fd = -1;
     if (!device->vmm || !device->posix_fd || mem_chunk_granularity(device, &bytes) != EXPAR_OK) return false;
-    if (mem_chunk_create(device, bytes, &chunk) != EXPAR_OK) return true; /* for want of memory: not known */
+    if (mem_chunk_create(device, bytes, &chunk) != EXPAR_OK) return true; /* out of memory: the answer is not known */
     bool can = mem_chunk_export(&chunk, &fd) == EXPAR_OK;
     if (can) close(fd);
     mem_chunk_release(&chunk);
@@ -75,7 +75,7 @@ expar_status mem_chunk_export(const mem_chunk *chunk, int *fd)
 expar_status mem_chunk_import(int fd, uint64_t bytes, mem_chunk *out)
 {
     cu_memory memory;
-    /* The driver takes the descriptor itself in the place of an address of one. */
+    /* The driver takes the descriptor itself in place of a pointer to it. */
     expar_status status = CUDA_CALL(MemImportFromShareableHandle, &memory, (void *)(intptr_t)fd, CU_HANDLE_POSIX_FD);
     close(fd);
     if (status == EXPAR_OK) *out = (mem_chunk){.memory = memory, .bytes = bytes};

@@ -32,7 +32,7 @@ int32_t expar_group_local_rank(const expar_group *group)
     return group ? group->rank % group->ranks_per_node : 0;
 }
 
-/* This rank does not come to the call that others may be in. */
+/* This rank rejects the call, so it does not come; the others may be in it. */
 static expar_status control_refuse(const expar_group *group, expar_status status)
 {
     const boot_topic topic = {.kind = BOOT_KIND_CONTROL};
@@ -40,7 +40,7 @@ static expar_status control_refuse(const expar_group *group, expar_status status
     return status;
 }
 
-/* On success the group has been entered. part, all: what may not be NULL, where there are bytes. */
+/* On success the group has been entered. part, all: must not be NULL if there are bytes. */
 static expar_status control_begin(const char *call, expar_group *group, const void *part, const char *part_name,
                                   const void *all, size_t bytes)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A group's making and end: expar_group_create, destroy and abort. */
+/* Creation and end of a group: expar_group_create, destroy and abort. */
 #include "base/interrupt.h"
 #include "group/parts.h"
 
@@ -9,7 +9,7 @@
 
 static life_spent spent = LIFE_SPENT_NONE;
 
-/* From boot's monitor: a peer has died or left. */
+/* Boot's monitor calls this: a peer has died or left. */
 static void on_gone(void *context, int32_t rank, bool clean)
 {
     sym_fail(context, clean ? SYM_PEER_LEFT : SYM_PEER_DIED, rank);
@@ -18,7 +18,8 @@ static void on_gone(void *context, int32_t rank, bool clean)
 static void group_free_memory(expar_group *group)
 {
     sym_destroy(group->sym);
-    /* Behind it: until then transports may complete what was started on a resident's batches. */
+    /* After leaving: before that, transports may complete operations in the batches of objects attached to the
+       group. */
     group_residents_end(group);
     free(group->nodes);
     group->sym = NULL;
@@ -54,7 +55,8 @@ static expar_status group_build(expar_group *group, boot *ctl, const group_setti
     return status;
 }
 
-/* How many groups the process has made. By whoever makes one (relaxed: only that no two get the same). */
+/* Number of groups that the process has made. Each thread that makes a group raises it; relaxed, because only the
+   numbers must differ. */
 static _Atomic uint64_t groups_made;
 
 expar_status group_make(boot *ctl, const group_settings *settings, group_threads *threads, expar_group **out)
@@ -82,14 +84,14 @@ expar_status group_make(boot *ctl, const group_settings *settings, group_threads
 void group_free(expar_group *group, bool sound)
 {
     sym_forget_boot(group->sym);
-    /* First: it stops the monitor, which may call on_gone until then. */
+    /* This comes first: it stops the monitor, which may call on_gone until then. */
     group->boot->ops->leave(group->boot, sound);
     struct group_threads *threads = group->threads;
     group_free_memory(group);
     if (threads) group_threads_release(threads);
 }
 
-/* Checks what the caller says of rank and size, and fills the request from it or from the environment. */
+/* Checks the caller's rank and size, and fills the request from them or from the environment. */
 static expar_status make_request(const expar_group_options *options, const group_settings *settings,
                                  boot_request *request)
 {
@@ -130,7 +132,7 @@ static expar_status join(const boot_request *request, const group_settings *sett
         ctl->ops->leave(ctl, false);
         return status;
     }
-    /* Nobody goes on before everybody has mapped everybody. */
+    /* No rank goes on before all ranks have mapped each other. */
     status = ctl->ops->barrier(ctl);
     if (status != EXPAR_OK) {
         group_free(group, false);
@@ -160,7 +162,7 @@ expar_status expar_group_create(const expar_group_options *options, expar_group 
     return call_ended(status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s: rank %d", call, request.rank));
 }
 
-/* ---- who holds it ------------------------------------------------------------------------------------------------ */
+/* ---- references -------------------------------------------------------------------------------------------------- */
 
 static expar_status report_ended(const char *call)
 {
@@ -179,7 +181,8 @@ bool group_enter(expar_group *group, const char *call)
     return false;
 }
 
-/* Waits of symmetric memory are counted, but hold no reference: what they touch stays for good then. */
+/* Waits of symmetric memory are counted, but hold no reference; if one is in progress, the memory that it uses is never
+   freed. */
 static bool is_quiet(const expar_group *group)
 {
     return atomic_load_explicit(&group->sym->waiters, memory_order_acquire) == 0 &&
@@ -199,7 +202,7 @@ void group_leave(expar_group *group)
 
 static const char destroying[] = "expar_group_destroy";
 
-/* What a program does at its exit, a child that exits does, too: it would say good-bye in its parent's name. */
+/* A child that exits also runs what the program does at its exit: it would say good-bye in its parent's name. */
 expar_status group_check_process(const expar_group *group, const char *call)
 {
     const int32_t own = (int32_t)getpid();
@@ -209,7 +212,7 @@ expar_status group_check_process(const expar_group *group, const char *call)
                      own, group->rank, group->pid);
 }
 
-/* Until nobody but the owner holds it: what was issued on a buffer that has been abandoned comes to its end soon. */
+/* Waits until only the owner holds the group: operations that were issued on an abandoned buffer end soon. */
 static expar_status await_others(const expar_group *group)
 {
     const int64_t end_ns = clock_ns() + group->boot->timeout_ms * 1000000;
@@ -225,7 +228,7 @@ static expar_status await_others(const expar_group *group)
     return status;
 }
 
-/* Buffers hold the group, and so do calls of other threads. */
+/* Checks that no buffer, and no call of another thread, holds the group. */
 static expar_status check_unused(const expar_group *group)
 {
     int32_t users = atomic_load_explicit(&group->users, memory_order_acquire);
@@ -253,12 +256,12 @@ expar_status expar_group_destroy(expar_group *group)
     return EXPAR_OK;
 }
 
-/* What this rank's own threads wait for ends, the others see it gone; and its memory goes when nobody is in a call any
-   more. */
+/* Ends all waits of this rank's own threads and lets the others see it gone. The memory is freed when no thread is in a
+   call any more. */
 static void group_part(expar_group *group)
 {
     const boot_topic all = {.kind = BOOT_KIND_ALL};
-    /* Whoever asks before it hears the good-bye learns the same, and not of an abort alone. */
+    /* A rank that asks before it gets the good-bye learns the same reason, and not only of an abort. */
     boot_note_ended(group->boot, &all, EXPAR_ERR_ABORTED, "it has left the group");
     sym_fail(group->sym, SYM_ABORTED, group->rank);
     group->boot->ops->abort(group->boot);

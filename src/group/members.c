@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clean: the ranks that come agree on who they are, and begin anew: masks, epochs, halves.
+/* Clean: the ranks that come agree on their set, and begin anew: masks, epochs, slots of the double buffers.
  *
- * Nobody leads, for whoever did might be lost. Each rank says that it has come, and waits for all others but those that
- * are lost. Then it says whom it sees, and in which attempt of theirs (its view), and looks at the views of those.
- * Where all are the same that is the decision; else it says again what is left: the ranks that all of them see. Views
- * only shrink, so this ends. A rank that has decided says so before it goes on, with all that follows from it, and
- * whoever is in that decision, and still in this clean, takes it over, at whatever step and in whatever attempt: so
- * those that have gone on and those that come later agree, whoever is lost in between.
+ * There is no leader, because a leader might be lost. Each rank says that it has come, and waits for all others except
+ * the lost ones. Then it says which ranks it sees, and in which of their attempts (its view), and reads the views of
+ * those ranks. If all views are equal, that is the decision. Else it says again what is left: the ranks that all of
+ * them see. Views only shrink, so this ends. A rank that has decided says so before it goes on, with all results of the
+ * decision. A rank that is in that decision, and still in this clean, takes it over, at any step and in any attempt. So
+ * the ranks that have gone on agree with those that come later, whichever rank is lost in between.
  *
- * A rank that was stopped meanwhile, and is in nobody's view any more, finds that out by the others' views and
- * decisions. It begins a new attempt, and waits for the next clean of the others, or for a decision that was made with
- * it before they left it out. An attempt that has come to a decision counts no more. (tests/models/clean.pml is a model
- * of this, which shows what goes wrong where views tell no attempts, or decisions are taken over in steps alone.) */
+ * A rank that was stopped meanwhile, and is in no view any more, finds that out by the others' views and decisions. It
+ * begins a new attempt, and waits for the next clean of the others, or for a decision that includes it and was made
+ * before they left it out. An attempt that has reached a decision counts no more. (tests/models/clean.pml is a model of
+ * this. It shows what goes wrong if views tell no attempts, or if decisions are taken over only between steps.) */
 #include "group/members.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { STEP_COME = 1 };
-/* Beyond what any clean comes to: a step; and how many calls a rank makes. */
+/* Limits that no clean reaches: of steps, and of the number of calls of a rank. */
 #define CLEAN_STEPS_END ((uint32_t)1 << 16)
 #define CLEAN_CALLS_END ((uint64_t)1 << 62)
 
-/* What a decision comes to: the most that any of its ranks has said. */
+/* The result of a decision: the largest values that any of its ranks has said. */
 typedef struct agreed {
-    uint64_t words[LL_CLEAN_RESULTS]; /* calls, epochs, refusal */
+    uint64_t words[LL_CLEAN_RESULTS]; /* calls, epochs, rejection */
 } agreed;
 enum { RESULT_CALLS = 0, RESULT_EPOCHS = 1, RESULT_REFUSAL = 3 };
 
@@ -32,7 +32,7 @@ typedef struct agreement {
     group_members *all;
     const members_ask *ask;
     uint32_t begun; /* this rank's first attempt */
-    uint32_t step;  /* of this rank */
+    uint32_t step;  /* step of this rank */
     bool decided;
     bool again; /* this attempt is lost */
     agreed result;
@@ -40,7 +40,7 @@ typedef struct agreement {
 
 /* ---- decisions of others ----------------------------------------------------------------------------------------- */
 
-/* The rank's last decision, into `other` and *result; the attempt that has come to it. 0: there is none. */
+/* Reads the rank's last decision into `other` and *result; returns the attempt that reached it. 0: there is none. */
 static uint32_t read_decision(const agreement *c, int32_t rank, agreed *result)
 {
     const uint64_t decided = members_read_voucher(c->all, rank, LL_CLEAN_DECIDED);
@@ -51,7 +51,8 @@ static uint32_t read_decision(const agreement *c, int32_t rank, agreed *result)
     return members_read(c->all, rank, LL_CLEAN_DECIDED) == decided ? (uint32_t)decided : 0;
 }
 
-/* Whether this rank is in it, in an attempt of this clean: else it is none of its business, or an old one. */
+/* Returns whether this rank is in that decision, in an attempt of this clean. Else the decision does not concern it, or
+   is old. */
 static bool decides_with(const agreement *c, int32_t rank)
 {
     const int32_t own = c->all->sym->rank;
@@ -83,7 +84,7 @@ static void take_decisions(agreement *c)
         if (decides_with(c, r)) take_decision(c, r);
 }
 
-/* ---- who comes --------------------------------------------------------------------------------------------------- */
+/* ---- ranks that come --------------------------------------------------------------------------------------------- */
 
 static void come(agreement *c)
 {
@@ -103,8 +104,8 @@ static void come(agreement *c)
     }
 }
 
-/* Takes what the rank has said on its coming, if it has. Over a network its decision may be here before what it says
-   behind it. */
+/* Takes the words with which the rank has come, if it has. Over a network its decision may arrive before words that it
+   says later. */
 static bool take_coming(const agreement *c, int32_t rank)
 {
     group_members *all = c->all;
@@ -130,7 +131,7 @@ static bool all_have_come(const agreement *c)
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
-/* The rank has gone on behind the attempt that was taken of it. */
+/* The rank has gone on after the attempt that was taken of it. */
 static bool has_decided(const agreement *c, int32_t rank)
 {
     return c->all->taken[rank] && members_read(c->all, rank, LL_CLEAN_DECIDED) == c->all->taken[rank];
@@ -147,7 +148,7 @@ static bool has_viewed(const agreement *c, int32_t rank)
            has_decided(c, rank);
 }
 
-/* A rank in the view is behind this step: it may have left out whom this rank still awaits there. */
+/* A rank in the view is past this step: it may have left out a rank that this one still awaits there. */
 static bool is_ahead(const agreement *c, int32_t rank)
 {
     const uint64_t stage = members_read(c->all, rank, LL_CLEAN_STAGE);
@@ -166,7 +167,7 @@ static bool step_is_over(const agreement *c)
     return all;
 }
 
-/* What is awaited of those in the view, as long as they are there, for texts; and whether that has come to its end. */
+/* The event that is awaited of the ranks in the view, with a name for texts, and whether the wait is over. */
 typedef struct members_wait {
     const char *what;
     bool (*came)(const agreement *c, int32_t rank);
@@ -204,7 +205,7 @@ static void leave_out(const agreement *c, int32_t rank, const char *why)
     c->all->in_view[rank] = 0;
 }
 
-/* The wait has failed: goes on without whom it has failed for. */
+/* The wait has failed: goes on without the ranks for which it has failed. */
 static void leave_out_lost(const members_rest *context, const sym_rest *rest)
 {
     const agreement *c = context->c;
@@ -216,14 +217,14 @@ static void leave_out_lost(const members_rest *context, const sym_rest *rest)
         leave_out(c, r, why);
         any = true;
     }
-    /* The one to blame is awaited by others: whom this rank awaits does not come for it. */
+    /* Other ranks await the one to blame, and the ranks that this one awaits do not come because of it. */
     for (int32_t r = 0; r < c->all->sym->size && !any; r++) {
         any = r != c->all->sym->rank && clean_misses(context, r);
         if (any) leave_out(c, r, why);
     }
 }
 
-/* Puts whose words are missing behind the last error's text, as many as fit. Returns status. */
+/* Adds the ranks whose words are missing to the last error's text, as many as fit. Returns status. */
 static expar_status clean_tell_missing(const members_rest *context, expar_status status)
 {
     char text[512] = "";
@@ -239,7 +240,7 @@ static expar_status clean_tell_missing(const members_rest *context, expar_status
     return error_set(status, "%s%s", expar_last_error(), text);
 }
 
-/* ---- who says what cannot be ------------------------------------------------------------------------------------- */
+/* ---- impossible words -------------------------------------------------------------------------------------------- */
 
 static bool calls_can_be(const uint64_t *calls_and_epochs)
 {
@@ -248,7 +249,7 @@ static bool calls_can_be(const uint64_t *calls_and_epochs)
     return true;
 }
 
-/* Unless it has changed meanwhile. */
+/* Returns true also if the decision changes during the read. */
 static bool decision_can_be(const agreement *c, int32_t rank)
 {
     const uint64_t decided = members_read_voucher(c->all, rank, LL_CLEAN_DECIDED);
@@ -266,7 +267,7 @@ static bool coming_can_be(const agreement *c, int32_t rank)
            (!c->all->taken[rank] || calls_can_be(c->all->said + (int64_t)rank * LL_CLEAN_SAID + LL_CLEAN_CALLS));
 }
 
-/* Whatever has become of it, nobody goes on for ever, or by its numbers, because of it. */
+/* Leaves out a rank whose words are impossible, so that no rank waits for it for ever, or uses its numbers. */
 static void leave_out_impossible(const agreement *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++) {
@@ -280,7 +281,7 @@ static void leave_out_impossible(const agreement *c)
 
 /* ---- waits ------------------------------------------------------------------------------------------------------- */
 
-/* Whoever hears nothing of this rank any more goes on without it. */
+/* A rank that cannot be reached gets no words of this one, and goes on without it. */
 static void leave_out_unreached(const agreement *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++)
@@ -325,7 +326,7 @@ static void left_out_by(agreement *c, int32_t rank)
     c->all->seen[rank] = c->all->taken[rank];
 }
 
-/* A rank of the view has gone on, from the attempt that was taken of it, without this one. */
+/* Finds a rank of the view that has gone on without this one, from the attempt that was taken of it. */
 static void find_left_out(agreement *c)
 {
     const int32_t own = c->all->sym->rank;
@@ -336,7 +337,7 @@ static void find_left_out(agreement *c)
     }
 }
 
-/* Leaves out of this rank's view whom the other does not see. True: its view was this rank's, in the same step. */
+/* Removes from this rank's view the ranks that the other does not see. True: its view was equal, in the same step. */
 static bool meet_view(agreement *c, int32_t rank)
 {
     const group_members *all = c->all;
@@ -353,14 +354,14 @@ static bool meet_view(agreement *c, int32_t rank)
     return (uint32_t)stage == c->step && memcmp(all->view, all->other, members_set_bytes(c->all)) == 0;
 }
 
-/* Those who have begun anew, without a decision, are taken anew. */
+/* Ranks that have begun anew, without a decision, are awaited anew. */
 static void take_again(const agreement *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++)
         if (c->all->in_view[r] && has_restarted(c, r) && !has_decided(c, r)) c->all->taken[r] = 0;
 }
 
-/* The most that any of the view has said. */
+/* Returns the largest value that any rank of the view has said. */
 static uint64_t most_said(const agreement *c, int32_t word)
 {
     uint64_t most = 0;
@@ -380,7 +381,7 @@ static uint64_t clean_find_refusal(const agreement *c)
     return 0;
 }
 
-/* All of the view have the same, of the same attempts. */
+/* All ranks of the view have the same view, of the same attempts. */
 static void decide(agreement *c)
 {
     c->decided = true;
@@ -390,7 +391,7 @@ static void decide(agreement *c)
     c->result.words[RESULT_REFUSAL] = clean_find_refusal(c);
 }
 
-/* One step: a decision, a smaller view, or nothing more to come of this attempt. */
+/* Makes one round: it ends with a decision, a smaller view, or the loss of this attempt. */
 static expar_status clean_round(agreement *c)
 {
     static const members_wait views = {.what = "low-latency clean: views", .came = has_viewed, .over = step_is_over};
@@ -409,7 +410,7 @@ static expar_status clean_round(agreement *c)
     return EXPAR_OK;
 }
 
-/* All that are awaited have come: a step; but some may have come to a decision meanwhile. */
+/* Waits for the ranks to come, then makes a round. Some may have reached a decision meanwhile. */
 static expar_status clean_step(agreement *c)
 {
     static const members_wait coming = {
@@ -424,7 +425,7 @@ static expar_status clean_step(agreement *c)
     return status;
 }
 
-/* Until the ranks of the view, this one among them, have all decided for it, or some of them have. */
+/* Goes on until all ranks of the view, this one included, have the same view, or one of them has decided. */
 static expar_status agree(agreement *c)
 {
     expar_status status = EXPAR_OK;
@@ -462,7 +463,7 @@ expar_status members_agree(group_members *members, members_ask *ask)
     ask->refusal = (int32_t)(uint32_t)refusal;
     if (refusal) return EXPAR_OK;
     ask->calls = c.result.words[RESULT_CALLS];
-    /* Behind all that any word of these ranks carries. */
+    /* After every epoch that any word of these ranks carries. */
     for (int kind = 0; kind < LL_KINDS; kind++)
         ask->epochs[kind] = (c.result.words[RESULT_EPOCHS + kind] + 1) / 2 * 2 + 2;
     return EXPAR_OK;

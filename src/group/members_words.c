@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank knows of cleans, and the words by which ranks tell each other: see members.h. */
+/* The state of cleans on a rank, and the words by which ranks tell each other: see members.h. */
 #include "group/members.h"
 
 #include <stdlib.h>
@@ -63,7 +63,7 @@ int32_t members_result_at(const group_members *self)
     return set_at(self, LL_CLEAN_SETS);
 }
 
-/* What the source says, in pe's memory: released by the source, acquired by pe. */
+/* Returns the source's word in pe's memory: the source stores it (release), pe loads it (acquire). */
 static _Atomic uint64_t *cleaner_word_at(const group_members *self, int32_t pe, int32_t source, int32_t word)
 {
     const uint64_t at = (uint64_t)source * self->clean_bytes + (uint64_t)word * 8;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What layers above leave with a group, for it to end. */
+/* Objects that higher layers attach to a group. The group destroys them when it ends. */
 #include "group/parts.h"
 
 void group_keep(expar_group *group, group_resident *resident)

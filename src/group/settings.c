@@ -39,7 +39,7 @@ static expar_status read_timeout(const char *call, const char *name, int64_t giv
     return EXPAR_OK;
 }
 
-/* 0, in the variable too: none. */
+/* 0 means none, in the variable too. */
 static expar_status read_late_limit(const char *call, int64_t given_ms, int64_t *out_ms)
 {
     const char *text = env_string("EXPAR_LATE_LIMIT");
@@ -52,7 +52,7 @@ static expar_status read_late_limit(const char *call, int64_t given_ms, int64_t 
     return status == EXPAR_OK ? EXPAR_OK : error_set(status, "%s, or 0: no limit", expar_last_error());
 }
 
-/* An option of two values, 1 and 2; 0 leaves it to a variable, which knows them by their words. */
+/* An option with two values, 1 and 2. With 0 a variable decides, which has a word for each value. */
 typedef struct choice {
     const char *option, *variable, *words[2];
 } choice;
@@ -112,7 +112,7 @@ static expar_status no_transport(const char *call, const char *name, size_t leng
                      transport_names());
 }
 
-/* Every name is that of a transport of this build. */
+/* Checks that every name is that of a transport of this build. */
 static expar_status check_transports(const char *call)
 {
     const char *names = env_string("EXPAR_TRANSPORTS");

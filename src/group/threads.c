@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups whose ranks are threads of one process: one thread makes them all, with a heap for each in
- * anonymous memory. */
+/* Groups whose ranks are threads of one process: one thread makes them all, with a heap in anonymous memory for
+ * each. */
 #include "group/parts.h"
 
 #include <pthread.h>
@@ -23,11 +23,11 @@ static void threads_free(group_threads *threads)
 
 void group_threads_release(group_threads *threads)
 {
-    /* The last rank sees all that the others did with the heaps before it unmaps them. */
+    /* The last rank sees everything that the others did with the heaps before it unmaps them. */
     if (atomic_fetch_sub_explicit(&threads->references, 1, memory_order_acq_rel) == 1) threads_free(threads);
 }
 
-/* The heap of rank r, and what lies behind it. */
+/* Makes the heap of rank r, and the part that follows it. */
 static expar_status make_heap(group_threads *threads, int32_t r, size_t heap_bytes)
 {
     mem_region behind, *heap = &threads->heaps[r];
@@ -61,7 +61,7 @@ static expar_status make_heaps(int32_t size, size_t heap_bytes, group_threads **
     return EXPAR_OK;
 }
 
-/* One rank's making, by a thread of its own since it is collective. */
+/* Creates one rank, in a thread of its own because creation is collective. */
 typedef struct maker {
     pthread_t thread;
     boot *boot;
@@ -80,14 +80,14 @@ static void *make_one(void *argument)
     error_keep(&self->ended, group_make(self->boot, self->settings, self->threads, &self->group));
     if (self->ended.status == EXPAR_OK) boot_note_made(self->boot);
     if (self->ended.status != EXPAR_OK) {
-        /* The others wait in exchanges for this rank. */
+        /* The others wait in exchanges for this rank, so it leaves. */
         self->boot->ops->leave(self->boot, false);
         group_threads_release(self->threads);
     }
     return NULL;
 }
 
-/* The error to report: one that a rank has by itself, rather than one that tells of another rank's. */
+/* Returns the error to report: preferably a rank's own error, not one about another rank. */
 static expar_status worst_of(const maker *makers, int32_t size)
 {
     const maker *worst = NULL;
@@ -100,7 +100,7 @@ static expar_status worst_of(const maker *makers, int32_t size)
     return worst ? error_prefix(error_restore(&worst->ended), "rank %d", (int)(worst - makers)) : EXPAR_OK;
 }
 
-/* Takes boots[0 … size-1] over, in success and failure. */
+/* Takes ownership of boots[0 … size-1], on success and on failure. */
 static expar_status make_groups(int32_t size, boot **boots, const group_settings *settings, group_threads *threads,
                                 expar_group **groups)
 {
@@ -142,7 +142,7 @@ static expar_status join_all(int32_t size, const group_settings *settings, expar
     return status;
 }
 
-/* Creates into memory of its own, so that the caller's array is written on success only. */
+/* Creates the groups in an array of its own, so that the caller's array is written on success only. */
 static expar_status threads_create(const char *call, int32_t size, const group_settings *settings, expar_group **groups)
 {
     expar_group **made = calloc((size_t)size, sizeof(expar_group *));

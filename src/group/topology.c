@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* The first rank of those on the host of rank r. */
+/* Returns the first of the ranks on the host of rank r. */
 static int32_t first_on_host(const boot *ctl, int32_t r)
 {
     int32_t first = 0;
@@ -14,7 +14,7 @@ static int32_t first_on_host(const boot *ctl, int32_t r)
     return first;
 }
 
-/* Every host a node: its ranks must stand together, and be as many as on the first. */
+/* Every host is a node: its ranks must be consecutive, and as many as on the first host. */
 static expar_status topology_check_hosts(const boot *ctl, int32_t ranks_per_node)
 {
     for (int32_t r = 0; r < ctl->size; r++) {
@@ -36,7 +36,7 @@ static expar_status topology_check_hosts(const boot *ctl, int32_t ranks_per_node
     return EXPAR_OK;
 }
 
-/* Nodes of a given size: none may reach over two hosts. */
+/* Nodes have a given size: none may span two hosts. */
 static expar_status topology_check_nodes(const boot *ctl, int32_t ranks_per_node)
 {
     if (ctl->size % ranks_per_node != 0)

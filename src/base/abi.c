@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of public structs and enumerations that the build has made (tools/abi). */
+/* The table of public structs and enumerations, which the build makes (tools/abi). */
 #include <expar/info.h>
 
 static const char table[] = {

@@ -10,7 +10,7 @@
 static_assert(sizeof(expar_dl_tensor) == 48 && sizeof(expar_dl_managed) == 64 && sizeof(expar_dl_versioned) == 80,
               "the structs of DLPack");
 
-/* FP8 has codes from here on. */
+/* Versions from this one on have codes for FP8. */
 #define VERSION_OF_FP8 EXPAR_DLPACK_VERSION(1, 1)
 #define VERSION_MADE   EXPAR_DLPACK_VERSION(1, 1)
 
@@ -21,7 +21,7 @@ static uint32_t major_of(uint32_t version)
 
 /* ---- data types -------------------------------------------------------------------------------------------------- */
 
-/* One row a dtype. Booleans come in only: u8 goes out as what it is. */
+/* One row for each dtype. Booleans are only accepted; u8 is exported as what it is. */
 static const struct {
     expar_dtype dtype;
     expar_dl_dtype dl;
@@ -113,7 +113,7 @@ expar_status expar_tensor_from_dlpack(const void *managed, uint32_t version, int
     if (!managed) return call_ended(error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call));
     if (!tensor) return call_ended(error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call));
     const expar_dl_tensor *dl = &((const expar_dl_managed *)managed)->tensor;
-    if (major_of(version) > 0) { /* the tensor says which one itself */
+    if (major_of(version) > 0) { /* the tensor itself says which one */
         const expar_dl_versioned *versioned = managed;
         if (versioned->major != 1)
             return call_ended(error_set(EXPAR_ERR_VERSION, "%s: the tensor is of DLPack %u.%u; expected 1.x", call,
@@ -128,7 +128,7 @@ expar_status expar_tensor_from_dlpack(const void *managed, uint32_t version, int
 
 /* ---- out --------------------------------------------------------------------------------------------------------- */
 
-/* What goes out, in one piece: the consumer has the address of one of the two. */
+/* An exported tensor in one piece: the consumer has the address of one of the two. */
 typedef struct parcel {
     union {
         expar_dl_managed managed;
@@ -240,14 +240,14 @@ expar_status dlpack_check_python(const char *call, const expar_python_objects *p
     return missing ? error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, missing) : EXPAR_OK;
 }
 
-/* A new object, or NULL, and then the tensor has been given back, or is Python's for good. */
+/* Returns a new object. NULL: the tensor has been given back, or Python keeps it for good. */
 static void *tensor_object(const expar_python_objects *python, void *managed)
 {
     void *object;
     return python->tensor_new(managed, &object) == 0 ? object : NULL;
 }
 
-/* Without a destructor: whoever lets it go alone gives the tensor back first. */
+/* The capsule has no destructor, so before dropping it give the tensor back. */
 static void *capsule_object(const expar_python_objects *python, void *managed)
 {
     void *object = python->capsule_new(managed, "dltensor", NULL);
@@ -267,7 +267,7 @@ expar_status dlpack_put_in_list(const char *call, const expar_tensor *tensor, vo
         return status;
     }
     void *object = whole ? tensor_object(python, managed) : capsule_object(python, managed);
-    /* The list takes it over in any case. */
+    /* The list takes ownership of the object in any case. */
     if (object && python->list_set_item(list, index, object) == 0) return EXPAR_OK;
     if (object && !whole) delete_managed(managed);
     return error_set(EXPAR_ERR_MEMORY, "%s: Python has no tensor, or no item %d in its list", call, index);
@@ -287,7 +287,7 @@ static expar_status views_check(const char *call, const expar_python_views *pyth
     return EXPAR_OK;
 }
 
-/* Strides of a tensor without elements, and of extents of 1, may be anything. */
+/* A tensor without elements, and extents of 1, may have any strides. */
 static void name_contiguous(expar_tensor *tensor)
 {
     int64_t strides[EXPAR_TENSOR_MAX_DIMS] = {0}, step = 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The environment: the table of variables, and lookups that refuse bad values with a text. */
+/* The environment: the table of variables, and lookups that reject bad values with a text. */
 #include "base/base.h"
 #include "base/env_table.h"
 #include "base/shown.h"
@@ -16,7 +16,8 @@
 static const env_entry entries[] = {ENV_TABLE(ENV_ROW)};
 #undef ENV_ROW
 
-/* getenv reads a table that setenv may move: held by whoever looks a variable up here, and by whoever changes one. */
+/* getenv reads a table that setenv may move. So a thread that looks a variable up here holds this lock, and so does a
+   thread that changes one. */
 static pthread_mutex_t changes = PTHREAD_MUTEX_INITIALIZER;
 
 const env_entry *env_table(size_t *count)
@@ -73,7 +74,7 @@ const char *env_string(const char *name)
     return env_foreign(name);
 }
 
-/* Digits, perhaps with '-' before them: strtoll would take blanks and '+', too. */
+/* Accepts digits, perhaps after '-': strtoll would take blanks and '+', too. */
 static bool parse_int(const char *text, int64_t *value)
 {
     if (!is_digit(text[text[0] == '-'])) return false;
@@ -106,7 +107,7 @@ expar_status env_foreign_int(const char *name, int64_t low, int64_t high, int64_
     return read_int(name, env_foreign(name), low, high, value);
 }
 
-/* Reads "512", "64K", …; false when it is not that or does not fit. strtoull would take a sign. */
+/* Reads "512", "64K", …. Returns false for other texts and for numbers that do not fit. strtoull would take a sign. */
 static bool env_parse_bytes(const char *text, uint64_t *value)
 {
     static const char suffixes[] = "KMGT";
@@ -140,7 +141,8 @@ expar_status env_bytes(const char *name, uint64_t low, uint64_t high, uint64_t *
 
 #define SECONDS_MAX 1000000000
 
-/* By hand, since strtod takes the decimal point from the program's locale. Digits past milliseconds are dropped. */
+/* Written by hand, since strtod takes the decimal point from the program's locale. Digits past milliseconds are
+   dropped. */
 static bool parse_seconds(const char *text, int64_t *milliseconds)
 {
     if (!is_digit(text[0])) return false;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Variables that look like expar's and are none: most are misspelt, and what they were to change stays as it is. */
+/* Variables that look like expar's but are unknown. Most are misspelt, so they do not have the effect that the user
+ * wants. */
 #include "base/base.h"
 #include "base/shown.h"
 
@@ -8,14 +9,15 @@
 #include <unistd.h>
 
 #define PREFIX         "EXPAR_"
-#define NAME_MAX_BYTES 64 /* what is compared and shown of a name */
-#define WORDS_BEHIND   3  /* letters that any words behind a whole name count as */
+#define NAME_MAX_BYTES 64 /* bytes of a name that are compared and shown */
+#define WORDS_BEHIND   3  /* letters as which any words after a whole name count */
 
-/* Names of our own that begin so are read by others than the library: tests, scripts, bindings. */
+/* Names with these beginnings are ours, but tests, scripts and bindings read them, not the library. */
 static const char *const of_others[] = {"EXPAR_TEST_", "EXPAR_REQUIRE_", "EXPAR_CALL_", "EXPAR_PYTHON_",
                                         "EXPAR_LIBRARY"};
 
-/* Whether this process has looked. Written by the first thread that does, read by all. Relaxed: nothing hangs on it. */
+/* Whether this process has looked. The first thread that looks writes it, all read it. Relaxed, because it orders
+   nothing. */
 static atomic_bool has_looked;
 
 static bool name_known(const char *name)
@@ -29,10 +31,10 @@ static bool name_known(const char *name)
     return false;
 }
 
-/* How many letters have to be added or taken away to make one name of the other. */
+/* Returns how many letters must be added or removed to turn one name into the other. */
 static size_t distance(const char *a, const char *b)
 {
-    size_t row[NAME_MAX_BYTES + 1]; /* of the beginning of a that has been looked at, to each beginning of b */
+    size_t row[NAME_MAX_BYTES + 1]; /* distances from the part of a that was looked at to each beginning of b */
     const size_t length = strnlen(b, NAME_MAX_BYTES);
     for (size_t j = 0; j <= length; j++)
         row[j] = j;
@@ -47,7 +49,7 @@ static size_t distance(const char *a, const char *b)
     return row[length];
 }
 
-/* EXPAR_LOG_LEVEL is meant for EXPAR_LOG, though EXPAR_LOG_FILE takes fewer letters. */
+/* EXPAR_LOG_LEVEL is meant for EXPAR_LOG, though EXPAR_LOG_FILE needs fewer changes. */
 static size_t distance_of_words(const char *name, const char *known)
 {
     const size_t letters = distance(name, known), whole = strlen(known);

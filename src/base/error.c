@@ -17,7 +17,7 @@ const char *expar_last_error(void)
     return last_text;
 }
 
-/* Arguments may point into last_text, so a new text is made elsewhere first. */
+/* Arguments may point into last_text, so a new text is first made elsewhere. */
 static void text_replace(const char *file, int line, const char *text)
 {
     memcpy(last_text, text, strlen(text) + 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handing public structs over to callers that may have been built with an older, shorter form of them. */
+/* Fills public structs of callers that may have been built with an older, shorter form of them. */
 #include "base/base.h"
 
 #include <string.h>

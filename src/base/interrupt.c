@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* interrupt: the program's function, and who asks it. */
+/* interrupt: the program's function, and how waits call it. */
 #include "base/interrupt.h"
 #include <expar/interrupt.h>
 
@@ -11,21 +11,21 @@ static struct {
     expar_interrupt_fn fn;
     void *context;
 } hook; /* guarded by lock */
-/* Whether there is one. Written under lock, read by all waits (relaxed: a wait that reads an old value asks, or does
-   not, once more). */
+/* Whether there is a function. Written under lock, read by all waits. Relaxed: a wait that reads an old value asks once
+   more, or once less. */
 static atomic_bool hooked;
 
-/* What only this thread's waits ask. */
+/* Conditions that only this thread's waits check. */
 static _Thread_local struct {
     expar_interrupt_fn fn; /* expar_interrupt_set_thread */
     void *context;
-    const atomic_bool *told; /* interrupt_follow; NULL: nobody */
-    int64_t end_ns;          /* interrupt_at; 0: never */
+    const atomic_bool *told; /* set by interrupt_follow; NULL: none */
+    int64_t end_ns;          /* set by interrupt_at; 0: never */
 } own;
 
-/* Between interrupt_begin and interrupt_take; and the program has said so meanwhile. */
+/* listens: between interrupt_begin and interrupt_take. came: the program has asked to stop meanwhile. */
 static _Thread_local bool listens, came;
-/* How many interrupt_defer have not been undone. */
+/* Number of calls of interrupt_defer that have not been undone. */
 static _Thread_local int32_t deferred;
 
 expar_status expar_interrupt_set(expar_interrupt_fn fn, void *context)
@@ -60,7 +60,7 @@ static bool is_anybody_asked(void)
     return own.fn || own.told || own.end_ns || atomic_load_explicit(&hooked, memory_order_relaxed);
 }
 
-/* Outside of the lock: fn may wait for what the thread holds that sets another. */
+/* Called without the lock: fn may wait for a lock of the thread that sets another function. */
 static bool ask_program(void)
 {
     if (own.told && atomic_load_explicit(own.told, memory_order_relaxed)) return true;
@@ -120,8 +120,8 @@ void interrupt_cond_wait(pthread_cond_t *condition, pthread_mutex_t *held)
     (void)pthread_cond_timedwait(condition, held, &end);
 }
 
-/* When a wait for a lock that begins now has to end. By the clock that may be set, since ThreadSanitizer does not see
-   locks that are taken with another one. */
+/* Returns when a wait for a lock that begins now must end. It uses the clock that may be set, since ThreadSanitizer
+   does not see locks that are taken with another one. */
 static struct timespec lock_end(void)
 {
     struct timespec end;
@@ -159,8 +159,8 @@ void interrupt_cond_init(pthread_cond_t *condition)
 #define RESTING_SLOTS 4096
 
 static _Atomic uint32_t last_number;
-/* How often the threads with that number, modulo the slots, rest. Changed by them, read by whoever asks; relaxed, since
-   each stands by itself. Two threads of one slot are taken for one another, which only makes a text less exact. */
+/* How often the threads with that number, modulo the slots, rest. They change it, any thread reads it. Relaxed, because
+   each value stands for itself. Two threads in one slot are taken for one, which only makes a text less exact. */
 static _Atomic uint32_t resting[RESTING_SLOTS];
 
 uint32_t thread_number(void)

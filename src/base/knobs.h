@@ -15,15 +15,16 @@
 typedef enum knob_id { KNOBS_TABLE(KNOB_ID) KNOB_COUNT } knob_id;
 #undef KNOB_ID
 
-/* [KNOB_COUNT] Constant: any thread reads them. Who changes one in a later version does so before any thread reads. */
+/* [KNOB_COUNT] Constant: any thread reads them. If a later version changes one, it must do so before any thread
+   reads. */
 extern const int64_t knob_values[];
 
-/* Loops over rows read it once, before they begin. */
+/* Loops over rows read a knob once, before they begin. */
 static inline int64_t knob(knob_id id)
 {
     return knob_values[id];
 }
-/* For counts, all of which fit. */
+/* For counts, which all fit into 32 bits. */
 static inline uint32_t knob_count(knob_id id)
 {
     return (uint32_t)knob_values[id];
@@ -35,9 +36,9 @@ typedef struct knob_entry {
     int64_t value, least, most; /* value: the default */
     const char *unit, *meaning;
 } knob_entry;
-/* [*count], by id. */
+/* Returns [*count], in the order of ids. */
 const knob_entry *knob_table(size_t *count);
-/* False: none is called so. */
+/* False: no knob has this name. */
 bool knob_find(const char *name, knob_id *id);
 
 #endif

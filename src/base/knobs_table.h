@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All tuning constants of the library: X(id, name, value, least, most, unit, meaning). The id is the name in capitals,
- * with its unit behind it where that is ns or bytes. What is a format, a bound, an array's length or a fact of hardware
- * is no knob and stays where it is used; test_knob_list.sh looks at both. docs/tuning.md has the same rows.
+/* All tuning constants of the library: `X(id, name, value, least, most, unit, meaning)`. The id is the name in
+ * capitals; `ns` or `bytes` follow it if it is measured so. Formats, bounds, lengths of arrays and facts of hardware
+ * are no knobs and stay where they are used; test_knob_list.sh checks both. docs/tuning.md has the same rows.
  *
- * Knobs that all ranks need alike say so: they decide on what ranks do together. Ranks compare those of a group when
- * they join (KNOBS_ALIKE), those of a buffer when they make it. Sleeps are shorter than a second, which is more than a
- * timespec's nanoseconds hold. Included by knobs.h. */
+ * A knob that all ranks need alike says so: it decides what ranks do together. Ranks compare those of a group when they
+ * join (KNOBS_ALIKE), and those of a buffer when they make it. Sleeps are shorter than a second, because the
+ * nanoseconds of a timespec hold no more. Included by knobs.h. */
 #ifndef EXPAR_BASE_KNOBS_TABLE_H
 #define EXPAR_BASE_KNOBS_TABLE_H
 
-/* Eight values lie in a cache line. What each call reads stands first, in two lines: the first calls of a while find
-   them in no cache. */
+/* A cache line holds eight values. The values that each call reads come first, in two lines, because the first calls
+   after a pause find them in no cache. */
 /* shmem: waits */
 #define KNOBS_WAIT(X)                                                                                                  \
     X(WAIT_CROWDED_SPINS, "wait.crowded_spins", 4, 0, 1000000000, "count",                                             \
@@ -202,7 +202,7 @@
     X(LINK_LINGER_NS, "link.linger", 1000000000, 0, 60000000000, "ns",                                                 \
       "how long a buffer that is given up waits for the network, for what is under way")
 
-/* X(id): those that the ranks of a group need alike. */
+/* X(id): knobs that the ranks of a group need alike. */
 #define KNOBS_ALIKE(X) X(HEAP_EARLY_BYTES) X(HEAP_CHUNK_BYTES) X(TREE_STAR)
 
 #define KNOBS_TABLE(X)                                                                                                 \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counted objects: who holds one, and what is left of it when nobody does.
+/* Counted objects: their references, and the records that stay after their end.
  *
- * The record of an object that has come to its end is kept for a while, so that whoever uses it again, or gives it back
- * a second time, finds out and does not come upon memory of something else. */
+ * The record of an object that has ended is kept for a while. So a caller that uses the object again, or releases it
+ * twice, gets an error and does not access another object's memory. */
 #include "base/life.h"
 
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 bool life_hold(life_record *self)
 {
     int32_t held = atomic_load_explicit(&self->references, memory_order_relaxed);
-    /* Relaxed: whoever holds one more has a reference already, or is told that there is none. */
+    /* Relaxed: a thread that takes a reference has one already, or is told that there is none. */
     while (held > 0 && !atomic_compare_exchange_weak_explicit(&self->references, &held, held + 1, memory_order_relaxed,
                                                               memory_order_relaxed)) {
     }
@@ -22,14 +22,14 @@ life_end life_drop(life_record *self, uint64_t magic)
 {
     if (self->magic != magic) return LIFE_SPENT;
     int32_t held = atomic_load_explicit(&self->references, memory_order_relaxed);
-    /* Acquire and release: the last one sees all that the others did before it takes the object apart. */
+    /* Acquire and release: the last one sees all that the others did before it destroys the object. */
     while (held > 0 && !atomic_compare_exchange_weak_explicit(&self->references, &held, held - 1, memory_order_acq_rel,
                                                               memory_order_relaxed)) {
     }
     return held > 1 ? LIFE_HELD : held == 1 ? LIFE_LAST : LIFE_SPENT;
 }
 
-/* With the lock. NULL: there are no more than `least`. */
+/* With the lock held. NULL: there are no more than `least`. */
 static void *take_oldest(life_spent *spent, int32_t least)
 {
     if (spent->count <= least) return NULL;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The log: which lines are written, and how they look. Each is one write, so that lines of several ranks never mix. */
+/* The log: which lines are written, and how they look. Each line is one write, so that lines of several ranks never
+ * mix. */
 #include "base/log.h"
 #include "base/shown.h"
 
@@ -14,11 +15,11 @@
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
 
-/* Level from EXPAR_LOG, or LEVEL_UNREAD. Written by the first threads that log, all with the same value; read by all.
-   Relaxed: nothing else hangs on it. */
+/* Level from EXPAR_LOG, or LEVEL_UNREAD. The first threads that log write it, all with the same value; all threads read
+   it. Relaxed, because it orders nothing. */
 static atomic_int current_level = LEVEL_UNREAD;
-/* What threads without a rank of their own log as. Written when a process becomes a rank, read by all that log.
-   Relaxed: nothing else hangs on it. */
+/* The rank for threads that have set none. Written when a process becomes a rank, read by all threads that log.
+   Relaxed, because it orders nothing. */
 static _Atomic int32_t process_rank = -1;
 static _Thread_local int32_t thread_rank = -1;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The files that EXPAR_LOG_FILE names: one a process, or one a rank where the name has %r. */
+/* The files that EXPAR_LOG_FILE names: one for each process, or one for each rank if the name has %r. */
 #include "base/log.h"
 #include "base/shown.h"
 
@@ -17,21 +17,21 @@
 
 /* Never closed: lines may come until the process ends. */
 typedef struct log_file {
-    int32_t rank; /* -1: of lines without a rank, or of all where the name has no %r */
-    pid_t pid;    /* of the process that opened it: a forked child has a name of its own where there is %p */
-    int fd;       /* -1: it could not be opened, which has been said */
-    bool failed;  /* it could not be written, which has been said */
+    int32_t rank; /* -1: for lines without a rank, or for all lines if the name has no %r */
+    pid_t pid;    /* process that opened it: if the name has %p, a forked child opens a file of its own */
+    int fd;       /* -1: it could not be opened, which has been reported */
+    bool failed;  /* it could not be written, which has been reported */
     struct log_file *next;
 } log_file;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static log_file *files; /* guarded by the lock */
-static char *pattern;   /* EXPAR_LOG_FILE as it was when first asked for; written once, before is_read */
-/* 0: not read yet; 1: no file is asked for; 2: pattern is set. Written under the lock (release), read by all that log
-   (acquire), so that a process without a file takes no lock, as a child right behind its fork may not. */
+static char *pattern;   /* EXPAR_LOG_FILE at the first look; written once, before is_read */
+/* 0: not read yet; 1: no file is asked for; 2: pattern is set. Written under the lock (release), read by all threads
+   that log (acquire). So a process without a file takes no lock, and a child may log right after its fork. */
 static atomic_int is_read;
 
-/* Says on stderr what is the matter with the file: this line has nowhere else to go. */
+/* Reports trouble with the file on stderr: this line has nowhere else to go. */
 __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
 {
     char text[PATH_MAX + 256];
@@ -44,7 +44,7 @@ __attribute__((format(printf, 1, 2))) static void say(const char *format, ...)
         continue;
 }
 
-/* Under the lock. */
+/* With the lock held. */
 static bool pattern_read(void)
 {
     if (atomic_load_explicit(&is_read, memory_order_relaxed) == 0) {
@@ -55,7 +55,7 @@ static bool pattern_read(void)
     return pattern != NULL;
 }
 
-/* Whether the name has %r or %p; behind %% there is neither. */
+/* Returns whether the name has %r or %p; the letter after %% does not count. */
 static bool pattern_has(char letter)
 {
     for (const char *at = pattern; (at = strchr(at, '%')) && at[1]; at += 2)
@@ -63,7 +63,7 @@ static bool pattern_has(char letter)
     return false;
 }
 
-/* The name of the file of `rank`; false: the pattern has something else behind a %, or the name is too long. */
+/* Makes the name of the file of `rank`; false: another letter follows a %, or the name is too long. */
 static bool pattern_expand(int32_t rank, char path[PATH_MAX])
 {
     size_t used = 0;
@@ -101,7 +101,7 @@ static int open_file(int32_t rank)
             SHOWN(pattern));
         return -1;
     }
-    /* A line must never stop a rank. Without O_NONBLOCK a FIFO waits for its reader, here and whenever it is full. */
+    /* A line must never block a rank. Without O_NONBLOCK a FIFO waits for its reader, here and whenever it is full. */
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     if (fd < 0)
         say("expar: EXPAR_LOG_FILE: cannot open %s: %s; lines go to stderr\n", SHOWN(path),
@@ -109,7 +109,7 @@ static int open_file(int32_t rank)
     return fd;
 }
 
-/* Under the lock. NULL: no memory. */
+/* With the lock held. NULL: no memory. */
 static log_file *file_of(int32_t rank)
 {
     int32_t own = pattern_has('r') ? rank : -1;

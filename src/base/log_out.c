@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the log's lines go: to the caller's sink, else to a file or to stderr. */
+/* Output of the log's lines: to the caller's sink, else to a file or to stderr. */
 #include "base/log.h"
 
 #include <errno.h>
@@ -17,15 +17,15 @@ _Static_assert(LOG_LINE_BYTES <= PIPE_BUF, "a line is one piece in a pipe");
 _Static_assert((int)LOG_ERROR == EXPAR_LOG_ERROR && (int)LOG_TRACE == EXPAR_LOG_TRACE, "levels are the public ones");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t idle = PTHREAD_COND_INITIALIZER; /* num_running came to 0 */
-/* The sink, and how many threads are in it; guarded by the lock, which nobody holds while the sink runs. */
+static pthread_cond_t idle = PTHREAD_COND_INITIALIZER; /* signals that num_running has become 0 */
+/* The sink, and how many threads are in it; guarded by the lock, which no thread holds while the sink runs. */
 static expar_log_fn sink;
 static void *sink_context;
 static int num_running;
-/* Whether there is a sink: so that a process without one takes no lock, as a child right behind its fork may not.
-   Written under the lock, read by all that log. Relaxed: the sink itself is read under the lock. */
+/* Whether there is a sink. So a process without a sink takes no lock, and a child may log right after its fork. Written
+   under the lock, read by all threads that log. Relaxed, because the sink itself is read under the lock. */
 static atomic_bool has_sink;
-/* This thread is in the sink: what it logs now does not go there again. */
+/* This thread is in the sink, so the sink does not get the lines that it logs now. */
 static _Thread_local bool in_sink;
 
 void expar_log_set(expar_log_fn fn, void *context)
@@ -34,7 +34,7 @@ void expar_log_set(expar_log_fn fn, void *context)
     sink = fn;
     sink_context = context;
     atomic_store_explicit(&has_sink, fn != NULL, memory_order_relaxed);
-    /* Two sinks that each waited for the other to end would wait for ever. */
+    /* Otherwise two sinks that each wait for the other's end would wait for ever. */
     while (num_running > 0 && !in_sink)
         pthread_cond_wait(&idle, &lock);
     pthread_mutex_unlock(&lock);
@@ -47,7 +47,7 @@ static void line_send(int fd, const log_line *line, ssize_t *written)
     } while (*written < 0 && errno == EINTR);
 }
 
-/* As line_send, but a FIFO without a reader gives EPIPE and no signal: SIGPIPE would end the process. */
+/* Sends as line_send does, but a FIFO without a reader gives EPIPE and no signal: SIGPIPE would end the process. */
 static void line_send_unsignalled(int fd, const log_line *line, ssize_t *written)
 {
     sigset_t pipe, before, pending;
@@ -57,7 +57,7 @@ static void line_send_unsignalled(int fd, const log_line *line, ssize_t *written
     sigpending(&pending);
     line_send(fd, line, written);
     int number = errno;
-    /* The one that this write raised: an older one is the program's. */
+    /* Takes only the signal that this write raised: an older one is the program's. */
     const struct timespec now = {0};
     if (*written < 0 && number == EPIPE && !sigismember(&pending, SIGPIPE))
         while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR)
@@ -77,7 +77,7 @@ void log_out_plainly(const log_line *line)
     if (written < 0) line_send(STDERR_FILENO, line, &written);
 }
 
-/* A text of its own for the sink: without the newline. The thread's last error is that of the call that logs. */
+/* The sink gets a text of its own, without the newline. The thread's last error is that of the call that logs. */
 static void call_sink(expar_log_fn fn, void *context, log_line *line)
 {
     char place[256];

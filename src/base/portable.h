@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What headers need that compile as C17, under nvcc and under NVRTC: fixed-width integers without libc, functions, and
- * words shared between threads. Nothing else is included by them. */
+/* Helpers for headers that compile as C17, under nvcc and under NVRTC: fixed-width integers without libc, functions,
+ * and words shared between threads. It includes nothing else. */
 #ifndef EXPAR_BASE_PORTABLE_H
 #define EXPAR_BASE_PORTABLE_H
 

@@ -8,10 +8,11 @@
 #include <stddef.h>
 #include <string.h>
 
-#define SHOWN_MOST  64u                          /* bytes of a value that are shown */
+#define SHOWN_MOST  64u                          /* the most bytes of a value that are shown */
 #define SHOWN_BYTES (4 * SHOWN_MOST + 2 * 3 + 1) /* each as \xNN, an ellipsis, the end */
 
-/* Control characters of ASCII, and bytes that can begin or be one where a terminal does not read UTF-8. */
+/* Returns true for control characters of ASCII, and for bytes that can begin or be one in a terminal that does not read
+   UTF-8. */
 static inline bool shown_is_control(unsigned char c, bool after_c2)
 {
     return c < 0x20 || c == 0x7f || (after_c2 && c >= 0x80 && c < 0xa0);

@@ -15,7 +15,7 @@ expar_tensor expar_tensor_2d_on(expar_device device, void *data, expar_dtype dty
         .data = data, .dtype = dtype, .ndim = 2, .shape = {rows, columns}, .strides = {columns, 1}, .device = device};
 }
 
-/* Arguments of any size wrap, as tensors of more elements than 63 bits can count: calls refuse them. */
+/* Sizes may wrap, as if the tensor had more elements than 63 bits can count: calls reject such tensors. */
 expar_tensor expar_tensor_3d_on(expar_device device, void *data, expar_dtype dtype, int64_t blocks, int64_t rows,
                                 int64_t columns)
 {

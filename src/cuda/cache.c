@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiled kernels on disk: $XDG_CACHE_HOME/expar or ~/.cache/expar, one file a compilation, named by its key.
+/* Compiled kernels on disk: $XDG_CACHE_HOME/expar or ~/.cache/expar, one file for each compilation, named by its key.
  *
- * A file is written under another name and renamed, so that readers, in any process, see all of it or nothing. What
- * processes leave behind that are killed meanwhile is removed by those that write later. A file carries its key and a
- * hash of its content: what does not fit is ignored, compiled again and replaced.
+ * A file is written under another name and renamed, so that readers, in any process, see all of it or nothing. Files
+ * left over from killed processes are removed by processes that write later. A file carries its key and a hash of its
+ * content. If they do not fit, the file is ignored, compiled again and replaced.
  *
- * The hash proves nothing to somebody who can write files. So the folder and each file must belong to this user or to
- * root, and nobody else may write to them. The folder is opened first, then checked, and files are found through its
- * descriptor: whoever can exchange folders above it gains nothing. */
+ * The hash is no protection against a user who can write files. So the folder and each file must belong to this user or
+ * to root, and be writable by no other user. The folder is opened first, then checked, and files are found through its
+ * descriptor. So a user who can exchange folders above it gains nothing. */
 #include "cuda/parts.h"
 
 #include <dirent.h>
@@ -26,8 +26,8 @@
 #define CACHE_MAGIC     "expar k1"
 #define CACHE_MAX_BYTES ((off_t)256 << 20)
 #define CACHE_SUFFIX    ".cubin"
-#define CACHE_ASIDE     ".XXXXXX" /* of a file that is being written: letters and digits take the place of each X */
-/* No process writes one for so long; the rename of one that did would fail, and it would do without. */
+#define CACHE_ASIDE     ".XXXXXX" /* suffix of a file that is being written: letters and digits replace each X */
+/* No process needs that long to write a file. If one did, its rename would fail, and it would do without the file. */
 #define CACHE_ASIDE_SECONDS 3600
 
 typedef struct cache_head {
@@ -55,7 +55,7 @@ expar_status cuda_key_make(const cuda_source *source, const cuda_options *option
     add_text(&state, source->text);
     for (int i = 0; i < options->count; i++)
         add_text(&state, options->items[i]);
-    /* Any of them may be included. */
+    /* A kernel may include any of them. */
     for (size_t i = 0; i < cuda_num_sources; i++)
         add_text(&state, cuda_sources[i].text);
     for (size_t i = 0; source->table != cuda_sources && i < source->table_count; i++)
@@ -71,7 +71,7 @@ static void hash_content(const void *data, size_t bytes, cuda_key *out)
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-/* The folder; false when there is no place for one. */
+/* Gives the folder; false if there is no place for one. */
 static bool cache_folder(char *path, size_t bytes)
 {
     const char *cache = env_foreign("XDG_CACHE_HOME"), *home = env_foreign("HOME");
@@ -94,7 +94,8 @@ static void cache_name(const cuda_key *key, char name[CACHE_NAME_BYTES])
     snprintf(name, CACHE_NAME_BYTES, "%s" CACHE_SUFFIX, hex);
 }
 
-/* NULL, or why what lies there is not to be trusted. A list of access rights (ACL) shows in the group's bits. */
+/* Returns NULL, or why the file or folder cannot be trusted. A list of access rights (ACL) shows in the group's
+   bits. */
 static const char *distrust(const struct stat *facts)
 {
     if (facts->st_uid != geteuid() && facts->st_uid != 0) return "it belongs to another user";
@@ -102,7 +103,7 @@ static const char *distrust(const struct stat *facts)
     return NULL;
 }
 
-/* Every kernel asks for the folder: one line a process tells what is wrong with it. */
+/* Every kernel asks for the folder, but only one log line for each process says what is wrong with it. */
 static void tell_folder(const char *folder, const struct stat *facts, const char *reason)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
@@ -111,7 +112,7 @@ static void tell_folder(const char *folder, const struct stat *facts, const char
         (unsigned)facts->st_mode & 07777, reason);
 }
 
-/* A descriptor of the folder; -1: it is not there, or not to be trusted, which has been said. */
+/* Returns a descriptor of the folder. -1: it does not exist, or cannot be trusted, which has been logged. */
 static int open_folder(const char *folder)
 {
     struct stat facts;
@@ -155,7 +156,7 @@ static bool head_fits(const cache_head *head, const cuda_key *key, off_t file_by
            head->bytes == (uint64_t)file_bytes - sizeof *head;
 }
 
-/* NULL, or why the file does not serve. */
+/* Returns NULL, or why the file cannot be used. */
 static const char *load_file(int fd, const cuda_key *key, void **data, size_t *bytes)
 {
     static const char broken[] = "it is broken";
@@ -188,7 +189,7 @@ bool cuda_cache_load(const cuda_key *key, void **data, size_t *bytes)
     int dir = open_folder(folder);
     if (dir < 0) return false;
     cache_name(key, name);
-    /* A FIFO or a device must not stop the call; a link is refused (ELOOP). */
+    /* A FIFO or a device must not block the call; a link is rejected (ELOOP). */
     int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     const char *reason = fd >= 0 ? load_file(fd, key, data, bytes) : strerror(errno);
     bool loaded = fd >= 0 && !reason;
@@ -199,7 +200,7 @@ bool cuda_cache_load(const cuda_key *key, void **data, size_t *bytes)
     return loaded;
 }
 
-/* Makes the folder and those above it. */
+/* Makes the folder and its parents. */
 static void make_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -215,7 +216,7 @@ static bool has_only(const char *text, size_t length, const char *set)
     return strspn(text, set) >= length;
 }
 
-/* Whether a file's name is one that store_file writes under. */
+/* Returns whether a file's name is one under which store_file writes. */
 static int is_aside(const struct dirent *entry)
 {
     const char *name = entry->d_name;
@@ -233,7 +234,7 @@ static void remove_if_old(int dir, const char *name)
     if (time(NULL) - facts.st_mtime > CACHE_ASIDE_SECONDS) unlinkat(dir, name, 0);
 }
 
-/* Those that were left behind. */
+/* Removes those that were left over. */
 static void remove_old_asides(int dir)
 {
     struct dirent **entries = NULL;
@@ -245,7 +246,7 @@ static void remove_old_asides(int dir)
     free(entries);
 }
 
-/* mkostemp for a folder's descriptor. */
+/* Does what mkostemp does, for a folder's descriptor. */
 static int open_aside(int dir, const char *name, char aside[CACHE_NAME_BYTES + sizeof CACHE_ASIDE])
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver API: opened once for the process, its functions found by name, its results made statuses. */
+/* The driver API: opened once for the process. Its functions are found by name, and its results become statuses. */
 #include "cuda/parts.h"
 
 #include <dlfcn.h>
@@ -14,7 +14,7 @@ static struct {
     int32_t version;
 } driver = {.once = PTHREAD_ONCE_INIT};
 
-/* ISO C has no way from an object pointer to a function pointer; POSIX promises that the bytes are the same. */
+/* ISO C has no cast from an object pointer to a function pointer; POSIX promises that the bytes are the same. */
 bool cuda_symbol_find(void *library, const char *symbol, void *function)
 {
     void *found = dlsym(library, symbol);
@@ -66,7 +66,7 @@ static expar_status driver_open_library(void)
     cuda_place_distrust();
     expar_status status = find_functions(library);
     if (status == EXPAR_OK) status = start_driver();
-    /* A driver that has started stays open: it keeps threads of its own. */
+    /* A driver that has started stays open, because it has threads of its own. */
     return status;
 }
 

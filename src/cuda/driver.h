@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The part of the CUDA driver API that expar uses, declared by ourselves, so that it builds without CUDA installed.
  *
- * Types are named cu_… and have the driver's layout (tests/cuda/test_declarations.c compares them with cuda.h where
- * that is installed). The functions are members of one table, filled from libcuda.so.1 when the first caller asks
- * (driver.c): `cuda_driver()->MemGetInfo(&free, &total)`, or with the status made of its result,
- * `CUDA_CALL(MemGetInfo, &free, &total)`. */
+ * Types are named cu_… and have the driver's layout (tests/cuda/test_declarations.c compares them with cuda.h if that
+ * is installed). The functions are members of one table, which the first caller fills from libcuda.so.1 (driver.c):
+ * `cuda_driver()->MemGetInfo(&free, &total)`. CUDA_CALL turns the result into a status: `CUDA_CALL(MemGetInfo, &free,
+ * &total)`. */
 #ifndef EXPAR_CUDA_DRIVER_H
 #define EXPAR_CUDA_DRIVER_H
 
@@ -28,7 +28,7 @@ typedef void (*cu_host_fn)(void *context);
 
 /* A name of the default stream that all threads share, as NULL is. */
 #define CU_SHARED_STREAM ((cu_stream)1)
-/* Of another one in each thread. */
+/* The default stream that each thread has for itself. */
 #define CU_THREADS_STREAM ((cu_stream)2)
 
 enum cu_result_value {
@@ -38,7 +38,7 @@ enum cu_result_value {
     CU_ERROR_NOT_READY = 600,
     CU_ERROR_PEER_ENABLED = 704,
     CU_ERROR_NOT_SUPPORTED = 801,
-    /* What a capture does not allow lies between these two. */
+    /* Errors of calls that a capture does not allow lie between these two. */
     CU_ERROR_CAPTURE_UNSUPPORTED = 900,
     CU_ERROR_CAPTURE_WRONG_THREAD = 908
 };
@@ -56,22 +56,23 @@ enum cu_device_attribute {
 enum cu_p2p_attribute { CU_P2P_PERFORMANCE_RANK = 1, CU_P2P_NATIVE_ATOMICS = 3 };
 
 enum cu_function_attribute {
-    CU_FUNCTION_MAX_DYNAMIC_SHARED_BYTES = 8 /* the one that may be set */
+    CU_FUNCTION_MAX_DYNAMIC_SHARED_BYTES = 8 /* the only attribute that expar sets */
 };
 
 enum cu_pointer_attribute {
     CU_POINTER_MEMORY_TYPE = 2, /* a uint32_t: cu_memory_type */
-    CU_POINTER_BUFFER_ID = 7,   /* an unsigned long long: of the allocation, and of no other one of the process */
+    /* an unsigned long long: number of the allocation, which no other one of the process has */
+    CU_POINTER_BUFFER_ID = 7,
     CU_POINTER_IS_MANAGED = 8,
     CU_POINTER_DEVICE_ORDINAL = 9, /* an int */
-    CU_POINTER_LEGACY_IPC = 10     /* an unsigned int: 1 where IpcGetMemHandle gives a handle */
+    CU_POINTER_LEGACY_IPC = 10     /* an unsigned int: 1 if IpcGetMemHandle gives a handle */
 };
 enum cu_memory_type { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 
 enum cu_flags {
     CU_STREAM_NON_BLOCKING = 1,
     CU_EVENT_NO_TIMING = 2,
-    CU_EVENT_EXTERNAL = 1, /* recording, waiting: in a capture a node of its own, not an edge of the graph */
+    CU_EVENT_EXTERNAL = 1, /* for recording and waiting: in a capture a separate node, not an edge of the graph */
     CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1,
     CU_GRAPH_USER_OBJECT_MOVE = 1,
     CU_HOST_PORTABLE = 1, /* MemHostAlloc: pinned for all contexts */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gates: what streams wait for until a thread of the host opens it, by words in pinned memory that the driver has
- * streams poll. A word is never set back, since a stream may come to its wait long after the gate was opened and given
- * back: each gate that a word serves opens at the next number. */
+/* Gates: streams wait at a gate until a host thread opens it. They do so by words in pinned memory, which the streams
+ * poll. A word is never reset, since a stream may reach its wait long after the gate was opened and given back. Each
+ * gate that uses a word opens at the next number. */
 #include "cuda/cuda.h"
 
 #include <pthread.h>
@@ -12,17 +12,17 @@
 #define LINE_BYTES 64
 
 struct cuda_gate {
-    /* In pinned memory: the number of the last gate here that was opened. Written by who opens (release), read by
-       streams (>=, cyclic). */
+    /* In pinned memory: the number of the last opened gate of this word. The thread that opens writes it (release),
+       streams read it (>=, cyclic). */
     _Atomic uint32_t *word;
-    uint32_t number; /* of the gate now; touched by its holder */
+    uint32_t number; /* of the present gate; only its holder uses it */
     cuda_gate *next; /* while it is free */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cuda_gate *unused; /* guarded by lock */
 
-/* With the lock; a context is current. Pinned for all contexts, and kept until the process ends. */
+/* With the lock held and a context current. The page is pinned for all contexts, and kept until the process ends. */
 static expar_status add_page(void)
 {
     void *words = NULL;
@@ -56,7 +56,7 @@ static expar_status gate_take(cuda_gate **out)
     return status;
 }
 
-/* A context is current. */
+/* A context must be current. */
 static expar_status gate_hold(const cuda_gate *self, void *stream)
 {
     cu_address word = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What calls the driver and comes up where nobody may call it: in a function that the driver itself calls. A thread of
- * the library's does it, which is there as long as there is something to do. */
+/* Tasks that call the driver, from functions that must not, because the driver itself calls them. A thread of the
+ * library runs the tasks; it exists as long as there are any. */
 #include "cuda/cuda.h"
 
 #include <pthread.h>
@@ -9,7 +9,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t done = PTHREAD_COND_INITIALIZER;
 /* Guarded by lock: */
 static cuda_task *first, **end = &first;
-static bool working; /* there is a thread, which has not found the list empty yet */
+static bool working; /* there is a thread, and it has not found the list empty yet */
 
 static cuda_task *next_task(void)
 {
@@ -52,7 +52,7 @@ void cuda_later(cuda_task *task)
     pthread_mutex_lock(&lock);
     *end = task;
     end = &task->next;
-    /* Without a thread now: the next task may get one, for both. */
+    /* There is no thread now: the next task may get one, for both. */
     if (!working) working = start_working();
     pthread_mutex_unlock(&lock);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Marks: places on streams, by the driver's events. The event of a mark that is given back is kept, and serves the next
- * mark of its context: the last holder may be a function that the driver calls, where it allows no call; and making an
+/* Marks: places on streams, by the driver's events. When a mark is given back, its event is kept for the next mark of
+ * its context. The last holder may be a function that the driver calls, which must not call the driver. Also, making an
  * event takes longer than a warm call may. */
 #include "cuda/parts.h"
 
@@ -11,17 +11,18 @@
 
 struct cuda_mark {
     cu_context context;
-    unsigned long long number; /* of the context: another one may get its address once it has gone, with its events */
+    /* number of the context: another one may get its address once it has gone, with its events */
+    unsigned long long number;
     cu_event event;
     unsigned long long capture; /* number of the capture that its stream was in; 0: none */
     cuda_mark_place place;
-    atomic_int holders; /* who gives the last hold back (acq_rel) keeps the mark for the next one */
-    cuda_mark *next;    /* its holder's, then of those that are kept */
+    atomic_int holders; /* references; the thread that drops the last one (acq_rel) keeps the mark for the next user */
+    cuda_mark *next;    /* in the holder's list, later in that of kept marks */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static cuda_mark *kept; /* guarded by lock: those given back */
-/* The next moment. Relaxed: the driver's own locks order what is recorded on one stream. */
+static cuda_mark *kept; /* guarded by lock: marks that were given back */
+/* The next moment. Relaxed: the driver's own locks order the records on one stream. */
 static _Atomic uint64_t moments = 1;
 
 uint64_t cuda_moment(void)
@@ -31,7 +32,7 @@ uint64_t cuda_moment(void)
 
 /* ---- contexts ---------------------------------------------------------------------------------------------------- */
 
-/* The names of default streams: they are of whatever context is current. */
+/* Returns whether it is a name of a default stream, which belongs to whatever context is current. */
 static bool names_default(const void *stream)
 {
     return (uintptr_t)stream <= (uintptr_t)CU_THREADS_STREAM;
@@ -83,7 +84,7 @@ expar_status cuda_stream_capture(void *stream, unsigned long long *capture)
     return status;
 }
 
-/* What this thread asks between the two is in no stream's order, so that nobody's capture forbids it. */
+/* Calls of this thread between the two functions are in no stream's order, so that no capture forbids them. */
 static expar_status leave_captures(int *mode)
 {
     *mode = CU_CAPTURE_RELAXED;
@@ -97,7 +98,7 @@ static void return_to_captures(int mode)
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-/* Those of a context that has stood at this address before are forgotten: their events have gone with it. */
+/* Finds a kept mark. Marks of an earlier context at this address are dropped: their events have gone with it. */
 static cuda_mark *find_kept(cu_context context, unsigned long long number)
 {
     cuda_mark *found = NULL;
@@ -118,7 +119,7 @@ static cuda_mark *find_kept(cu_context context, unsigned long long number)
     return found;
 }
 
-/* The context is current. */
+/* The context must be current. */
 static expar_status mark_new(cu_context context, unsigned long long number, cuda_mark **out)
 {
     int mode;
@@ -177,7 +178,7 @@ expar_status cuda_mark_make(void *stream, cuda_mark **out)
     return status;
 }
 
-/* The context is current. */
+/* The context must be current. */
 static expar_status mark_outside(void *stream, cuda_mark **out)
 {
     cu_context context = NULL;
@@ -217,7 +218,7 @@ void cuda_mark_give(cuda_mark *self)
 
 /* ---- using ------------------------------------------------------------------------------------------------------- */
 
-/* Its event is there as long as its context is. */
+/* The mark's event exists as long as its context. */
 static expar_status mark_check(const cuda_mark *self)
 {
     unsigned long long number = 0;
@@ -267,7 +268,7 @@ expar_status cuda_mark_query(const cuda_mark *self, bool *passed)
     return status;
 }
 
-/* The context is current. A graph cannot wait for what is in none, or in another one. */
+/* The context must be current. A graph cannot wait for a mark that is in no graph, or in another one. */
 static expar_status mark_follow(const cuda_mark *self, void *stream)
 {
     unsigned long long capture;

@@ -64,7 +64,7 @@ static expar_status nvrtc_check(const nvrtc_functions *nvrtc, nvrtc_result resul
     return error_set(EXPAR_ERR_CUDA, "%s: %s", call, nvrtc->GetErrorString(result));
 }
 
-/* All that a source may include: what the library embeds, and its own table. */
+/* Collects all that a source may include: the files that the library embeds, and its own table. */
 static size_t collect_headers(const cuda_source *source, const char **names, const char **texts)
 {
     size_t count = 0;
@@ -91,7 +91,7 @@ static expar_status nvrtc_create(const nvrtc_functions *nvrtc, const cuda_source
     return nvrtc_check(nvrtc, result, "nvrtcCreateProgram");
 }
 
-/* NULL when there is no memory for it. */
+/* Returns NULL if there is no memory for it. */
 static char *take_log(const nvrtc_functions *nvrtc, nvrtc_program program)
 {
     size_t bytes = 0;

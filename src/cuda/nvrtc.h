@@ -31,13 +31,13 @@ typedef struct nvrtc_functions {
     int32_t version; /* 13000 for 13.0 */
 } nvrtc_functions;
 
-/* Finds and opens a compiler whose code the driver loads, or the one that EXPAR_NVRTC names; the first call does, later
- * ones give the same answer. EXPAR_ERR_UNSUPPORTED. */
+/* Finds and opens a compiler whose code the driver loads, or the one that EXPAR_NVRTC names. The first call does so,
+ * later ones give the same answer. EXPAR_ERR_UNSUPPORTED. */
 expar_status nvrtc_open(const nvrtc_functions **out);
-/* Of a later major version than the driver, which then loads nothing that it compiles: EXPAR_NVRTC alone
-   may name such. */
+/* Returns whether the compiler has a later major version than the driver, which then cannot load its code. Only
+   EXPAR_NVRTC may name such a compiler. */
 bool nvrtc_is_newer(const nvrtc_functions *nvrtc);
-/* That it is, and what is expected. */
+/* Writes that it is too new, and which version is expected. */
 void nvrtc_describe_newer(const nvrtc_functions *nvrtc, char *text, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finding NVRTC: where the loader looks, in a CUDA toolkit, or in a Python wheel (PyTorch brings one). */
+/* Finds NVRTC: where the loader looks, in a CUDA toolkit, or in a Python wheel (PyTorch brings one). */
 #include "base/shown.h"
 #include "cuda/nvrtc.h"
 #include "cuda/parts.h"
@@ -15,7 +15,8 @@ static struct {
     pthread_once_t once;
     error_kept failure; /* why it cannot be used */
     nvrtc_functions functions;
-    nvrtc_functions newer; /* the first that the driver is too old for; version 0: none. Written once, as the others */
+    /* the first one for which the driver is too old; version 0: none. Written once, as the others */
+    nvrtc_functions newer;
 } found = {.once = PTHREAD_ONCE_INIT};
 
 static bool nvrtc_fill(void *library, nvrtc_functions *out)
@@ -33,8 +34,8 @@ static bool nvrtc_fill(void *library, nvrtc_functions *out)
     return true;
 }
 
-/* A driver does not load what the compiler of a later major version made. Without a driver only a compilation is
-   wanted. */
+/* A driver does not load code from the compiler of a later major version. Without a driver the code is only compiled,
+   so any version will do. */
 bool nvrtc_is_newer(const nvrtc_functions *nvrtc)
 {
     return cuda_driver_version() != 0 && nvrtc->version / 1000 > cuda_driver_version() / 1000;
@@ -51,12 +52,11 @@ void nvrtc_describe_newer(const nvrtc_functions *nvrtc, char *text, size_t bytes
         driver / 1000);
 }
 
-/* One that serves is taken, of whatever version when `any`; one that is too new is noted. */
+/* Takes a library that can be used; with `any`, of any version. Records one that is too new. */
 static bool take_library(const char *path, bool any)
 {
     nvrtc_functions made = {0};
-    /* One that is passed over stays, too: NVRTC, and the C++ library that it brings, leave memory behind when they are
-       unloaded. */
+    /* A rejected library stays open, too: NVRTC, and its C++ library, leak memory when they are unloaded. */
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!library) return false;
     if (nvrtc_fill(library, &made)) {
@@ -75,7 +75,7 @@ static bool try_library(const char *path)
     return take_library(path, false);
 }
 
-/* The newest that matches the pattern (names sort by version). */
+/* Tries the newest file that matches the pattern (names sort by version). */
 static bool try_pattern(const char *format, const char *folder)
 {
     char pattern[4096];
@@ -107,7 +107,7 @@ static bool try_toolkit(void)
     return try_pattern("%s/lib64/libnvrtc.so.[0-9]*", "/usr/local/cuda");
 }
 
-/* Beside each folder of programs there may be a folder of Python packages: that of a virtual environment, too. */
+/* Beside each folder of programs there may be a folder of Python packages, also in a virtual environment. */
 static bool try_wheels(void)
 {
     static const char wheel[] = "%s/lib/python3*/*-packages/nvidia/*/lib/libnvrtc.so.[0-9]*";
@@ -127,7 +127,7 @@ static bool try_wheels(void)
 
 static expar_status nvrtc_search(void)
 {
-    /* The driver's version counts, where there is one. */
+    /* If there is a driver, its version counts. */
     (void)cuda_open();
     const char *told = env_string("EXPAR_NVRTC");
     if (told && take_library(told, true)) return EXPAR_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where an address points: host or device, and which.
+/* Finds where an address points: to host or device memory, and of which device.
  *
- * Asked for every tensor, also in processes that have nothing to do with CUDA: so this opens no driver, it only uses
- * one that is loaded already, by this library or by another. A driver that was not started answers with an error. */
+ * Every tensor needs this, even in processes that do not use CUDA. So this opens no driver; it only uses a driver that
+ * this library or another one has loaded. A driver that was not started answers with an error. */
 #include "cuda/parts.h"
 
 #include <dlfcn.h>
@@ -11,19 +11,19 @@
 
 typedef cu_result (*attribute_fn)(void *value, int attribute, cu_address address);
 
-/* cuPointerGetAttribute of the driver, once it was seen loaded; a driver is never unloaded. Relaxed: every thread finds
-   the same. */
+/* cuPointerGetAttribute of the driver, once the driver was seen loaded; a driver is never unloaded. Relaxed, because
+   every thread finds the same. */
 static _Atomic(attribute_fn) known;
 
-/* Libraries that this process had ever loaded when the driver was last looked for in vain. To look for one that is not
-   there takes the loader through all its folders, twenty system calls and more. Relaxed: who reads an old number looks
-   once more. */
+/* How many libraries this process had ever loaded at the last unsuccessful search for the driver. A search for a
+   missing library takes the loader through all its folders, twenty system calls and more. Relaxed: a thread that reads
+   an old number searches once more. */
 static _Atomic unsigned long long looked_at;
 
-/* Until then the loader is not asked for that number either, for which it goes through all libraries: in some programs
-   hundreds of cache lines, and cold ones. From its loading until its first address a driver takes much longer; one that
-   this library opens ends the time itself. Of the coarse clock: it goes on until a tick at least that much later, which
-   is one of 10 ms at most. Relaxed: as above. */
+/* Until this time passes, the loader is not asked for that number either. For that it goes through all libraries: in
+   some programs hundreds of cold cache lines. A driver takes much longer from its loading until its first address; one
+   that this library opens ends the time itself. The time is of the coarse clock, so it lasts until a later tick, 10 ms
+   at most. Relaxed: as above. */
 #define TRUSTED_NS 1000000
 static _Atomic int64_t trusted_until_ns;
 
@@ -36,7 +36,7 @@ static int take_loads(struct dl_phdr_info *info, size_t bytes, void *loads)
 {
     (void)bytes;
     *(unsigned long long *)loads = info->dlpi_adds;
-    return 1; /* each of them knows the number: one is enough */
+    return 1; /* every library gives the same number, so one is enough */
 }
 
 static attribute_fn find_attribute(void)
@@ -45,7 +45,7 @@ static attribute_fn find_attribute(void)
     if (found) return found;
     const int64_t now_ns = clock_coarse_ns();
     if (now_ns < atomic_load_explicit(&trusted_until_ns, memory_order_relaxed)) return NULL;
-    /* Before the driver is looked for: what is loaded meanwhile makes the number another one. */
+    /* Read before the search: libraries that are loaded meanwhile change the number. */
     unsigned long long loads = 0;
     dl_iterate_phdr(take_loads, &loads);
     if (loads == atomic_load_explicit(&looked_at, memory_order_relaxed)) {
@@ -70,7 +70,7 @@ cuda_place cuda_place_of(const void *address)
     cu_address where = (cu_address)(uintptr_t)address;
     uint32_t type = 0, managed = 0;
     int device = -1;
-    /* The driver refuses addresses that it does not know: those are ordinary host memory. */
+    /* The driver rejects addresses that it does not know: those are ordinary host memory. */
     if (attribute(&type, CU_POINTER_MEMORY_TYPE, where) != CU_OK || type != CU_MEMORY_DEVICE) return host;
     if (attribute(&device, CU_POINTER_DEVICE_ORDINAL, where) != CU_OK) return host;
     if (attribute(&managed, CU_POINTER_IS_MANAGED, where) != CU_OK) managed = 0;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs: a kernel source made into a module on one GPU: compiled, or from the disk, or the generic variant.
+/* Programs: a kernel source that became a module on one GPU. It was compiled, or comes from the disk, or is the generic
+ * variant.
  *
- * A process loads each program once a GPU, however many ranks it has as threads: programs that are alive are kept in a
- * list and shared. Who asks for one that another thread is making waits for that one alone: making takes long, and the
- * driver lets no module in while kernels of its context run, which may be waiting for a rank that asks here for another
- * program. Who asks for the same on another GPU waits until it has been compiled, and finds it on the disk. */
+ * A process loads each program once for each GPU, however many ranks it has as threads: living programs are in a list
+ * and shared. A thread that asks for a program which another thread is making waits only for that one. Making takes
+ * long, and the driver loads no module while kernels of its context run. Those kernels may be waiting for a rank that
+ * asks here for another program. A thread that asks for the same program on another GPU waits until it has been
+ * compiled, and finds it on the disk. */
 #include "base/interrupt.h"
 #include "cuda/nvrtc.h"
 #include "cuda/parts.h"
@@ -19,28 +21,30 @@ struct cuda_program {
     cuda_program *next; /* guarded by lock, as are state and references */
     cu_context context;
     cuda_key key;
-    program_state state; /* until it is made or failed its maker alone touches what follows `references`, then nobody */
+    /* until the program is made or has failed, only its maker uses the members after `references`; then no thread
+       changes them */
+    program_state state;
     int32_t references;
     cuda_device *device; /* a reference of its own, so that the context outlives the module; NULL: not opened */
     cu_module module;    /* NULL: not loaded */
     bool generic;
-    error_kept made; /* failed: why, for those who waited */
+    error_kept made; /* failed: why, for the threads that waited */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed; /* a state has changed; made by prepare_waits */
-static cuda_program *programs; /* guarded by lock: all but those that failed */
+static pthread_cond_t changed; /* signals a change of state; made by prepare_waits */
+static cuda_program *programs; /* guarded by lock: all programs but those that failed */
 
 /* ---- the code ---------------------------------------------------------------------------------------------------- */
 
-/* What to load into a module. data is owned here unless generic. */
+/* The code to load into a module. data is owned here unless generic. */
 typedef struct image {
     const void *data;
     void *owned;
     bool generic;
 } image;
 
-/* The newest architecture that the compiler knows and whose code the device runs: same major, minor not above. */
+/* Finds the newest architecture that the compiler knows and whose code the device runs: same major, minor not above. */
 static expar_status choose_arch(const cuda_device *device, const nvrtc_functions *nvrtc, int32_t *arch)
 {
     int count = 0, known[256];
@@ -60,13 +64,13 @@ static expar_status choose_arch(const cuda_device *device, const nvrtc_functions
     return EXPAR_OK;
 }
 
-/* Programs that failed and are remembered. */
+/* Number of failed programs that are remembered. */
 #define FAILURES 64
 
-/* The same source with the same options fails again and again, at every call: its log is worth reading once. */
+/* The same source with the same options fails at every call, but its messages are logged only once. */
 static void log_messages(const cuda_key *key, const cuda_source *source, const char *messages)
 {
-    static cuda_key failed[FAILURES]; /* guarded by lock, as is the number of those ever noted */
+    static cuda_key failed[FAILURES]; /* guarded by lock, as is the number of all failures */
     static size_t noted;
     bool known = false;
     if (!messages) return;
@@ -96,7 +100,7 @@ static expar_status compile(const cuda_source *source, const cuda_options *optio
     return status;
 }
 
-/* For a machine without NVRTC. */
+/* Takes the generic variant on a machine without NVRTC. */
 static expar_status take_generic(const cuda_device *device, const cuda_source *source, expar_status why, image *out)
 {
     if (source->cubin && device->major == CUDA_READY_ARCH / 10) {
@@ -120,7 +124,7 @@ static expar_status load_image(const cuda_source *source, const cuda_options *op
 
 /* ---- making one -------------------------------------------------------------------------------------------------- */
 
-/* Of code that was compiled here, and that the driver did not load. */
+/* Sets the error for code that was compiled here, and that the driver did not load. */
 static expar_status blame_compiler(expar_status status)
 {
     const nvrtc_functions *nvrtc;
@@ -151,8 +155,8 @@ static void set_state(cuda_program *self, program_state state)
     pthread_cond_broadcast(&changed);
 }
 
-/* Without the lock: a load in another thread may hold up every call of the driver. compiler: whether there is one, and
-   else, with this thread's last error, why not. */
+/* Without the lock: a load in another thread may delay every call of the driver. compiler: whether there is one; if
+   not, this thread's last error says why. */
 static expar_status program_make(cuda_program *self, const cuda_device *device, const cuda_source *source,
                                  const cuda_options *options, expar_status compiler)
 {
@@ -176,7 +180,7 @@ static cuda_program *find_known(const cuda_device *device, const cuda_key *key)
     return NULL;
 }
 
-/* For whichever GPU. */
+/* Returns whether it is being compiled for any GPU. */
 static bool is_being_compiled(const cuda_key *key)
 {
     for (const cuda_program *one = programs; one; one = one->next)
@@ -202,8 +206,8 @@ static void take_off(const cuda_program *self)
     *place = self->next;
 }
 
-/* With the lock, which is given back for the time of the making. What failed leaves the list at once: the next who asks
-   tries again. */
+/* With the lock held, which is released while the program is made. A failed program leaves the list at once: the next
+   thread that asks tries again. */
 static void make_known(cuda_program *self, const cuda_device *device, const cuda_source *source,
                        const cuda_options *options, expar_status compiler)
 {
@@ -220,7 +224,7 @@ static void prepare_waits(void)
     interrupt_cond_init(&changed);
 }
 
-/* With the lock, which is given back meanwhile: until a state may have changed. *asked_ns: of interrupt_look. */
+/* Waits until a state may have changed. The lock is held, and released meanwhile. *asked_ns: of interrupt_look. */
 static expar_status await_state(int64_t *asked_ns)
 {
     interrupt_cond_wait(&changed, &lock);
@@ -235,7 +239,8 @@ static bool is_being_made(const cuda_program *self)
     return self->state == PROGRAM_COMPILING || self->state == PROGRAM_LOADING;
 }
 
-/* With the lock. A reference to the program, which may have failed, or, on failure too, be in the making. */
+/* With the lock held. Returns a reference to the program; it may have failed or, also on failure, still be in the
+   making. */
 static expar_status find_or_make(const cuda_device *device, const cuda_source *source, const cuda_options *options,
                                  const cuda_key *key, expar_status compiler, cuda_program **out)
 {
@@ -256,7 +261,7 @@ static expar_status find_or_make(const cuda_device *device, const cuda_source *s
     return status;
 }
 
-/* A program that failed is its status, and is nobody's any more. `waited`: what came of the wait for it. */
+/* For a program that failed, returns its status and drops the reference. `waited`: the result of the wait for it. */
 static expar_status hand_out(cuda_program *self, expar_status waited, cuda_program **out)
 {
     error_kept kept;
@@ -276,7 +281,7 @@ static expar_status hand_out(cuda_program *self, expar_status waited, cuda_progr
 
 /* ---- for the layers above ---------------------------------------------------------------------------------------- */
 
-/* Kernels use instructions that older GPUs do not have: a compiler's messages about those would help nobody. */
+/* Kernels use instructions that older GPUs do not have. A compiler's messages about those would not help the user. */
 static expar_status check_capability(const cuda_device *device)
 {
     if (device->major >= CUDA_LEAST_MAJOR) return EXPAR_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The class of the network's traffic. The user asks for a class, and this file checks whether the provider takes it.
- * libfabric's classes also stand for service levels; a provider maps them to those of its network. */
+ * Classes of libfabric also stand for service levels; a provider maps them to those of its network. */
 #include "base/shown.h"
 #include "net/fabric/fabric.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arguments by argp, with -np. */
+/* Reading arguments by argp, with support for -np. */
 #include "arguments.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,13 +10,13 @@ struct reading {
     void *input;
 };
 
-/* getopt takes -np for -n with the value "p". `-n p` stands in two arguments, and stays what it is. */
+/* getopt reads -np as -n with the value "p". `-n p` is two arguments, and is not changed. */
 static bool is_np(const struct argp_state *state, int key, const char *value)
 {
     return key == 'n' && !strcmp(value, "p") && !strcmp(state->argv[state->next - 1], "-np");
 }
 
-/* The subcommand's parser; before it, -np's value is looked up where it stands. */
+/* Calls the subcommand's parser, after looking up the value of -np among the arguments. */
 static error_t read_one(int key, char *value, struct argp_state *state)
 {
     const struct reading *reading = state->input;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar bench: starts its own ranks when nobody has, and runs the benchmark on them. */
+/* expar bench: runs the benchmark on its ranks. It starts them itself unless a launcher has. */
 #include "bench/bench.h"
 #include "command.h"
 #include "run/launch.h"
@@ -59,7 +59,7 @@ static int run_inside(const struct bench_options *options)
     return code;
 }
 
-/* The benchmark with the baseline lies beside this program. False: it was not built. */
+/* Finds the benchmark with the MPI baseline, which lies beside this program. False: it was not built. */
 static bool find_mpi_program(char path[PATH_MAX])
 {
     static const char name[] = "expar-bench-mpi";
@@ -71,15 +71,16 @@ static bool find_mpi_program(char path[PATH_MAX])
     return access(path, X_OK) == 0;
 }
 
-/* Two ranks that share a core while another one is idle would measure the scheduler. */
+/* Says whether to bind ranks to cores. Two ranks that share a core while another core is idle would measure the
+   scheduler. */
 static bool binds(const struct bench_options *options)
 {
     return (options->rma.wanted || options->ll.wanted) && options->num_ranks <= sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* Open MPI rejects root and more ranks than cores unless told; yielding lets ranks share cores; they are bound where
-   expar's own ranks are. Simulated nodes are one host to it: all of its ranks speak TCP then, over loopback. Other MPIs
-   ignore these variables, and variables that a user has set stay. */
+/* Open MPI rejects root, and more ranks than cores, unless these variables are set. With yielding, ranks can share
+   cores. Ranks are bound where expar's own ranks are. Simulated nodes are one host to Open MPI, so all of its ranks
+   then use TCP over loopback. Other MPIs ignore these variables. Variables that the user has set stay. */
 static void set_mpi_defaults(bool bind, bool across)
 {
     if (across) {
@@ -94,7 +95,7 @@ static void set_mpi_defaults(bool bind, bool across)
     setenv("OMPI_MCA_hwloc_base_binding_policy", bind ? "core" : "none", 0);
 }
 
-/* Becomes mpirun with the same options; returns only when that fails. */
+/* Replaces this process by mpirun with the same options. It returns only if that fails. */
 static int start_mpi(const struct bench_options *options, int argc, char **argv)
 {
     char program[PATH_MAX], ranks[16];
@@ -123,7 +124,7 @@ static int start_mpi(const struct bench_options *options, int argc, char **argv)
     return 1;
 }
 
-/* Each process of a job would start all ranks. */
+/* Rejects a run inside of a job, where each process would start all ranks. */
 static int run_mpi(const struct bench_options *options, int argc, char **argv)
 {
     if (!launch_inside()) return start_mpi(options, argc, argv);
@@ -131,7 +132,8 @@ static int run_mpi(const struct bench_options *options, int argc, char **argv)
     return EX_USAGE;
 }
 
-/* The ranks are threads of this process: a job's processes would each start all of them. */
+/* Runs the ranks as threads of this process. Inside of a job each process would start all of them, so that is
+   rejected. */
 static int run_cuda(const struct bench_options *options)
 {
     if (!launch_inside()) return bench_gpu_main(options);

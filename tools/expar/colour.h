@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* colour: what a terminal may be sent besides text. */
+/* colour: decides whether escape sequences may be sent to a terminal. */
 #ifndef EXPAR_TOOL_COLOUR_H
 #define EXPAR_TOOL_COLOUR_H
 
 #include <stdbool.h>
 
-/* `fd` is a terminal that takes escape sequences. */
+/* True if `fd` is a terminal that understands escape sequences. */
 bool terminal_steered(int fd);
-/* For people alone: such a terminal, and nobody has asked for none (NO_COLOR set and not empty, as
-   no-color.org has it). */
+/* True if `fd` is such a terminal and the user has not turned colour off (NO_COLOR is set and not empty, see
+   no-color.org). */
 bool colour_wanted(int fd);
 
 #endif

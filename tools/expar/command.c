@@ -26,7 +26,8 @@ void command_print_help(void)
         if ((*c)->examples) printf("  %s\n", (*c)->examples[0].line);
 }
 
-/* The text for argp: the description before the options, the examples after them ('\v' divides). NULL: no memory. */
+/* Returns the text for argp: the description before the options, and the examples after them ('\v' divides). NULL: no
+   memory. */
 static char *help_text(const struct command *command)
 {
     char *text = NULL;
@@ -74,8 +75,9 @@ static int least(int a, int b)
     return a < b ? a : b;
 }
 
-/* Insertions, deletions, replacements and swaps of neighbours that turn one word into the other. Neither is longer than
-   LONGEST_WORD. rows[i % 3][j]: those between the first i characters of the one and the first j of the other. */
+/* Returns the number of insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
+   Neither word is longer than LONGEST_WORD. rows[i % 3][j] is the number for the first i characters of a and the first
+   j of b. */
 static int edit_distance(const char *a, const char *b)
 {
     int rows[3][LONGEST_WORD + 1], length_a = (int)strlen(a), length_b = (int)strlen(b);
@@ -94,7 +96,8 @@ static int edit_distance(const char *a, const char *b)
     return rows[length_a % 3][length_b];
 }
 
-/* One slip in a short word, two in one of six letters: more is another word. */
+/* Returns the largest number of typing errors: one in a short word, two from six letters on. With more it is another
+   word. */
 static int most_slips(const char *a, const char *b)
 {
     int shorter = least((int)strlen(a), (int)strlen(b));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* command: what the tool knows of its subcommands, once: the same tables give --help, the man pages and the parser.
+/* command: describes each subcommand once. --help, the man pages and the parser use the same tables.
  *
  * Each subcommand is one file that defines a `struct command`; main.c lists them. Results go to stdout, everything else
- * to stderr; the exit code is 0 only on success, and 64 (EX_USAGE) for what was typed and cannot be used. */
+ * to stderr. The exit code is 0 only on success, and 64 (EX_USAGE) for wrong usage. */
 #ifndef EXPAR_TOOL_COMMAND_H
 #define EXPAR_TOOL_COMMAND_H
 
@@ -17,11 +17,13 @@ struct command_example {
 
 struct command {
     const char *name;
-    const char *summary;                    /* one line, no full stop */
-    const char *arguments;                  /* after the options in the usage line, or NULL */
-    const char *description;                /* paragraphs divided by an empty line */
-    const char *more;                       /* further paragraphs, where one text would be too long, or NULL */
-    const char *on_gpus;                    /* what is to be said besides where it runs on GPUs, likewise, or NULL */
+    const char *summary;     /* one line, no full stop */
+    const char *arguments;   /* after the options in the usage line, or NULL */
+    const char *description; /* paragraphs divided by an empty line */
+    /* Further paragraphs, if one text would be too long, or NULL. */
+    const char *more;
+    /* A paragraph that is added if the tool supports GPUs, or NULL. */
+    const char *on_gpus;
     const struct argp_option *options;      /* ends with {0}; NULL: none */
     const struct command_example *examples; /* NULL: none */
     int (*run)(int argc, char **argv);      /* argv[0] is the subcommand's name; returns the exit code */
@@ -41,12 +43,13 @@ const struct command *command_find(const char *name);
 void command_parse(const struct command *command, argp_parser_t parser, bool in_order, int argc, char **argv,
                    void *input);
 
-/* `expar --help`. */
+/* Prints `expar --help`. */
 void command_print_help(void);
-/* The subcommand that was meant by a typing error: one slip away, or two where the word is long. NULL: none is near. */
+/* Returns the subcommand that was probably meant: it differs by one typing error, or by two in a long word. NULL: none
+   is near. */
 const char *command_nearest(const char *typed);
 
-/* `expar man [SUBCOMMAND]`, not listed in --help: writes the man page; the build runs it. */
+/* Writes a man page: `expar man [SUBCOMMAND]`. --help does not list it; the build runs it. */
 int command_man(int argc, char **argv);
 
 #endif

@@ -35,7 +35,7 @@ static bool is_one_of(const char *text, const char *a, const char *b)
     return !strcmp(text, a) || !strcmp(text, b);
 }
 
-/* Results that did not reach stdout (a full disk) are no success. */
+/* Returns an error code if results did not reach stdout, for example because the disk is full. */
 static int flushed(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
@@ -45,7 +45,8 @@ static int flushed(int code)
 
 int main(int argc, char **argv)
 {
-    setlocale(LC_CTYPE, ""); /* letters of the user's language in tables; numbers keep their points */
+    /* Tables use the letters of the user's language. Numbers keep their decimal points. */
+    setlocale(LC_CTYPE, "");
     if (argc < 2) {
         fprintf(stderr, "expar: which subcommand? `expar --help` lists them\n");
         return EX_USAGE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Man pages, in man(7) macros, from the same tables as --help and `expar info --env`. */
+/* Man pages in man(7) macros, made from the same tables as --help and `expar info --env`. */
 #include "command.h"
 #include <expar/info.h>
 #include <expar/status.h>
@@ -21,14 +21,14 @@ static void put_character(char character, bool line_start)
         putchar(character);
 }
 
-/* Text as roff takes it, on one line. */
+/* Writes text on one line, escaped for roff. */
 static void put_text(const char *text)
 {
     for (size_t i = 0; text[i]; i++)
         put_character(text[i], i == 0);
 }
 
-/* Running text: broken into lines, empty lines divide paragraphs. Ends its line. */
+/* Writes running text, broken into lines. Empty lines divide paragraphs. It ends its last line. */
 static void put_running(const char *text)
 {
     int column = 0;

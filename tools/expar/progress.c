@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The line of somebody who waits. */
+/* The progress line for a waiting user. */
 #include "progress.h"
 #include "colour.h"
 #include <stdio.h>

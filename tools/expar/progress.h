@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress: one line on stderr that says what is being done, for a person who waits. */
+/* progress: shows a waiting user on one line of stderr what is being done. */
 #ifndef EXPAR_TOOL_PROGRESS_H
 #define EXPAR_TOOL_PROGRESS_H
 
-/* In place of the line before. Nothing where stderr is no terminal that can erase lines. */
+/* Shows a line in place of the one before. It does nothing if stderr is no terminal that can erase lines. */
 void progress_say(const char *what);
-/* Erases the line, where there is one: before anything else is printed. Both by one thread. */
+/* Erases the line, if there is one. Call this before anything else is printed. One thread must make both calls. */
 void progress_clear(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ctrl-C in ranks. A rank that waits in the library goes on when the program's answer says so. One that computes may
- * not come to ask for long, and is ended by a timer. Nothing is left either way: a rank's shared objects go with its
+/* Ctrl-C in ranks. A rank that waits in the library leaves its wait when this program's callback says so. A rank that
+ * computes may not ask for long, so a timer ends it. In both cases nothing is left: a rank's shared objects go with its
  * process. */
 #include "stop.h"
 
@@ -13,7 +13,8 @@
 
 #define GRACE_NS 100000000
 
-/* The signal that came first, or 0. Set by its handler, read by waits of all threads (relaxed: it stands by itself). */
+/* The signal that came first, or 0. Its handler writes it, and waits of all threads read it (relaxed: no other data
+   goes with it). */
 static atomic_int came;
 static timer_t grace;
 
@@ -29,7 +30,7 @@ static void end_late(int number)
     _exit(128 + atomic_load_explicit(&came, memory_order_relaxed));
 }
 
-/* The next one has its default action again (SA_RESETHAND), of either kind. */
+/* Handles the first signal. A second one of either kind has its default action again (SA_RESETHAND). */
 static void end_soon(int number)
 {
     static const struct itimerspec later = {.it_value = {.tv_nsec = GRACE_NS}};
@@ -44,7 +45,7 @@ void stop_listen(void)
     const struct sigaction first = {.sa_handler = end_soon, .sa_flags = (int)SA_RESETHAND},
                            last = {.sa_handler = end_late};
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
-    /* Without a timer signals end the process at once, as they do by themselves. */
+    /* Without a timer, signals end the process at once, which is their default. */
     if (timer_create(CLOCK_MONOTONIC, &event, &grace) != 0) return;
     expar_interrupt_set(asks_for_end, NULL);
     sigaction(SIGALRM, &last, NULL);

@@ -21,7 +21,7 @@ struct table *table_new(void)
     struct table *table = calloc(1, sizeof *table);
     if (!table) return NULL;
     table->grid = scols_new_table();
-    /* Laid out as for a pipe: nothing is cut to the width of a terminal. */
+    /* The layout is that for a pipe: nothing is cut to the width of a terminal. */
     table->failed = !table->grid || scols_table_set_termforce(table->grid, SCOLS_TERMFORCE_NEVER) != 0 ||
                     scols_table_set_column_separator(table->grid, GAP) != 0;
     return table;
@@ -48,7 +48,7 @@ void table_row(struct table *table)
     table->next = 0;
 }
 
-/* In `colour`, when that is not NULL. */
+/* Fills the next cell, in `colour` if that is not NULL. */
 __attribute__((format(printf, 3, 0))) static void fill(struct table *table, const char *colour, const char *format,
                                                        va_list arguments)
 {
@@ -58,7 +58,7 @@ __attribute__((format(printf, 3, 0))) static void fill(struct table *table, cons
     struct libscols_cell *cell = scols_line_get_cell(table->row, table->next++);
     table->failed = vasprintf(&text, format, arguments) < 0;
     if (table->failed) return;
-    /* The text is the cell's from here on. */
+    /* The cell owns the text from here on. */
     table->failed = scols_cell_refer_data(cell, text) != 0 || (colour && scols_cell_set_color(cell, colour) != 0);
 }
 

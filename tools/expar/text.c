@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers from option texts. */
+/* Reading numbers from option texts. */
 #include "text.h"
 #include <ctype.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text: numbers from option texts, strictly: no blanks, no rest, no overflow. */
+/* text: reads numbers from option texts. It accepts no blanks, no rest and no overflow. */
 #ifndef EXPAR_TOOL_TEXT_H
 #define EXPAR_TOOL_TEXT_H
 
@@ -7,9 +7,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Decimal, low ≤ *value ≤ high. *value is set on success only. */
+/* Reads a decimal number, low ≤ *value ≤ high. *value is set on success only. */
 bool text_to_int(const char *text, int64_t low, int64_t high, int64_t *value);
-/* Seconds > 0, fractions allowed, below 10^9. */
+/* Reads seconds above 0 and below 10^9; fractions are allowed. */
 bool text_to_seconds(const char *text, double *seconds);
 
 #endif

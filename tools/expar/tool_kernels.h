@@ -9,7 +9,7 @@
 extern const cuda_source tool_kernels[];
 extern const size_t tool_num_kernels;
 
-/* Loads one by its name, "bench/gpu/kernels/gate.cu"; cuda_program_make's errors. */
+/* Loads a kernel by its name, such as "bench/gpu/kernels/gate.cu". It returns the errors of cuda_program_make. */
 expar_status tool_kernel_load(const cuda_device *device, const char *name, cuda_program **out);
 
 #endif

@@ -24,7 +24,7 @@ static bool has_launcher(const json_t *launchers, const char *name)
     return false;
 }
 
-/* A driver that is there may still see no GPU, or not start. */
+/* Advises about the driver. An installed driver may see no GPU, or fail to start. */
 static void advise_driver(json_t *list, const char *missing)
 {
     static const char effect[] = "buffers and kernels on GPUs";
@@ -48,7 +48,7 @@ static bool reach_each_other(const json_t *gpus)
     return true;
 }
 
-/* Ready kernels serve only some GPUs, and only in their generic form. */
+/* Advises about the compiler of kernels. Precompiled kernels serve only some GPUs, and only in their generic form. */
 static void advise_cuda(json_t *list, const json_t *cuda)
 {
     const json_t *driver = json_object_get(cuda, "driver"), *compiler = json_object_get(cuda, "compiler");
@@ -78,7 +78,7 @@ json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t 
     if (!has_launcher(launchers, "mpirun"))
         add(list, "mpirun", "expar bench --mpi can compare with Open MPI",
             "sudo apt-get install openmpi-bin libopenmpi-dev   (then build again)");
-    /* Where something else is wrong (a name that is mistyped), the reason above says it all. */
+    /* If something else is wrong, such as a mistyped name, the reason above is enough. */
     const char *missing = json_string_value(json_object_get(transports, "missing"));
     if (missing && strstr(missing, "libfabric"))
         add(list, "a network", "ranks of several hosts reach each other",

@@ -163,7 +163,7 @@ static void print_knobs(void)
                knobs[i].meaning, knobs[i].unit, knob((knob_id)i), knobs[i].least, knobs[i].most);
 }
 
-/* Output instead of the machine, which needs no look at it. */
+/* Prints a table that needs no look at the machine, in place of the whole output. */
 static bool print_table(const struct info_options *input)
 {
     if (input->json) return false;

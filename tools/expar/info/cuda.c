@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPUs and how they reach each other, the driver, the compiler of kernels. */
+/* GPUs, their links, the driver, and the compiler of kernels. */
 #include "info.h"
 #include <expar/info.h>
 #include <string.h>
@@ -9,14 +9,14 @@ static json_t *version_text(int32_t version)
     return json_sprintf("%d.%d", version / 1000, version % 1000 / 10);
 }
 
-/* The last error's text without the name of the call. */
+/* Returns the last error's text without the name of the call. */
 static const char *reason(void)
 {
     const char *text = expar_last_error(), *colon = strstr(text, ": ");
     return colon ? colon + 2 : text;
 }
 
-/* {version, missing}: one of the two is null. */
+/* Returns {version, missing}; one of the two is null. */
 static json_t *driver(int32_t *num_gpus)
 {
     int32_t version;
@@ -34,7 +34,7 @@ static json_t *compiler(void)
     return json_pack("{s:n, s:n, s:s}", "version", "path", "missing", reason());
 }
 
-/* The GPUs whose memory this one reaches by loads and stores, itself left out: [{gpu, performance_rank, atomics}]. */
+/* Returns the other GPUs whose memory this one reaches by loads and stores: [{gpu, performance_rank, atomics}]. */
 static json_t *links_of(int32_t from, int32_t num_gpus)
 {
     json_t *list = json_array();

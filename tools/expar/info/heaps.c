@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Symmetric heaps of the processes that run on this machine now. Each rank has its own as a memfd among its
- * descriptors, with a card in it that says how full it is. */
+/* Symmetric heaps of the processes that run on this machine now. Each rank has its heap as a memfd among its
+ * descriptors. A record in the heap says how full it is. */
 #include "info.h"
 #include "table.h"
 #include "text.h"
@@ -25,7 +25,7 @@ static json_t *heap_json(int pid, int32_t rank, int32_t size, const expar_heap_s
                      (json_int_t)s->hole_bytes, "largest_hole_bytes", (json_int_t)s->largest_hole_bytes);
 }
 
-/* A descriptor of another process that is a heap is added; what cannot be opened or read is none. */
+/* Adds the heap of another process's descriptor. It skips a descriptor that is no heap, or cannot be opened or read. */
 static void add_descriptor(json_t *list, int pid, const char *path)
 {
     static const char name[] = "/memfd:expar-heap";
@@ -69,8 +69,8 @@ json_t *info_heaps(void)
 
 /* ---- for a person ------------------------------------------------------------------------------------------------ */
 
-/* The cell of a column about a heap: `key` in MiB with `digits` after the point, or, where digits is negative, as it
-   is. */
+/* The columns of a heap. A cell has the value of `key` in MiB with `digits` after the point, or as it is if digits is
+   negative. */
 static const struct column {
     const char *title, *key;
     int digits;
@@ -88,8 +88,8 @@ static int number(const json_t *heap, const char *key)
     return (int)json_integer_value(json_object_get(heap, key));
 }
 
-/* The kernel cuts names of programs at 15 bytes: that width at least, so that columns stay where they are when the
-   command is repeated. */
+/* Adds the row of a heap. The kernel cuts names of programs at 15 bytes. The column has at least that width, so that
+   columns do not move when the command is repeated. */
 static void put_heap(struct table *table, const json_t *heap)
 {
     table_row(table);

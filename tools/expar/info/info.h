@@ -28,15 +28,15 @@ info_cuda(void); /* driver: {version, missing}, compiler: {version, path, missin
 json_t *info_transports(int num_ranks, int num_nodes);
 /* [{pid, program, rank, ranks, limit_bytes, grown_bytes, chunks, memory_bytes, used_bytes, high_water_bytes, …}] */
 json_t *info_heaps(void);
-/* As a table on stdout. False: memory was lacking, and stderr says so. */
+/* Prints them as a table on stdout. False: memory ran out, and stderr says so. */
 bool info_heaps_print(const json_t *list);
 /* [{missing, effect, command}] */
 json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t *cuda, const json_t *transports);
 
-/* The whole object as lines of text on stdout. False: memory was lacking, and stderr says so. */
+/* Prints the whole object as text on stdout. False: memory ran out, and stderr says so. */
 bool info_print(const json_t *info);
 
-/* The first line of a file without its end; false when it cannot be read. */
+/* Reads the first line of a file, without its end. False when it cannot be read. */
 bool info_read_line(const char *path, char *text, size_t bytes);
 
 #endif

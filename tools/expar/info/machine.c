@@ -60,7 +60,7 @@ json_t *info_cpu(void)
     return cpu;
 }
 
-/* The file that a shell would run for `name`; NULL when there is none. */
+/* Returns the file that a shell would run for `name`; NULL when there is none. */
 static const char *find_in_path(const char *name, char *path, size_t bytes)
 {
     const char *folder = getenv("PATH");

@@ -18,7 +18,7 @@ bool info_read_line(const char *path, char *text, size_t bytes)
     return read;
 }
 
-/* "MemTotal:  123 kB" of /proc/meminfo in bytes; 0 when it is not there. */
+/* Returns a value of /proc/meminfo ("MemTotal:  123 kB") in bytes; 0 if it is missing. */
 static json_int_t meminfo_bytes(const char *name)
 {
     FILE *file = fopen("/proc/meminfo", "re");
@@ -32,7 +32,7 @@ static json_int_t meminfo_bytes(const char *name)
     return kilobytes * 1024;
 }
 
-/* Bytes, or null for "unlimited". */
+/* Returns a limit in bytes, or null for "unlimited". */
 static json_t *limit(int resource)
 {
     struct rlimit limits;
@@ -40,7 +40,7 @@ static json_t *limit(int resource)
     return json_integer((json_int_t)limits.rlim_cur);
 }
 
-/* The word in brackets of "always within_size [advise] never". */
+/* Copies the word in brackets of "always within_size [advise] never". */
 static void chosen_word(const char *path, char *word, size_t bytes)
 {
     char line[256];

@@ -19,14 +19,14 @@ static struct table *section(void)
     return table;
 }
 
-/* The next line up to its value, whose cell is the next one. */
+/* Starts the next line with its label. Its value goes into the next cell. */
 static void label(struct table *table, const char *text)
 {
     table_row(table);
     table_cell(table, "  %-*s", LABEL_WIDTH, text);
 }
 
-/* Bytes in the largest unit of measure that divides well; null is "unlimited". */
+/* Adds a line with bytes in the largest unit of measure that divides well; null is "unlimited". */
 static void put_bytes(struct table *table, const char *name, const json_t *value)
 {
     static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
@@ -118,7 +118,7 @@ static bool print_memory(const json_t *info)
     return table_print(table, stdout);
 }
 
-/* The driver's order of performance (0 is the best) matters where there are links of several kinds. */
+/* Writes the links. The driver's order of performance (0 is the best) is shown if there are links of several kinds. */
 static void write_links(FILE *out, const json_t *links)
 {
     size_t i;
@@ -268,7 +268,7 @@ static bool print_transports(const json_t *info)
     return table_print(table, stdout);
 }
 
-/* A missing part, its use, and under that the command that provides it. */
+/* Prints each missing part and its use, and below it the command that provides it. */
 static bool print_advice(const json_t *info)
 {
     const json_t *advice = json_object_get(info, "advice");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Transports: a group of thread ranks is formed on this machine, and asked who reaches whom, and how. */
+/* Transports. A group of thread ranks on this machine is formed and asked which ranks reach which others, and how. */
 #include "info.h"
 #include <expar/group.h>
 #include <expar/info.h>
@@ -7,7 +7,8 @@
 
 #define HEAP_BYTES ((size_t)16 << 20)
 
-/* "MPGA": map, put, get, atomics; capital: selected, small: another transport is preferred, '-': not to be had. */
+/* Returns a cell such as "MPGA": map, put, get, atomics. A capital is selected. With a small letter another transport
+   is preferred; '-' is not available. */
 static json_t *cell(const expar_group *group, int32_t index, int32_t pe)
 {
     static const char letters[] = "mpga";
@@ -45,7 +46,7 @@ static json_t *list_of(expar_group *const *groups, int num_ranks)
     return list;
 }
 
-/* For this machine, where all these ranks are. */
+/* Returns the place of this machine, where all these ranks are. */
 static json_t *place_of(const expar_group *group)
 {
     expar_group_place place = EXPAR_GROUP_PLACE_INIT;
@@ -55,7 +56,7 @@ static json_t *place_of(const expar_group *group)
 
 static void destroy(expar_group **groups, int num_ranks)
 {
-    /* One thread cannot come to a collective end for all of them. */
+    /* One thread cannot make the collective call for all ranks. */
     for (int rank = 0; rank < num_ranks; rank++)
         expar_group_abort(groups[rank]);
     for (int rank = 0; rank < num_ranks; rank++)

@@ -11,7 +11,7 @@
 
 struct run_options {
     struct job job;
-    int program; /* where the program stands among the arguments; 0: nowhere */
+    int program; /* the program's index among the arguments; 0: none */
 };
 
 enum { KEY_NODES = 1000, KEY_BIND, KEY_ON_DEATH, KEY_NO_PREFIX, KEY_TIMEOUT };
@@ -47,7 +47,8 @@ static int parse_count(struct argp_state *state, const char *option, const char 
     return (int)number;
 }
 
-/* Without --nodes the ranks read the variable themselves; what they would refuse is refused before they start. */
+/* Checks the environment. Without --nodes the ranks read the variable themselves. A value that they would reject is
+   rejected before they start. */
 static void check_environment(struct argp_state *state, const struct job *job)
 {
     const char *each = getenv("EXPAR_RANKS_PER_NODE");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A job from its first process to its last: one thread, one poll loop over signals and the ranks' output. */
+/* Runs a job from its first process to its last, in one thread with one poll loop over signals and the ranks'
+ * output. */
 #include "job.h"
 #include <errno.h>
 #include <expar/group.h>
@@ -13,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Between SIGTERM and SIGKILL; and for output to be read, once there is a hurry. */
+/* The time between SIGTERM and SIGKILL, and the time limit for reading output once the job must end. */
 #define GRACE_NS INT64_C(3000000000)
 #define NEVER_NS INT64_MAX
 
@@ -25,9 +26,10 @@ struct job_state {
     int num_alive;
     int exit_code; /* of the first failure */
     bool failed, ending;
-    int64_t limit_ns; /* when the time limit is over */
-    int64_t kill_ns;  /* when those that were asked to end are killed */
-    int64_t drop_ns;  /* when output that nobody reads is given up; never while nobody is in a hurry */
+    int64_t limit_ns; /* the end of the time limit */
+    int64_t kill_ns;  /* the deadline at which ranks that were asked to end are killed */
+    /* The deadline at which output that nobody reads is dropped. There is none until the job must end. */
+    int64_t drop_ns;
     int signal_fd;
     sigset_t old_mask;
     struct sigaction old_pipe;
@@ -52,17 +54,17 @@ static void signal_all(struct job_state *state, int signal_number)
         job_signal(&state->children[rank], signal_number);
 }
 
-/* The user, or his time limit, wants the job to be over. */
+/* Call this when the user, or the time limit, ends the job. */
 static void hurry(struct job_state *state)
 {
     if (state->drop_ns == NEVER_NS) state->drop_ns = now_ns() + GRACE_NS;
 }
 
-/* Asks all ranks to end; those that have not after the grace period are killed. */
+/* Asks all ranks to end. Those that have not ended after the grace period are killed. */
 static void begin_end(struct job_state *state, int signal_number)
 {
     signal_all(state, signal_number);
-    signal_all(state, SIGCONT); /* a stopped process takes its signal only when it goes on */
+    signal_all(state, SIGCONT); /* a stopped process receives its signal only when it continues */
     if (!state->ending) state->kill_ns = now_ns() + GRACE_NS;
     state->ending = true;
 }
@@ -94,7 +96,7 @@ static int rank_of(const struct job_state *state, pid_t pid)
     return -1;
 }
 
-/* One process that has ended, still unreaped so that its pid and group cannot have been given to others. */
+/* Finds a process that has ended. It is not reaped yet, so that its pid and group cannot be reused. */
 static bool next_dead(pid_t *pid)
 {
     siginfo_t info = {0};
@@ -103,15 +105,15 @@ static bool next_dead(pid_t *pid)
     return info.si_pid != 0;
 }
 
-/* Reaps all that have ended. Of several found at once one killed by a signal counts as the first: the others' errors
-   are most likely its consequence. */
+/* Reaps all processes that have ended. If several are found at once, one killed by a signal counts as the first
+   failure. The errors of the others are most likely its consequence. */
 static void reap(struct job_state *state)
 {
     int first = -1, first_status = 0;
     pid_t pid, first_pid = 0;
     while (next_dead(&pid)) {
         int rank = rank_of(state, pid), status = 0;
-        if (rank >= 0 && state->children[rank].own_group) kill(-pid, SIGKILL); /* what it left running */
+        if (rank >= 0 && state->children[rank].own_group) kill(-pid, SIGKILL); /* processes that it left running */
         waitpid(pid, &status, 0);
         if (rank < 0) continue;
         state->children[rank].pid = 0;
@@ -132,7 +134,8 @@ static void reap(struct job_state *state)
 
 /* ---- signals, output, time --------------------------------------------------------------------------------------- */
 
-/* Ctrl-C at a terminal has reached the ranks that share the launcher's process group already. */
+/* Forwards a signal to the ranks. Ctrl-C at a terminal has already reached those that share the launcher's process
+   group. */
 static void forward_signal(struct job_state *state, const struct signalfd_siginfo *info)
 {
     bool from_terminal = info->ssi_code == SI_KERNEL;
@@ -189,7 +192,8 @@ static struct job_lines *stream_of(const struct job_state *state, int number)
     return &state->children[number / 2].streams[number % 2];
 }
 
-/* Signals, and the line that is on its way out; while there is none, all that may bring another. */
+/* Collects the descriptors to poll: signals, and the target of the line that is being written. Without such a line, all
+   sources of output are polled. */
 static nfds_t collect_polled(struct job_state *state)
 {
     nfds_t count = 0;
@@ -204,7 +208,7 @@ static nfds_t collect_polled(struct job_state *state)
     return count;
 }
 
-/* One turn of each stream, so that signals and times are looked at however much the ranks write. */
+/* Forwards output of each stream once. So signals and deadlines are checked however much the ranks write. */
 static bool forward_output(struct job_state *state)
 {
     const bool last = state->num_alive == 0;
@@ -214,7 +218,7 @@ static bool forward_output(struct job_state *state)
     return good;
 }
 
-/* The ranks' output goes nowhere from now on. */
+/* Drops the ranks' output from now on. */
 static void lose_output(struct job_state *state)
 {
     if (!state->ending) job_say("%s: cannot write the output; ending the ranks\n", state->job->who);
@@ -236,7 +240,7 @@ static bool output_left(const struct job_state *state)
 static void supervise(struct job_state *state)
 {
     while (state->num_alive > 0 || (output_left(state) && now_ns() < state->drop_ns)) {
-        /* Output of the dead is there already, unless nobody takes it. */
+        /* Output of dead ranks can be read at once, unless its target is blocked. */
         int wait_ms = state->num_alive > 0 || state->output.used > 0 ? poll_timeout_ms(state) : 0;
         if (poll(state->polled, collect_polled(state), wait_ms) >= 0) {
             if (!forward_output(state)) lose_output(state);
@@ -286,7 +290,7 @@ static void state_close(struct job_state *state)
     sigprocmask(SIG_SETMASK, &state->old_mask, NULL);
 }
 
-/* Starts the ranks in order; after the first that cannot be started the others are killed, without a message each. */
+/* Starts the ranks in order. If one cannot be started, the others are killed, and no further message is printed. */
 static void spawn_all(struct job_state *state, const struct job_setting *setting)
 {
     int code = 0;

@@ -19,7 +19,8 @@
 
 struct job {
     int num_ranks;
-    int num_nodes;     /* divides num_ranks: the ranks are told to simulate that many; 0: what the environment says */
+    /* The ranks simulate that many nodes; it divides num_ranks. 0: as the environment says. */
+    int num_nodes;
     bool bind;         /* each rank to one core, round robin */
     bool keep_going;   /* a rank's failure does not end the others */
     bool prefix;       /* forward output in lines marked with the rank; else the ranks share stdout and stderr */
@@ -29,7 +30,7 @@ struct job {
     char *const *argv; /* its arguments, argv[0] first, ends with NULL */
 };
 
-/* Exit codes besides the ranks' own, as shells and timeout(1) have them. */
+/* Exit codes of the launcher itself, the same as those of shells and timeout(1). */
 enum { JOB_EXIT_TIMEOUT = 124, JOB_EXIT_CANNOT_START = 125, JOB_EXIT_NOT_EXECUTABLE = 126, JOB_EXIT_NOT_FOUND = 127 };
 
 /* Runs the job to its end and returns its exit code: 0 when every rank ended with 0. Else it is that of the first rank
@@ -42,15 +43,15 @@ int job_run(const struct job *job);
 #define JOB_LINE_BYTES   65536
 #define JOB_PREFIX_BYTES 32
 
-/* The one line that is on its way out; as long as it is, no rank's output is read. */
+/* The line that is being written. Until it is written, no rank's output is read. */
 struct job_output {
     int target;
     char *text;           /* [JOB_PREFIX_BYTES + JOB_LINE_BYTES + 1] */
-    size_t used, written; /* used 0: none is */
+    size_t used, written; /* used 0: there is no line */
 };
 
 bool job_output_open(struct job_output *output);
-/* Writes what its reader takes at once. False when the target cannot be written any more. */
+/* Writes as much as its reader takes at once. False when the target cannot be written any more. */
 bool job_output_push(struct job_output *output);
 
 struct job_lines {
@@ -62,14 +63,14 @@ struct job_lines {
 };
 
 bool job_lines_open(struct job_lines *lines, int source, int target, int rank);
-/* Passes on whole lines, reads once, and passes on again, as long as `output` takes them. last: data that does not lie
-   in the pipe already is not waited for. False when the target cannot be written any more. */
+/* Passes on whole lines, reads once, and passes on again, as long as `output` takes them. last: it does not wait for
+   data that is not in the pipe yet. False when the target cannot be written any more. */
 bool job_lines_forward(struct job_lines *lines, struct job_output *output, bool last);
-/* Whether data is, or may be, still to be passed on. */
+/* True if there is, or may be, data to pass on. */
 bool job_lines_left(const struct job_lines *lines);
 void job_lines_close(struct job_lines *lines);
 
-/* The launcher's own messages, on stderr; lost when that cannot take them now. */
+/* Prints a message of the launcher on stderr. It is lost if stderr cannot take it now. */
 void job_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- job_spawn.c ------------------------------------------------------------------------------------------------- */
@@ -96,7 +97,8 @@ void job_signal(const struct job_child *child, int signal_number);
 
 /* ---- job_bind.c -------------------------------------------------------------------------------------------------- */
 
-/* A core for each rank out of those that this process may use. NULL after saying why not; free() it. */
+/* Chooses a core for each rank among those that this process may use. NULL after saying why not. The caller frees
+   it. */
 cpu_set_t *job_bind_plan(const struct job *job);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks to cores, round robin over the cores that this process may use. */
+/* Binding ranks to cores, round robin over the cores that this process may use. */
 #include "job.h"
 #include <hwloc.h>
 #include <hwloc/glibc-sched.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's output, line by line. The launcher is the only writer of its stdout and stderr and writes one line after the
- * other, so lines of different ranks never mix. It never waits in a write: a slow reader delays the ranks, in their own
- * writes, and not the launcher. */
+/* Forwarding a rank's output, line by line. The launcher is the only writer of its stdout and stderr and writes one
+ * line after the other, so lines of different ranks never mix. It never waits in a write. A slow reader delays the
+ * writes of the ranks, not the launcher. */
 #include "colour.h"
 #include "job.h"
 #include <errno.h>
@@ -38,7 +38,7 @@ static bool is_writable(int fd)
     return poll(&target, 1, 0) > 0;
 }
 
-/* Piece by piece, each no larger than what a pipe takes at once when it says that it can be written. */
+/* Writes in pieces. A piece is at most as large as a pipe accepts at once when poll reports it as writable. */
 bool job_output_push(struct job_output *output)
 {
     while (output->written < output->used && is_writable(output->target)) {
@@ -52,7 +52,7 @@ bool job_output_push(struct job_output *output)
     return true;
 }
 
-/* A line of `count` bytes, with its prefix and end, to be pushed. */
+/* Makes a line of `count` bytes, with its prefix and end, the next output. */
 static void compose(const struct job_lines *lines, const char *line, size_t count, struct job_output *output)
 {
     size_t prefix_bytes = strlen(lines->prefix);
@@ -76,8 +76,8 @@ void job_say(const char *format, ...)
 
 /* ---- a rank's lines ---------------------------------------------------------------------------------------------- */
 
-/* The next line in the buffer. A full buffer without an end counts as one, and so does the rest at the source's end.
-   *bytes without the line's end, *taken with it. */
+/* Finds the next line in the buffer. A full buffer without an end counts as one, and so does the rest at the source's
+   end. *bytes excludes the line's end; *taken includes it. */
 static bool next_line(const struct job_lines *lines, size_t *bytes, size_t *taken)
 {
     const char *start = lines->buffer + lines->begun;
@@ -100,7 +100,7 @@ static bool hand_over(struct job_lines *lines, struct job_output *output)
     return true;
 }
 
-/* Reads available data, as much as fits. `last`: more than there is now will not come. */
+/* Reads available data, as much as fits. `last`: no more data will come than is there now. */
 static void fill(struct job_lines *lines, bool last)
 {
     lines->used -= lines->begun;

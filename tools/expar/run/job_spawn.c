@@ -71,7 +71,7 @@ static void plan_free(struct spawn_plan *plan)
     free(plan->set);
 }
 
-/* Descriptors and environment of one rank. Returns false with errno set. */
+/* Prepares descriptors and environment of one rank. Returns false with errno set. */
 static bool plan_make(struct spawn_plan *plan, const struct job_setting *setting, int rank)
 {
     *plan = (struct spawn_plan){.pipes = {{-1, -1}, {-1, -1}}, .report = {-1, -1}};
@@ -84,7 +84,8 @@ static bool plan_make(struct spawn_plan *plan, const struct job_setting *setting
     return made;
 }
 
-/* A terminal stops background groups that read from it: then rank 0, which has stdin, stays in the launcher's group. */
+/* True if the rank leads its own process group. A terminal stops background groups that read from it. Rank 0 has stdin,
+   so it then stays in the launcher's group. */
 static bool wants_own_group(int rank)
 {
     return rank != 0 || !isatty(STDIN_FILENO);
@@ -102,12 +103,12 @@ static bool child_streams(const struct spawn_plan *plan, int rank)
     return true;
 }
 
-/* The child's side: never returns. */
+/* Runs in the child. It never returns. */
 static void child_run(const struct job_setting *setting, const struct spawn_plan *plan, int rank)
 {
     if (wants_own_group(rank)) setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != setting->launcher) _exit(128 + SIGKILL); /* it died before the line above */
+    if (getppid() != setting->launcher) _exit(128 + SIGKILL); /* the launcher died before the line above */
     signal(SIGPIPE, SIG_DFL);
     sigprocmask(SIG_SETMASK, setting->signal_mask, NULL);
     bool ready = child_streams(plan, rank);

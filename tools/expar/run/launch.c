@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A subcommand as a job of its own. */
+/* Running a subcommand as a job of its own. */
 #include "launch.h"
 #include "job.h"
 #include "text.h"
@@ -15,7 +15,7 @@ static bool is_set(const char *name)
     return value && *value;
 }
 
-/* PMIx's server has a variable for each version of its protocol; without one nobody has started this process by it. */
+/* True if a PMIx server started this process. The server sets one variable for each version of its protocol. */
 static bool is_pmix(void)
 {
     static const char server[] = "PMIX_SERVER_URI";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch: how a subcommand starts its own ranks when nobody has started them. */
+/* launch: lets a subcommand start its own ranks if no launcher has started them. */
 #ifndef EXPAR_TOOL_LAUNCH_H
 #define EXPAR_TOOL_LAUNCH_H
 
@@ -8,11 +8,11 @@
 /* True when this process was started as a rank: by expar run, torchrun, Open MPI's mpirun, or a process manager
    that speaks PMIx (srun --mpi=pmix). */
 bool launch_inside(void);
-/* The ranks of the job that this process is a rank of; 0: not in one, or its launcher's variables do not tell. */
+/* Returns the number of ranks of this process's job. 0: it is in no job, or its launcher's variables do not say. */
 int launch_job_size(void);
 
-/* Before anything asks for a GPU: ranks that are threads of this process need a hardware queue each, and kernels that
-   are there before others wait for them. What a user has set stays. */
+/* Call this before any use of a GPU. Ranks that are threads of this process need a hardware queue each, because running
+   kernels wait for kernels of other ranks. Variables that the user has set stay. */
 void launch_prepare_gpus(void);
 
 /* Runs num_ranks copies of this very program as the ranks of one job, with a subcommand's arguments (argv[0] is its

@@ -79,14 +79,14 @@ typedef struct gpu_core {
     /* ---- where it is ---- */
     /* NULL: not entered yet */
     gpu_home *home;
-    device_heap *heap;      /* of the per-GPU state */
+    device_heap *heap;      /* that of the per-GPU state */
     gpu_segments *segments; /* likewise */
     const cuda_device *device;
     expar_group *group;
     sym *sym;              /* the group's */
-    int32_t num_sms;       /* of the buffer */
-    int32_t most_sms;      /* of a call: this rank's share of its GPU */
-    uint32_t number;       /* of the buffer, the same on all ranks */
+    int32_t num_sms;       /* SMs of the buffer */
+    int32_t most_sms;      /* the most SMs of a call: this rank's share of its GPU */
+    uint32_t number;       /* number of the buffer, the same on all ranks */
     uint32_t topic_kind;   /* boot_kind of the buffer's calls */
     int64_t late_limit_ms; /* with masks: the limit of waits for this buffer's ranks (boot_wait) */
     bool with_threads;     /* other ranks are threads of this process and use the same default stream */

@@ -30,7 +30,7 @@ typedef struct lent_block {
     cuda_task task;
     gpu_lender *lender;
     mem_allocator from; /* alloc NULL: the driver */
-    void *stream;       /* that `from` was asked for */
+    void *stream;       /* the stream that `from` was asked for */
 } lent_block;
 
 /* ---- the lender -------------------------------------------------------------------------------------------------- */

@@ -14,7 +14,7 @@
 /* Nobody reports the end of a capture. A stream is in it until it ends, but the caller's stream may be destroyed by
    then. So a stream of the order's own joins each capture; it does no work there. */
 typedef struct captured_calls {
-    unsigned long long number; /* of the capture; 0: none yet */
+    unsigned long long number; /* number of the capture; 0: none yet */
     cu_event inner;            /* after its last call, for its other streams */
     cu_stream witness;         /* in the capture until that ends; NULL: this place has had none */
 } captured_calls;

@@ -82,7 +82,7 @@ typedef struct segment {
     cu_address base;
     uint64_t bytes;
     uint64_t allocation; /* the driver's number: another allocation at the same address has another one */
-    uint64_t number;     /* of its post */
+    uint64_t number;     /* number of its post */
     uint64_t used;       /* gpu_segments.calls at the last use */
     int32_t holders;     /* mappings that calls have */
     cuda_mark *mark;     /* STALE: after the last call that may use it; NULL: not put yet */
@@ -99,7 +99,7 @@ typedef enum segment_reach {
 
 /* A peer's segment, as this rank has opened it. */
 typedef struct opened_segment {
-    uint64_t word;      /* of the post that was answered last */
+    uint64_t word;      /* word of the post that was answered last */
     cu_address address; /* 0: none */
 } opened_segment;
 
@@ -110,7 +110,7 @@ typedef struct gpu_segments {
     device_heap *heap;
     cuda_device *device; /* held */
     segment_reach reach;
-    uint64_t offset; /* of the mailbox array in the host's heap; 0: none */
+    uint64_t offset; /* offset of the mailbox array in the host's heap; 0: none */
     /* One of the per-GPU state, one of a queued task. Dropping the last one (acquire, release) frees the object. */
     atomic_int holders;
     /* A task is queued. The thread that queues it sets it (acquire), the task clears it (release). */

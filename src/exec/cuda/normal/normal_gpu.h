@@ -57,7 +57,7 @@ typedef struct gpu_executor {
     uint64_t wish_seen;
     int32_t waits, vain;
     uint64_t start_bytes;   /* bytes that the per-GPU state keeps for this buffer's pool */
-    uint64_t limit_bytes;   /* of the pool; 0: no limit */
+    uint64_t limit_bytes;   /* limit of the pool; 0: none */
     uint64_t notified;      /* core.begun of the last call that opened with a notify; for the stamps */
     gpu_counters *counters; /* the largest; the thread that makes a call uses it */
     gpu_counts *counts;     /* the list of all; likewise */

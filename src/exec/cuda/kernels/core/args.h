@@ -77,7 +77,7 @@ typedef struct gpu_state {
 typedef struct gpu_awaited {
     uint64_t beat;  /* the pulse at that time, modulo GPU_BEAT_MASK + 1 */
     int32_t wait;   /* gpu_wait */
-    uint32_t epoch; /* of the call */
+    uint32_t epoch; /* epoch of the call */
 } gpu_awaited;
 #define GPU_BEAT_MASK 0xffffffu
 
@@ -179,7 +179,7 @@ typedef struct gpu_place {
     const gpu_loss *losses; /* [N] pinned, for a buffer with masks; else NULL */
     uint64_t *lost;         /* [N] device memory: losses[].asked as the watch has read it, by maximum */
     uint64_t orphan_ns;     /* a host that has not moved the pulse for that long has stopped */
-    uint64_t ticket;        /* of this call, from 1; 0: nobody will ask how it ended */
+    uint64_t ticket;        /* the call's ticket, from 1; 0: nobody will ask how it ended */
     uint64_t before;        /* the last ticket before this call; 0 in graphs */
     int32_t rank, ranks;
 } gpu_place;

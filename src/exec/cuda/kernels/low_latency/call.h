@@ -38,7 +38,7 @@
 /* The call, as a block sees it. */
 typedef struct ll_now {
     uint64_t epoch;
-    uint32_t stamp, between, before; /* of the epoch, and of the two before it */
+    uint32_t stamp, between, before; /* stamps of the epoch, and of the two before it */
     int32_t kind, half;
     bool failed;  /* the buffer has failed, as this thread saw it */
     bool kept;    /* this call's message headers are in ll_gpu_call.kept */
@@ -63,7 +63,7 @@ typedef struct ll_shared {
     int32_t *doors;
     int32_t *out;                  /* [N] with masks: what has become of the rank's header (ll_gpu_out) */
     int32_t *notes;                /* [LL_GPU_NOTES][32] */
-    ep_refusal *refusal;           /* this rank's */
+    ep_refusal *refusal;           /* this rank's rejection */
     unsigned long long *first_bad; /* slot; ~0: none */
     int32_t *sum;                  /* one word */
     int32_t *rest;                 /* the words that only one of the kernels has */

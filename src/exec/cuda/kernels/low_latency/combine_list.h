@@ -37,7 +37,7 @@ GPU_FUNC uint32_t ll_listed_entry(int32_t message, int32_t slot)
 typedef struct ll_list {
     int32_t first, end;     /* the block's rows, by number */
     int32_t message, after; /* this thread has looked at messages [message, after), and lists them */
-    uint32_t slots;         /* of the first of them */
+    uint32_t slots;         /* slots of the first of them */
     int32_t before, rows;   /* the number of rows in all messages before them, and in them */
     /* [LL_GPU_LISTED] in shared memory, of ll_listed_entry. The thread that has looked at a message writes its entries.
        All threads read them after a meeting. */

@@ -138,9 +138,9 @@ GPU_FUNC void ll_fan_out_more(const ll_dispatch_args *a, uint32_t mask, const ll
 
 /* The handle keeps this of a message, or of a token of this rank's own. */
 typedef struct ll_kept {
-    int32_t source, number; /* of the message */
+    int32_t source, number; /* source and number of the message */
     int32_t token, place;
-    float weight; /* of this lane's slot */
+    float weight; /* weight of this lane's slot */
 } ll_kept;
 
 /* Keeps a message's header, with each slot's row among all of its expert's; -1: it has none. One warp calls it, whose

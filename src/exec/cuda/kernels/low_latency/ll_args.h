@@ -15,7 +15,7 @@
 #include "proto/decisions.h"
 
 #define LL_GPU_LOG_THREADS 9
-#define LL_GPU_THREADS     (1 << LL_GPU_LOG_THREADS) /* of a block; the kernels' registers are bounded by it */
+#define LL_GPU_THREADS     (1 << LL_GPU_LOG_THREADS) /* threads of a block; the kernels' registers are bounded by it */
 
 /* Phases of a call that one kernel carries out. */
 #define LL_GPU_SEND    1
@@ -24,7 +24,7 @@
 /* The state of one kind of call. Kernels of a rank follow each other, so each kernel finds here what the last one
    left. */
 typedef struct ll_gpu_line {
-    uint64_t epoch;             /* of the last call */
+    uint64_t epoch;             /* epoch of the last call */
     uint64_t open[LL_HALVES];   /* epoch of the call whose receive is still to come; 0: none */
     uint64_t swept[LL_HALVES];  /* epoch of the last sweep of the slot's words */
     uint32_t unread[LL_HALVES]; /* 1: the slot's last call was not read here */
@@ -91,9 +91,9 @@ typedef struct ll_gpu_masks {
 /* The state of a rank, as this rank sees it. */
 typedef struct ll_gpu_mask {
     uint32_t masked;          /* LL_MASK_SET: nothing is sent to the rank, and nothing is awaited from it */
-    int32_t knows[LL_HALVES]; /* of a masked rank: the region of each slot to which it may still write */
+    int32_t knows[LL_HALVES]; /* the region of each slot to which a masked rank may still write */
     uint32_t with;            /* the attempt of the last clean that had both this rank and that one */
-    uint64_t since;           /* of a masked rank: `steps` when the caller masked it; ~0: not the caller */
+    uint64_t since;           /* `steps` when the caller masked the rank; ~0: the caller did not */
 } ll_gpu_mask;
 
 /* The requests of the host to ll_mask, which runs as one block. */
@@ -151,7 +151,7 @@ typedef struct ll_gpu_routing {
     int64_t *range;
     int32_t *src_info, *messages, *idx; /* messages: with LL_UNIT_MARKS */
     uint8_t *headers;
-    uint64_t *stamp; /* of the dispatch, once all its rows are there; 0: it serves no combine */
+    uint64_t *stamp; /* stamp of the dispatch, once all its rows are there; 0: it serves no combine */
     uint64_t header_bytes;
     int32_t tokens, topk; /* T, K */
 } ll_gpu_routing;

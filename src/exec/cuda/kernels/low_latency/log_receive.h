@@ -17,7 +17,7 @@ typedef struct ll_log_sum {
     int32_t width;        /* rows, rounded up to a power of two */
     int32_t row, ahead;   /* i and j */
     uint32_t row_lanes;   /* lanes with the same i */
-    const uint8_t *place; /* of row i */
+    const uint8_t *place; /* place of row i */
     float weight;
     bool is; /* there is a row i */
 } ll_log_sum;

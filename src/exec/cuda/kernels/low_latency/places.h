@@ -52,7 +52,7 @@ GPU_FUNC ll_space ll_space_here(const ll_gpu_call *c)
 #define LL_HIDDEN(c)      (ll_shape_here(c).hidden)
 #define LL_SMALL(c)       (ll_shape_here(c).word_tokens) /* tokens of a batch that goes in words; 0: none does */
 #define LL_BUFFER_TOPK(c) (ll_shape_here(c).topk)
-#define LL_MOST_ROWS(c)   (LL_TOKENS(c) * LL_BUFFER_TOPK(c)) /* of one source for an expert: ll_rows_at_most */
+#define LL_MOST_ROWS(c)   (LL_TOKENS(c) * LL_BUFFER_TOPK(c)) /* most rows of a source for an expert (ll_rows_at_most) */
 
 /* Returns the number of row places of an expert: N * B. */
 GPU_FUNC uint32_t ll_rows_of_expert(const ll_gpu_call *c)

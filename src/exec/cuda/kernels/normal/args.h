@@ -89,7 +89,7 @@ typedef struct gpu_notify_args {
     ep_form form;
     ep_refusal refusal;
     gpu_route route;
-    int64_t tokens, channel_tokens; /* of this rank, and of each of its channels except the last ones */
+    int64_t tokens, channel_tokens; /* those of this rank, and those of each of its channels except the last ones */
     int32_t channels, local_experts;
     int32_t topk, experts;
     uint8_t *routing; /* the handle's block, arranged by gpu_routing_of; NULL with a rejection */
@@ -119,7 +119,7 @@ typedef struct gpu_check_args {
 typedef struct gpu_arrival {
     ep_offer offer; /* first_row is filled in for each sender */
     uint8_t *idx;   /* this rank's own indices: rows that nobody sent are set to -1. NULL: there are none */
-    int32_t *src;   /* their numbers at the source, likewise */
+    int32_t *src;   /* the rows' numbers at the source, likewise */
     uint8_t *x;     /* this and the members below are for rows that come through rings */
     uint32_t *scales;
     float *weights;
@@ -132,7 +132,7 @@ typedef struct gpu_dispatch_args {
     gpu_route route;
     int64_t tokens;
     int32_t channels, local_experts;
-    int32_t rings, joined; /* of each rank, and how many channels each carries (ep_channels_joined) */
+    int32_t rings, joined; /* rings of each rank, and channels that each ring carries (ep_channels_joined) */
     uint8_t *routing;      /* NULL with a rejection */
     gpu_routing at;
     const uint8_t *x;
@@ -154,7 +154,7 @@ typedef struct gpu_combine_args {
     ep_refusal refusal;
     int64_t tokens;
     int32_t channels, local_experts;
-    int32_t rings, joined;  /* of each rank, and how many channels each carries (ep_channels_joined) */
+    int32_t rings, joined;  /* rings of each rank, and channels that each ring carries (ep_channels_joined) */
     const uint8_t *routing; /* NULL with a rejection */
     gpu_routing at;
     ep_offer offer;   /* this rank's buffer advertisement; rows: the most that it has */
@@ -167,13 +167,13 @@ typedef struct gpu_combine_args {
     float *out_weights; /* NULL: there are none */
     int64_t out_weights_pitch;
     int32_t part_bytes; /* a warp adds that many bytes of a row at a time; 0: rows are read by loads */
-    int32_t slots;      /* of a warp; each holds a part of every row */
+    int32_t slots;      /* slots of a warp; each holds a part of every row */
     uint64_t *stamps;
     /* For sums that go by slots (combine_slots.cu). */
     ep_sum sum;
     const int32_t *map;      /* [R][K] to this rank's expert-major rows, with EP_SUM_EACH_SLOT */
     int64_t ring_part_bytes; /* ep_ring_part_bytes */
-    int32_t ring_parts;      /* of a row */
+    int32_t ring_parts;      /* parts of a row */
     int32_t rooms;           /* the most rows that a token's sum may have */
     int32_t shifted;         /* 1: the advertisement to each rank has these shifts; for GPU_MOST_SHIFTED ranks at
                                 most */
@@ -189,10 +189,10 @@ typedef struct gpu_map_args {
     const int32_t *rank_prefix;   /* [N]: its last entry is the number of rows that came */
     int32_t ranks;
     int32_t first_expert; /* the number of the first expert in idx */
-    int64_t rows;         /* of the map; those beyond the rows that came get -1 */
-    int64_t expert_rows;  /* of the output; slots whose row would lie beyond get -1 */
+    int64_t rows;         /* rows of the map; those beyond the rows that came get -1 */
+    int64_t expert_rows;  /* rows of the output; slots whose row would lie beyond get -1 */
     int32_t *map;
-    const uint32_t *brought; /* of gpu_state: if it is 0 the map stays unchanged; NULL: the map is always filled */
+    const uint32_t *brought; /* gpu_state.brought: if it is 0 the map stays unchanged; NULL: the map is always filled */
 } gpu_map_args;
 
 typedef struct gpu_expand_args {
@@ -234,7 +234,7 @@ typedef struct gpu_padding_args {
     const int32_t *rank_prefix; /* [N]: its last entry is the number of rows that came; if above map_rows, some were
                                    dropped */
     int32_t ranks, topk;
-    int64_t rows; /* of the output */
+    int64_t rows; /* rows of the output */
     uint8_t *x, *scales;
     int64_t row_bytes, scale_bytes;
     uint8_t *weights;     /* NULL: none */

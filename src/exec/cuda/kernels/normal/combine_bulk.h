@@ -31,9 +31,9 @@ typedef struct gpu_course {
     uint32_t first; /* number of the first run that is taken by the counter; else of the warp's next */
     uint32_t dealt; /* counter value of the warp's next run, from `first` on, only in lane 0; else 0 */
     bool deals;
-    int32_t parts; /* of a row */
+    int32_t parts; /* parts of a row */
     int32_t run;   /* parts of a run */
-    int32_t runs;  /* of a row */
+    int32_t runs;  /* runs of a row */
     int32_t left;  /* parts of this run, including the current one; 0: the next run begins */
     int32_t part;
     int64_t token; /* past the last token: the course has ended */
@@ -98,7 +98,7 @@ typedef struct gpu_slot_note {
     /* Lane 0 writes this and the next two when it starts the copies. The warp reads them when the parts have come. */
     int64_t token;
     int32_t part;
-    int32_t count; /* of the rows that are added */
+    int32_t count; /* number of the rows that are added */
     int64_t unused;
 } gpu_slot_note;
 static_assert(sizeof(gpu_slot_note) == GPU_COMBINE_NOTE_BYTES, "the host plans shared memory");
@@ -107,7 +107,7 @@ static_assert(sizeof(gpu_slot_note) == GPU_COMBINE_NOTE_BYTES, "the host plans s
 typedef struct gpu_slots {
     uint8_t *data;
     gpu_slot_note *notes;
-    int32_t bytes; /* of a slot */
+    int32_t bytes; /* bytes of a slot */
     int32_t count;
 } gpu_slots;
 

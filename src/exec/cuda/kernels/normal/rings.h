@@ -181,7 +181,7 @@ GPU_FUNC void turn_close(const gpu_world *world, const gpu_team *team, uint32_t 
 /* One warp's piece of the turn's rows: a part of a row if there are more warps than rows. */
 typedef struct gpu_piece {
     int32_t peer;
-    int32_t row; /* of the ring */
+    int32_t row; /* row of the ring */
     int32_t part, parts;
 } gpu_piece;
 

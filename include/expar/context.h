@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts: streams of one-sided operations, each completed apart from the others (model: OpenSHMEM 1.5, section 9.5).
  *
- * A context belongs to a team, and its calls take PEs by the team's numbers. Its quiet and fence are about what was
- * done on it alone; those of the group, and the barriers, are about what was done on the group. Operations and their
- * errors are those of expar/rma.h and expar/atomics.h; all calls give EXPAR_ERR_NULL for no context, EXPAR_ERR_HANDLE
- * for one that was destroyed, or whose team was, and EXPAR_ERR_STATE where a private one is used by another thread.
+ * A context belongs to a team, and its calls take PEs by the team's numbers. Its quiet and fence cover only operations
+ * on it; those of the group, and the barriers, cover operations on the group. Operations and their errors are those of
+ * expar/rma.h and expar/atomics.h. All calls give EXPAR_ERR_NULL for no context, EXPAR_ERR_HANDLE for a context that
+ * was destroyed or whose team was destroyed. They give EXPAR_ERR_STATE if another thread uses a private one.
  *
- * Any thread of the rank may use a context, several at once as well, but for a private one. A context must not be used
- * while it is being destroyed. Handles are valid until the group is destroyed. */
+ * Any thread of the rank may use a context, several at once as well, except for a private one. A context must not be
+ * used while it is being destroyed. Handles are valid until the group is destroyed. */
 #ifndef EXPAR_CONTEXT_H
 #define EXPAR_CONTEXT_H
 
@@ -21,7 +21,7 @@ extern "C" {
 
 typedef struct expar_ctx expar_ctx;
 
-/* What the caller promises. Only PRIVATE is looked at: the other two allow what is not made use of. */
+/* Promises of the caller. Only PRIVATE has an effect: the library does not use the freedom that the other two give. */
 #define EXPAR_CTX_SERIALIZED UINT32_C(1) /* no two threads use it at once */
 #define EXPAR_CTX_PRIVATE    UINT32_C(2) /* only the thread that makes it uses it, and destroys it */
 #define EXPAR_CTX_NOSTORE    UINT32_C(4) /* its quiet and fence need not be about stores through expar_ptr */
@@ -34,13 +34,13 @@ typedef struct expar_ctx_options {
 } expar_ctx_options;
 #define EXPAR_CTX_OPTIONS_INIT EXPAR_STRUCT_INIT(expar_ctx_options)
 
-/* Local; any thread. options may be NULL. EXPAR_ERR_ARGUMENT (struct_size not set, a flag that is not known),
-   EXPAR_ERR_MEMORY, and those of expar/team.h. */
+/* Makes a context. Local; any thread. options may be NULL. EXPAR_ERR_ARGUMENT (struct_size not set, a flag that is not
+   known), EXPAR_ERR_MEMORY, and those of expar/team.h. */
 EXPAR_API expar_status expar_ctx_create(expar_team *team, const expar_ctx_options *options, expar_ctx **ctx);
-/* Quiet, then its end; local. It is destroyed as well when an operation on it has failed, which is then told. NULL is
-   allowed. expar_team_destroy does the same to all contexts of its team. */
+/* Completes its operations as expar_ctx_quiet does, then destroys it; local. It is also destroyed if an operation on it
+   has failed; that error is returned. NULL is allowed. expar_team_destroy does the same to all contexts of its team. */
 EXPAR_API expar_status expar_ctx_destroy(expar_ctx *ctx);
-/* NULL for NULL, and for one that was destroyed. Any thread. */
+/* Returns the context's team; NULL for NULL, and for a context that was destroyed. Any thread. */
 EXPAR_API expar_team *expar_ctx_team(const expar_ctx *ctx);
 
 /* As expar_fence and expar_quiet, for the operations on this context. */

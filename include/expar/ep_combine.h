@@ -9,24 +9,26 @@
 extern "C" {
 #endif
 
-/* Which rows a token's sum is made of, and in which order they are added. See expar_ep_combine. */
+/* The rows that a token's sum is made of, and the order in which they are added. See expar_ep_combine. */
 typedef enum expar_ep_sum_order {
-    EXPAR_EP_SUM_ORDER_BY_RANK = 0, /* a row a rank; ranks ascending */
-    EXPAR_EP_SUM_ORDER_BY_SLOT =
-        1, /* a row a rank; ranks by ascending s(r), the highest slot whose expert lives on rank r */
-    EXPAR_EP_SUM_ORDER_EACH_SLOT = 2 /* expert-major: a row a slot; slots ascending, whichever rank they are on */
+    /* one row of each rank; ranks ascending */
+    EXPAR_EP_SUM_ORDER_BY_RANK = 0,
+    /* one row of each rank; ranks by ascending s(r), the highest slot whose expert is on rank r */
+    EXPAR_EP_SUM_ORDER_BY_SLOT = 1,
+    /* expert-major: one row of each slot; slots ascending, whichever rank they are on */
+    EXPAR_EP_SUM_ORDER_EACH_SLOT = 2
 } expar_ep_sum_order;
 
-/* What out_topk_weights[t][k] is. */
+/* The meaning of out_topk_weights[t][k]. */
 typedef enum expar_ep_weights_of {
     EXPAR_EP_WEIGHTS_OF_ALL = 0,  /* the sum of slot k over all ranks that had token t */
-    EXPAR_EP_WEIGHTS_OF_OWNER = 1 /* what the rank gave on which the slot's expert lives; 0 without one */
+    EXPAR_EP_WEIGHTS_OF_OWNER = 1 /* the value that the rank of the slot's expert gave; 0 for a slot without expert */
 } expar_ep_weights_of;
 
-/* Where ranks are on several nodes: what of a token's rows crosses the network. */
+/* Where ranks are on several nodes: the part of a token's rows that crosses the network. */
 typedef enum expar_ep_nodes_sum {
     EXPAR_EP_NODES_SUM_ROUNDED = 0,  /* the sum of each node's rows, rounded to x's dtype */
-    EXPAR_EP_NODES_SUM_EXACT = 1,    /* the same as FP32: it is rounded with the whole alone */
+    EXPAR_EP_NODES_SUM_EXACT = 1,    /* the same sum as FP32: only the whole sum is rounded */
     EXPAR_EP_NODES_SUM_ONE_ORDER = 2 /* every row by itself: all nodes' rows are added in one order, as on one node */
 } expar_ep_nodes_sum;
 
@@ -35,13 +37,13 @@ typedef struct expar_ep_combine_args {
     size_t struct_size;
 
     /* ---- inputs ---- */
-    /* [R][H] bf16, f16 or f32, H contiguous: weighted and summed over local experts */
+    /* [R][H] bf16, f16 or f32, H contiguous: rows that are already weighted and summed over local experts */
     expar_tensor x;
-    /* [R][K] f32, K contiguous; expert-major with weights_of the owner: [rows of x][1], one a row; or none */
+    /* [R][K] f32, K contiguous; expert-major with weights_of the owner: [rows of x][1], one for each row; or none */
     expar_tensor topk_weights;
-    /* with expert_major: [R][K] f32, weight of each slot's row; none: 1 */
+    /* with expert_major: [R][K] f32, the weight of each slot's row; none: 1 */
     expar_tensor expert_weights;
-    /* [T][H], as out_y; each or none: added before all rows */
+    /* [T][H], as out_y, each or none: added before all rows */
     expar_tensor bias[2];
 
     /* ---- routing ---- */
@@ -49,13 +51,14 @@ typedef struct expar_ep_combine_args {
     const expar_ep_handle *handle;
 
     /* ---- options ---- */
-    /* DIRECT needs x (and topk_weights) in symmetric memory, on a GPU in an output of the library: EXPAR_ERR_ADDRESS */
+    /* DIRECT needs x (and topk_weights) in symmetric memory, on a GPU in an output of the library; else
+       EXPAR_ERR_ADDRESS */
     expar_ep_path path;
-    /* 1: x is expert-major, as an expert-major dispatch gave it (the handle knows) */
+    /* 1: x is expert-major, in the layout of an expert-major dispatch (the handle knows it) */
     int32_t expert_major;
-    /* other than BY_RANK: of a handle whose dispatch had keep_slots */
+    /* other than BY_RANK: needs a handle whose dispatch had keep_slots */
     expar_ep_sum_order sum_order;
-    /* with topk_weights; OWNER likewise */
+    /* with topk_weights; OWNER also needs such a handle */
     expar_ep_weights_of weights_of;
     /* the same on all ranks; without effect on one node */
     expar_ep_nodes_sum nodes_sum;
@@ -71,7 +74,7 @@ typedef struct expar_ep_combine_args {
     /* ---- completion ---- */
     /* as in expar_ep_dispatch_args */
     expar_event *wait_event;
-    /* 1: returns at once (on a GPU: once a wait_event that lies on no stream has happened); out_y is filled when
+    /* 1: returns at once (on a GPU after a wait_event that is on no stream has happened); out_y is filled when
        result.event has happened */
     int32_t async_finish;
     /* CUDA: the CUstream that the call is put on. See "On GPUs" */
@@ -82,42 +85,45 @@ typedef struct expar_ep_combine_args {
 typedef struct expar_ep_combine_result {
     /* set by EXPAR_EP_COMBINE_RESULT_INIT */
     size_t struct_size;
-    /* with async_finish: the caller's. Else NULL */
+    /* with async_finish: belongs to the caller. Else NULL */
     expar_event *event;
 } expar_ep_combine_result;
 #define EXPAR_EP_COMBINE_RESULT_INIT EXPAR_STRUCT_INIT(expar_ep_combine_result)
 
-/* y[t] = biases, then the rows of the ranks that had token t, in rank order: FP32 from +0, one rounding (to nearest
- * even; every NaN becomes the positive quiet NaN with all mantissa bits set). Weights likewise, slot by slot. Rows of
- * tokens that went nowhere are the biases' sum. Deterministic to the bit. Collective. x may be reused when the call
- * (its event) is done. result may be NULL without async_finish. *result is written on EXPAR_OK only.
+/* Brings the experts' results back and sums them. Sum y[t] = biases, then the rows of the ranks that had token t, in
+ * rank order: FP32 from +0, one rounding to nearest even. Every NaN becomes the positive quiet NaN with all mantissa
+ * bits set. Weights are summed in the same way, slot by slot. For tokens that went nowhere y[t] is the sum of the
+ * biases. Results are deterministic to the bit. Collective. x may be reused when the call (its event) is done. result
+ * may be NULL without async_finish. *result is written on EXPAR_OK only.
  *
  * Expert-major: x is [sum of recv_tokens_per_expert][H]. Each token's rows are first summed here: FP32 from +0, slots
- * ascending, each product weight · x rounded before it is added, and the sum rounded once to x's dtype; that row then
- * travels. Its backward is expar_ep_dispatch with the handle.
+ * ascending. Each product weight · x is rounded before it is added, and the sum is rounded once to x's dtype. That row
+ * then travels. Its backward pass is expar_ep_dispatch with the handle.
  *
- * Where ranks are on several nodes, each node's rows are added there, FP32 from +0, ranks ascending, and rounded to x's
- * dtype, unless nodes_sum is EXPAR_EP_NODES_SUM_EXACT; y[t] = biases, then the nodes' sums ascending, with one
- * rounding. With EXPAR_EP_NODES_SUM_ONE_ORDER y is to the bit what it is on one node, and rows cross the network each
- * by itself, which takes longer. Weights' sums are the nodes' sums ascending, FP32, whatever becomes of rows.
+ * If ranks are on several nodes, each node's rows are added there, FP32 from +0, ranks ascending. That sum is rounded
+ * to x's dtype, unless nodes_sum is EXPAR_EP_NODES_SUM_EXACT. Then y[t] = biases, then the nodes' sums ascending, with
+ * one rounding. With EXPAR_EP_NODES_SUM_ONE_ORDER y is to the bit the result of one node. Each row then crosses the
+ * network by itself, which takes longer. Sums of weights are always the nodes' sums ascending, FP32.
  *
- * sum_order and weights_of are the same on all ranks. The sums of token t, x_r the row of rank r, in FP32 from +0, with
- * one rounding at the end (round):
+ * sum_order and weights_of are the same on all ranks. The sums of token t, with x_r the row of rank r, are in FP32 from
+ * +0, with one rounding at the end (round):
  *
  *     BY_RANK     y[t] = round(bias 0 + bias 1 + Σ x_r, r ascending)
  *     BY_SLOT     y[t] = round(bias 0 + bias 1 + Σ x_r, s(r) ascending), s(r) = max {k: expert of slot k lives on r};
  *                 ranks that have the token without such an expert (token_in_rank) come first, r ascending
  *     EACH_SLOT   y[t] = round(bias 0 + bias 1 + Σ x(t, k), k ascending), x(t, k) the expert-major row of slot k
  *
- * Over several nodes, unless that is one order, each node adds its ranks' rows, or its slots', in that order, and is
- * rounded as above; y[t] = round(biases + the nodes' sums), by rank nodes ascending, in the other orders by the highest
- * slot whose expert lives on the node, those without one first.
+ * Over several nodes, unless nodes_sum is EXPAR_EP_NODES_SUM_ONE_ORDER, each node adds its ranks' rows, or its slots'
+ * rows, in that order. It rounds the sum as above. Then y[t] = round(biases + the nodes' sums). BY_RANK adds nodes
+ * ascending. The other orders add them by the highest slot whose expert is on the node; nodes without such a slot come
+ * first.
  *
  * Expert-major x_r = round(Σ weight · x(t, k), k ascending on r), on each rank that has expert_major set. EACH_SLOT
- * needs expert_major on all ranks, and takes no expert_weights: nothing is multiplied or rounded before the end, and
- * every row travels. Slots of -1, and of rows that were dropped, add nothing. OWNER's weights are carried bit for bit.
+ * needs expert_major on all ranks, and takes no expert_weights. It multiplies and rounds nothing before the end, and
+ * every row travels. Slots of -1, and slots of rows that were dropped, add nothing. OWNER's weights are carried bit for
+ * bit.
  *
- * Errors as of expar_ep_dispatch, but for EXPAR_ERR_INDEX and EXPAR_ERR_DROPPED; EXPAR_ERR_HANDLE also where the handle
+ * Errors as of expar_ep_dispatch, but for EXPAR_ERR_INDEX and EXPAR_ERR_DROPPED; EXPAR_ERR_HANDLE also if the handle
  * does not keep its slots. */
 EXPAR_API expar_status expar_ep_combine(expar_ep *ep, const expar_ep_combine_args *args,
                                         expar_ep_combine_result *result);

@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* How rows travel inside a node. AUTO takes DIRECT where the receiver's output (combine: the sender's input) lies in
+/* The way of rows inside a node. AUTO takes DIRECT where the receiver's output (combine: the sender's input) is in
    symmetric memory, else QUEUE. */
 typedef enum expar_ep_path { EXPAR_EP_PATH_AUTO = 0, EXPAR_EP_PATH_DIRECT = 1, EXPAR_EP_PATH_QUEUE = 2 } expar_ep_path;
 
@@ -23,10 +23,10 @@ typedef struct expar_ep_dispatch_args {
     size_t struct_size;
 
     /* ---- inputs ---- */
-    /* [T][H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows 16-byte aligned multiples of 16 bytes */
+    /* [T][H] bf16, f16, f32, f8e4m3 or i8, H contiguous; rows are 16-byte aligned and a multiple of 16 bytes long */
     expar_tensor x;
-    /* [T][S] f32, or i32 with four packed exponents each; any strides; carried bit for bit. For f8e4m3 and i8 rows;
-       or none */
+    /* [T][S] f32, or i32 with four packed exponents each; any strides. Carried bit for bit. For f8e4m3 and i8 rows; or
+       none */
     expar_tensor x_scales;
     /* [T][K] i32 or i64, K contiguous. May be absent with a handle or token_in_rank */
     expar_tensor topk_idx;
@@ -36,101 +36,104 @@ typedef struct expar_ep_dispatch_args {
     /* ---- routing ---- */
     /* E. Ignored with a handle */
     int32_t num_experts;
-    /* [T][N] u8, N contiguous: drives the routing, instead of topk_idx; or none. With topk_idx a slot counts for its
-       expert where the token goes to the expert's rank */
+    /* [T][N] u8, N contiguous: decides the routing instead of topk_idx; or none. With topk_idx a slot counts for its
+       expert if the token goes to the expert's rank */
     expar_tensor token_in_rank;
-    /* [E] of this rank, with token_in_rank and without topk_idx, on the host or where the tensors lie; NULL: zeros */
+    /* [E] of this rank, with token_in_rank and without topk_idx, in host memory or where the tensors are; NULL:
+       zeros */
     const int32_t *tokens_per_expert;
-    /* the routing of an earlier dispatch or route: no layout, no counts. Rows and their places are the handle's;
-       topk_idx, of its K, and topk_weights are only carried */
+    /* the routing of an earlier dispatch or route: this call computes no layout and exchanges no counts. Rows and their
+       places follow the handle; topk_idx (with the handle's K) and topk_weights are only carried */
     const expar_ep_handle *handle;
-    /* 0 or 1: none. Per-expert counts are rounded up to multiples of it. Ignored with a handle, which has its own */
+    /* per-expert counts are rounded up to multiples of it; 0 or 1: no rounding. Ignored with a handle, which has its
+       own */
     int32_t expert_alignment;
-    /* W > 0: outputs have W rows, whatever comes, so that nothing waits for counts. Needs topk_idx. 0: outputs have
+    /* W > 0: outputs have W rows, however many come, so that nothing waits for counts. Needs topk_idx. 0: outputs have
        R rows. May differ between ranks */
     int64_t num_worst_tokens;
 
     /* ---- options ---- */
-    /* DIRECT fails with EXPAR_ERR_BUFFER_SIZE where the pool has no room */
+    /* DIRECT fails with EXPAR_ERR_BUFFER_SIZE if the output does not fit into the pool */
     expar_ep_path path;
-    /* 1: recv_x has one row a (token, local expert); see expar_ep_dispatch_result. Needs topk_idx, or a handle that
-       an expert-major dispatch was made with */
+    /* 1: recv_x has one row for each (token, local expert); see expar_ep_dispatch_result. Needs topk_idx, or a handle
+       from an expert-major dispatch */
     int32_t expert_major;
     /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
     int32_t zero_padding;
-    /* 1: the handle keeps whose expert stands in each slot, 2 bytes a slot, for combines with a sum_order by slots
-       or with weights_of the owner. Needs topk_idx. Ignored with a handle. On several nodes the same on all ranks,
-       and as much again for each slot that comes by rail */
+    /* 1: the handle keeps the rank of each slot's expert, 2 bytes for each slot. Combines with a sum_order by slots or
+       with weights_of the owner need this. Needs topk_idx. Ignored with a handle. On several nodes the same on all
+       ranks, and slots that come by rail take as much again */
     int32_t keep_slots;
-    /* 1, on all ranks: recv_topk_idx has the experts' numbers as topk_idx has them, -1 where they live elsewhere; 0:
-       local ones */
+    /* 1, on all ranks: recv_topk_idx has global expert numbers, as in topk_idx, -1 where the expert is on another rank;
+       0: local numbers */
     int32_t global_experts;
     /* 1, on all ranks: recv_src_token is given */
     int32_t src_tokens;
-    /* M > 0, on all ranks: recv_src_metadata is given, and recv_src_token with it. At least T, at most (2^31 - 1) /
-       N; the same on all ranks, so that no number stands for two tokens */
+    /* M > 0, on all ranks: recv_src_metadata is given, and recv_src_token with it. At least T, at most (2^31 - 1) / N;
+       the same on all ranks, so that no number stands for two tokens */
     int32_t src_stride;
     /* 1: recv_row_weights is given. Needs expert_major and topk_weights */
     int32_t row_weights;
-    /* 1: recv_scales lies column by column, with strides (1, its rows rounded up to a multiple of 4), so that each
-       column begins at a multiple of 16 bytes, as TMA wants it. Needs x_scales. out_scales then has strides (1, a
+    /* 1: recv_scales is column-major, with strides (1, the number of its rows rounded up to a multiple of 4). Each
+       column then begins at a multiple of 16 bytes, as TMA needs it. Needs x_scales. out_scales then has strides (1, a
        multiple of 4), and is aligned to 16 bytes */
     int32_t column_scales;
     /* CUDA: SMs of this call's kernels that wait for other ranks; CPU: worker threads of this call, the caller's
-       included; bounds as of the buffer's. 0: the buffer's. May differ between ranks */
+       included. The bounds are those of the buffer's config. 0: as the buffer says. May differ between ranks */
     int32_t num_sms;
 
     /* ---- the caller's outputs ---- */
-    /* the caller's own output, [≥ R][H], contiguous; none: the library allocates */
+    /* the caller's own tensor for recv_x, [≥ R][H], contiguous; none: the library allocates */
     expar_tensor out_x;
-    /* the caller's own, as out_x: each as the result's tensor of its name, with at least as many rows, contiguous;
-       or none. Where one is not in symmetric memory, rows come as with such an out_x */
+    /* the caller's own tensor for recv_scales, with at least as many rows, contiguous; or none. If it is not in
+       symmetric memory, rows come as with such an out_x */
     expar_tensor out_scales;
-    /* the caller's own, as out_x: each as the result's tensor of its name, with at least as many rows, contiguous;
-       or none. Where one is not in symmetric memory, rows come as with such an out_x */
+    /* the caller's own tensor for recv_topk_idx, with at least as many rows, contiguous; or none. If it is not in
+       symmetric memory, rows come as with such an out_x */
     expar_tensor out_topk_idx;
-    /* the caller's own, as out_x: each as the result's tensor of its name, with at least as many rows, contiguous;
-       or none. Where one is not in symmetric memory, rows come as with such an out_x */
+    /* the caller's own tensor for recv_topk_weights, with at least as many rows, contiguous; or none. If it is not in
+       symmetric memory, rows come as with such an out_x */
     expar_tensor out_topk_weights;
-    /* the caller's own, as out_x: each as the result's tensor of its name, with at least as many rows, contiguous;
-       or none. Where one is not in symmetric memory, rows come as with such an out_x */
+    /* the caller's own tensor for recv_row_map, with at least as many rows, contiguous; or none. If it is not in
+       symmetric memory, rows come as with such an out_x */
     expar_tensor out_row_map;
-    /* the caller's own, [≥ R] i32, contiguous; asks for it, too */
+    /* the caller's own tensor for recv_src_token, [≥ R] i32, contiguous; giving it also requests the result */
     expar_tensor out_src_token;
-    /* the caller's own, [≥ R][2 + K] i32, contiguous. Needs src_stride */
+    /* the caller's own tensor for recv_src_metadata, [≥ R][2 + K] i32, contiguous. Needs src_stride */
     expar_tensor out_src_metadata;
-    /* the caller's own, f32, with at least as many rows as recv_x, contiguous; asks for it, too */
+    /* the caller's own tensor for recv_row_weights, f32, with at least as many rows as recv_x, contiguous; giving it
+       also requests the result */
     expar_tensor out_row_weights;
-    /* the caller's own, [T][K], dtype of topk_idx, contiguous: what topk_idx has been where this call has read it,
-       so that the caller may write to that. Needs topk_idx, and no handle; or none */
+    /* the caller's own tensor, [T][K], dtype of topk_idx, contiguous: gets the values of topk_idx that this call has
+       read, so that the caller may overwrite topk_idx. Needs topk_idx, and no handle; or none */
     expar_tensor topk_idx_copy;
-    /* counts to be written where the tensors lie; or NULL */
+    /* counts that are written where the tensors are; or NULL */
     const expar_ep_recv_counts *recv_counts;
 
     /* ---- completion ---- */
-    /* nothing of the arguments is read before it has happened; or NULL. A fresh dispatch that waits for counts waits
-       for it before it returns; on a GPU every call does, but for an event that lies on a stream
-       (expar_event_record): the call's stream waits for that */
+    /* no argument is read before it has happened; or NULL. A fresh dispatch that waits for counts waits for it before
+       it returns. On a GPU every call does that, except for an event that lies on a stream (expar_event_record): the
+       call's stream waits for that one */
     expar_event *wait_event;
-    /* 1: return once outputs are known, with num_worst_tokens or a handle at once; rows are there when result.event
-       has happened */
+    /* 1: returns once the outputs' places are known, with num_worst_tokens or a handle at once; rows have arrived when
+       result.event has happened */
     int32_t async_finish;
     /* CUDA: the CUstream that the call is put on. See "On GPUs" */
     void *stream;
 } expar_ep_dispatch_args;
 #define EXPAR_EP_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_ep_dispatch_args)
 
-/* Rows are ordered by source rank, then by the source's token number: the same input gives the same bytes, always.
+/* Rows are ordered by source rank, then by the source's token number. The same input always gives the same bytes.
  *
- * With num_worst_tokens W, tensors have W rows where R is said below: rows from R on have recv_topk_idx -1, and their
- * x, scales and weights are not written. Where more than W come, the rows beyond are dropped: this rank's call (or
- * event) ends with EXPAR_ERR_DROPPED, its result is filled all the same, and num_dropped_tokens says how many.
+ * With num_worst_tokens W, tensors have W rows where R is said below. Rows from R on have recv_topk_idx -1, and their
+ * x, scales and weights are not written. If more than W rows come, the rows beyond are dropped. This rank's call (or
+ * event) then ends with EXPAR_ERR_DROPPED, its result is filled, and num_dropped_tokens says how many were dropped.
  *
- * Expert-major: recv_x (and recv_scales) have one row for each (token, slot) whose expert lives here, sorted by
- * expert, then in the order above, then by slot. The rows of local expert e begin at the sum of
+ * Expert-major: recv_x (and recv_scales) have one row for each (token, slot) whose expert is on this rank. Rows are
+ * sorted by expert, then in the order above, then by slot. The rows of local expert e begin at the sum of
  * recv_tokens_per_expert[0 .. e-1]. recv_topk_* stay [R][K]; recv_row_map says which row belongs to which slot. With
- * num_worst_tokens it has W * K + (expert_alignment - 1) * L rows; counts tell all that was sent, so where rows are
- * dropped, slots whose row would lie beyond that are dropped too: -1 in the map. */
+ * num_worst_tokens recv_x has W * K + (expert_alignment - 1) * L rows. Counts include rows that were dropped. So when
+ * rows are dropped, slots whose row would lie beyond that size are dropped too: -1 in the map. */
 typedef struct expar_ep_dispatch_result {
     /* set by EXPAR_EP_DISPATCH_RESULT_INIT */
     size_t struct_size;
@@ -138,59 +141,60 @@ typedef struct expar_ep_dispatch_result {
     /* ---- tensors ---- */
     /* [R][H]; expert-major: [sum of recv_tokens_per_expert][H] */
     expar_tensor recv_x;
-    /* [R][S] contiguous, or as column_scales says; dtype of x_scales; none without */
+    /* [R][S] contiguous, or as column_scales says; dtype of x_scales. None without x_scales */
     expar_tensor recv_scales;
-    /* [R][K], dtype of topk_idx: local expert numbers, -1 where it lives elsewhere. None for a dispatch without
+    /* [R][K], dtype of topk_idx: local expert numbers, -1 for experts of other ranks. None for a dispatch without
        topk_idx */
     expar_tensor recv_topk_idx;
     /* [R][K] f32, 0 where recv_topk_idx is -1. None without topk_weights */
     expar_tensor recv_topk_weights;
-    /* expert-major: [R][K] i32, row of recv_x, or -1. Else none */
+    /* expert-major: [R][K] i32, the row of recv_x, or -1. Else none */
     expar_tensor recv_row_map;
-    /* [R] i32, with src_tokens: number of the row at its source, which is the rank whose rows (rank_prefix) it is
-       among. With num_worst_tokens -1 from R on. Else none */
+    /* with src_tokens: [R] i32, the row's token number at its source. The source is the rank among whose rows
+       (rank_prefix) it is. With num_worst_tokens -1 from R on. Else none */
     expar_tensor recv_src_token;
-    /* with src_stride: [R][2 + K] i32, of each token that came source rank · M + number there, the source rank, and
-       then as recv_row_map, -1 where there is none. With num_worst_tokens -1 from R on. Else none */
+    /* with src_stride: [R][2 + K] i32. Each row has (source rank · M + token number there), the source rank, and then
+       the K entries of recv_row_map, -1 where there is none. With num_worst_tokens -1 from R on. Else none */
     expar_tensor recv_src_metadata;
     /* expert-major, with row_weights: [rows of recv_x] f32, the weight of the slot that each row belongs to, bit for
-       bit. Rows without a slot: as those of recv_x. Else none */
+       bit. Entries of rows without a slot are treated like these rows of recv_x. Else none */
     expar_tensor recv_row_weights;
 
     /* ---- numbers ---- */
-    /* [L] host memory; NULL for a dispatch with a handle, and where the call has not waited for its counts */
+    /* [L] in host memory; NULL for a dispatch with a handle, and if the call has not waited for its counts */
     const int32_t *recv_tokens_per_expert;
     /* L */
     int32_t num_local_experts;
-    /* R, without those that were dropped; -1: the host does not know it */
+    /* R, without rows that were dropped; -1: the host does not know it */
     int64_t num_recv_tokens;
-    /* as far as the host knows */
+    /* the number of dropped rows, as far as the host knows it */
     int64_t num_dropped_tokens;
     /* how this rank's rows came: DIRECT or QUEUE */
     expar_ep_path path;
 
     /* ---- objects ---- */
-    /* the caller's; NULL for a dispatch with a handle */
+    /* belongs to the caller; NULL for a dispatch with a handle */
     expar_ep_handle *handle;
-    /* the caller's; owns all tensors here and recv_tokens_per_expert, but not the caller's */
+    /* belongs to the caller; owns recv_tokens_per_expert and all tensors here that the library allocated */
     expar_ep_output *output;
-    /* with async_finish: the caller's. Else NULL */
+    /* with async_finish: belongs to the caller. Else NULL */
     expar_event *event;
 } expar_ep_dispatch_result;
 #define EXPAR_EP_DISPATCH_RESULT_INIT EXPAR_STRUCT_INIT(expar_ep_dispatch_result)
 
-/* Carries each token to the ranks that hold its experts. Collective; returns when the rows are there, or with
-   async_finish when the outputs are known: then all tensors of args and result must be left alone until result.event
-   has happened. *result is written on EXPAR_OK and EXPAR_ERR_DROPPED only. Its backward is expar_ep_combine with the
-   same handle. The protocol is the library's own (docs/internals/normal-mode.md). So that counts fit 31 bits,
-   expert_alignment is 2^30 at most, T · K · N too, and each of tokens_per_expert 2^30 / N.
+/* Carries each token to the ranks that hold its experts. Collective; returns when the rows have arrived, or with
+   async_finish when the outputs' places are known. With async_finish do not touch any tensor of args and result before
+   result.event has happened. *result is written on EXPAR_OK and EXPAR_ERR_DROPPED only. The backward pass is
+   expar_ep_combine with the same handle. The protocol is the library's own (docs/internals/normal-mode.md). Counts must
+   fit 31 bits, so expert_alignment is at most 2^30, T · K · N is at most 2^30, and each of tokens_per_expert is at most
+   2^30 / N.
 
    Errors of this rank's arguments: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE,
-   EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_DEVICE, EXPAR_ERR_INDEX, EXPAR_ERR_LIMIT (names the member of config
-   to raise), EXPAR_ERR_HANDLE, EXPAR_ERR_ADDRESS, EXPAR_ERR_BUFFER_SIZE, EXPAR_ERR_STATE (wait_event ended badly, or a
-   ninth capture), EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM, EXPAR_ERR_UNSUPPORTED (no kernels for the shape), EXPAR_ERR_CUDA.
-   Of all ranks together: EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED; and EXPAR_ERR_BUSY,
-   EXPAR_ERR_DROPPED. */
+   EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_DEVICE, EXPAR_ERR_INDEX, EXPAR_ERR_HANDLE, EXPAR_ERR_ADDRESS,
+   EXPAR_ERR_BUFFER_SIZE, EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM, EXPAR_ERR_CUDA. Also EXPAR_ERR_LIMIT (names the member of
+   config to raise), EXPAR_ERR_STATE (wait_event ended badly, or a ninth capture) and EXPAR_ERR_UNSUPPORTED (no kernels
+   for the shape). Errors of all ranks together: EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER,
+   EXPAR_ERR_ABORTED; and EXPAR_ERR_BUSY, EXPAR_ERR_DROPPED. */
 EXPAR_API expar_status expar_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args,
                                          expar_ep_dispatch_result *result);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Outputs: the memory of a dispatch's results, or memory that a caller has taken for rows of its own.
  *
- * An output is counted: whoever makes one has the first reference, expar_ep_output_retain adds one, every tensor that
- * has gone out by DLPack has one of its own. The memory lives until the last reference has been given back, whatever
- * has become of buffer and group meanwhile. All of these calls are local, and for any thread at any time, handlers of
- * atexit included.
+ * An output is counted. The call that makes one gives the first reference, and expar_ep_output_retain adds one. Every
+ * tensor that was exported by DLPack has a reference of its own. The memory lives until the last reference is dropped,
+ * whatever has become of buffer and group. All of these calls are local. They may be made by any thread at any time,
+ * also in handlers of atexit.
  *
- * Who uses an output whose last reference has been given back is told so (EXPAR_ERR_HANDLE, or a warning in the log)
- * where it can be seen: as long as fewer than 256 others have come to their end since. docs/internals/lifetimes.md. */
+ * Using an output after its last reference was dropped is reported: EXPAR_ERR_HANDLE, or a warning in the log. This
+ * works as long as fewer than 256 other outputs have ended since. docs/internals/lifetimes.md has the details. */
 #ifndef EXPAR_EP_OUTPUT_H
 #define EXPAR_EP_OUTPUT_H
 
@@ -22,10 +22,11 @@
 extern "C" {
 #endif
 
-typedef struct expar_ep_output expar_ep_output; /* the memory of one dispatch's results, or of expar_ep_alloc */
+/* The memory of one dispatch's results, or of expar_ep_alloc. */
+typedef struct expar_ep_output expar_ep_output;
 
-/* The tensors of a dispatch's results, by the names that they have there; of expar_ep_alloc X alone. Values are part of
-   the ABI. */
+/* The tensors of a dispatch's results, with the names that they have there. An output of expar_ep_alloc has only X.
+   Values are part of the ABI. */
 typedef enum expar_ep_part {
     EXPAR_EP_PART_X = 0,            /* recv_x; expar_ep_alloc: the memory, [bytes] u8 */
     EXPAR_EP_PART_SCALES = 1,       /* recv_scales */
@@ -38,42 +39,43 @@ typedef enum expar_ep_part {
     EXPAR_EP_PART_SRC_METADATA = 8  /* recv_src_metadata */
 } expar_ep_part;
 
-/* Memory of `bytes` bytes, aligned to 128, for rows that a combine on any buffer of the group is to send: it reads them
-   in place, without a copy. Taken from the pool, where that has room; else from other memory, which combine treats as
-   the caller's. Not collective; any thread, but not beside a call on the buffer (EXPAR_ERR_BUSY). The bytes are not set
-   to anything. On a GPU the memory may have served an earlier call: what fills it has to come behind this rank's
-   calls so far, as on a stream of theirs. *output is the caller's, and set on success only. Errors: EXPAR_ERR_NULL,
-   EXPAR_ERR_BUSY, EXPAR_ERR_MEMORY, EXPAR_ERR_BUFFER_SIZE (a GPU's pool has no room), EXPAR_ERR_PEER and
+/* Allocates `bytes` bytes, aligned to 128, for rows that a combine on any buffer of the group will send. The combine
+   reads them in place, without a copy. The memory comes from the pool if it fits there. Otherwise it is other memory,
+   which combine treats as the caller's. Not collective; any thread, but not during a call on the buffer
+   (EXPAR_ERR_BUSY). The bytes are not initialised. On a GPU the memory may have served an earlier call: fill it after
+   this rank's calls so far, for example on their stream. The caller owns *output, which is set on success only. Errors:
+   EXPAR_ERR_NULL, EXPAR_ERR_BUSY, EXPAR_ERR_MEMORY, EXPAR_ERR_BUFFER_SIZE (a GPU's pool is full), EXPAR_ERR_PEER and
    EXPAR_ERR_ABORTED (the buffer is poisoned). */
 EXPAR_API expar_status expar_ep_alloc(expar_ep *ep, size_t bytes, expar_ep_output **output);
 
-/* One more reference, of the caller's. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (it has come to its end). */
+/* Adds a reference, which belongs to the caller. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (the last reference was dropped). */
 EXPAR_API expar_status expar_ep_output_retain(expar_ep_output *output);
-/* Gives a reference back; with the last one go the tensors of the dispatch. A dispatch in flight keeps the memory until
-   it has ended. On a GPU it is used again by later calls of this rank, in their order. NULL is allowed. */
+/* Drops a reference; the last one frees the tensors of the dispatch. A dispatch in flight keeps the memory until it has
+   ended. On a GPU later calls of this rank reuse it, in their order. NULL is allowed. */
 EXPAR_API void expar_ep_output_release(expar_ep_output *output);
-/* Likewise, but the memory is used again only behind what the stream holds now. stream: the CUstream; on the CPU it is
-   not looked at, since nothing is queued there. NULL as an output is allowed. On failure the reference is still the
-   caller's. EXPAR_ERR_HANDLE, EXPAR_ERR_MEMORY, EXPAR_ERR_CUDA. */
+/* Like expar_ep_output_release, but the memory is reused only after the work that the stream holds now. stream: the
+   CUstream; ignored on the CPU, where nothing is queued. NULL as an output is allowed. On failure the caller still has
+   the reference. EXPAR_ERR_HANDLE, EXPAR_ERR_MEMORY, EXPAR_ERR_CUDA. */
 EXPAR_API expar_status expar_ep_output_release_after(expar_ep_output *output, void *stream);
 
-/* That stream reads the output, which its caller does not wait for: whenever the last reference goes, by whomever, the
-   memory is used again only behind what the stream holds by then, as by expar_ep_output_release_after. For holders who
-   cannot say so when they let go, such as deleters of DLPack. stream: a CUstream, or NULL for the default one; it lives
-   as long as the output does. Up to 8 streams; the same one again: no effect. On the CPU nothing is queued, and nobody
-   waits for it. Any thread. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE, EXPAR_ERR_LIMIT. */
+/* Says that the stream reads the output and that the caller does not wait for it. When the last reference is dropped,
+   by any thread, the memory is reused only after the work that the stream then holds, as by
+   expar_ep_output_release_after. This is for holders who cannot name the stream when they drop their reference, such as
+   deleters of DLPack. Argument `stream`: a CUstream, or NULL for the default one. It must live as long as the output.
+   Up to 8 streams; the same stream again has no effect. On the CPU nothing is queued, and nothing waits for the stream.
+   Any thread. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE, EXPAR_ERR_LIMIT. */
 EXPAR_API expar_status expar_ep_output_read_on(expar_ep_output *output, void *stream);
 
-/* *tensor: a view of that part, which lasts as long as somebody has a reference; EXPAR_TENSOR_NONE where the dispatch
-   had none, or wrote it to memory of the caller's. Errors: EXPAR_ERR_NULL, EXPAR_ERR_HANDLE, EXPAR_ERR_ARGUMENT
-   (part). */
+/* Sets *tensor to a view of that part, which is valid as long as the output has a reference. It is EXPAR_TENSOR_NONE if
+   the dispatch had no such tensor, or wrote it to memory of the caller. Errors: EXPAR_ERR_NULL, EXPAR_ERR_HANDLE,
+   EXPAR_ERR_ARGUMENT (part). */
 EXPAR_API expar_status expar_ep_output_get_tensor(const expar_ep_output *output, expar_ep_part part,
                                                   expar_tensor *tensor);
-/* That part for other libraries, with a reference of its own, which its deleter gives back as expar_ep_output_release
-   does: on any thread, also after the destroy of buffer and group, and while the process ends. version, *managed:
-   expar/dlpack.h, expar_tensor_to_dlpack. Several may be had of one part; all are of the same memory, which may be
-   written to. Errors: EXPAR_ERR_NULL, EXPAR_ERR_HANDLE, EXPAR_ERR_ARGUMENT (part; the output has no such tensor),
-   EXPAR_ERR_VERSION, EXPAR_ERR_MEMORY. */
+/* Exports that part to other libraries, with a reference of its own. The tensor's deleter drops it as
+   expar_ep_output_release does: on any thread, also after the destroy of buffer and group, and while the process ends.
+   Arguments `version` and `managed` are as in expar_tensor_to_dlpack (expar/dlpack.h). One part may be exported several
+   times; all exports share its memory and may write to it. Errors: EXPAR_ERR_NULL, EXPAR_ERR_HANDLE, EXPAR_ERR_ARGUMENT
+   (part; the output has no such tensor), EXPAR_ERR_VERSION, EXPAR_ERR_MEMORY. */
 EXPAR_API expar_status expar_ep_output_to_dlpack(expar_ep_output *output, expar_ep_part part, uint32_t version,
                                                  void **managed);
 

@@ -9,63 +9,66 @@
 extern "C" {
 #endif
 
-/* Collective; all ranks give the same bytes and alignment (else EXPAR_ERR_MISMATCH on all, naming a rank). The block
-   is aligned to 128 bytes and not set to anything. bytes 0 gives NULL and EXPAR_OK. Ends with a barrier. The block is
-   the group's: it lasts until expar_free or the group's end. One thread of a rank at a time is in a collective call on
-   the heap. Errors: EXPAR_ERR_NULL, EXPAR_ERR_MISMATCH, EXPAR_ERR_MEMORY (says how much is left and the largest free
-   block), EXPAR_ERR_SYSTEM, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
+/* Allocates a block. Collective; all ranks give the same bytes and alignment (else EXPAR_ERR_MISMATCH on all, naming a
+   rank). The block is aligned to 128 bytes and not initialised. bytes 0 gives NULL and EXPAR_OK. Ends with a barrier.
+   The group owns the block, which lasts until expar_free or the group's end. Only one thread of a rank at a time may be
+   in a collective call on the heap. Errors: EXPAR_ERR_NULL, EXPAR_ERR_MISMATCH, EXPAR_ERR_MEMORY (says how much is left
+   and the largest free block), EXPAR_ERR_SYSTEM, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
 EXPAR_API expar_status expar_malloc(expar_group *group, size_t bytes, void **out);
-/* Likewise, aligned to `alignment` bytes: a power of two, ≤ 1 GiB (EXPAR_ERR_ARGUMENT). */
+/* Like expar_malloc, but aligned to `alignment` bytes: a power of two, ≤ 1 GiB (EXPAR_ERR_ARGUMENT). */
 EXPAR_API expar_status expar_align(expar_group *group, size_t alignment, size_t bytes, void **out);
-/* Likewise count·size bytes, all zero. Overflow is EXPAR_ERR_ARGUMENT. */
+/* Like expar_malloc of count·size bytes, all zero. Overflow is EXPAR_ERR_ARGUMENT. */
 EXPAR_API expar_status expar_calloc(expar_group *group, size_t count, size_t size, void **out);
-/* Collective; starts with a barrier. NULL is allowed, on all ranks. EXPAR_ERR_NULL (group), EXPAR_ERR_ADDRESS for a
-   pointer that is no block's start, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
+/* Frees a block. Collective; starts with a barrier. NULL is allowed, on all ranks. EXPAR_ERR_NULL (group),
+   EXPAR_ERR_ADDRESS for a pointer that is not the start of a block, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER,
+   EXPAR_ERR_ABORTED. */
 EXPAR_API expar_status expar_free(expar_group *group, void *block);
 
-/* Collective; a block of `bytes` bytes with what `block` held, as far as it goes, on each rank its own; `block` is free
-   afterwards. Waits for all ranks before it copies and before it returns. block NULL is expar_malloc; bytes 0 frees and
-   gives NULL. After an error `block` is as it was. Errors as expar_malloc and expar_free. */
+/* Changes the size of a block. Collective; gives a block of `bytes` bytes with the contents of `block`, as far as they
+   fit, on each rank its own. `block` is free afterwards. Waits for all ranks before it copies and before it returns.
+   block NULL is expar_malloc; bytes 0 frees and gives NULL. After an error `block` is unchanged. Errors as expar_malloc
+   and expar_free. */
 EXPAR_API expar_status expar_realloc(expar_group *group, void *block, size_t bytes, void **out);
 
-/* How full this rank's symmetric heap is. Not collective. Any thread. */
+/* The use of this rank's symmetric heap. */
 typedef struct expar_heap_stats {
     /* set by EXPAR_HEAP_STATS_INIT */
     size_t struct_size;
-    /* that the heap may grow to */
+    /* the size that the heap may grow to */
     uint64_t total_bytes;
     uint64_t used_bytes;
-    /* the most that was ever used */
+    /* the largest value that used_bytes has had */
     uint64_t high_water_bytes;
     uint64_t largest_free_bytes;
-    /* in use */
+    /* blocks in use */
     uint64_t blocks;
-    /* that the heap has grown to */
+    /* the size that the heap has grown to */
     uint64_t grown_bytes;
-    /* of physical memory behind it; 0 where the system does not say (thread ranks) */
+    /* physical memory of the heap; 0 where the system does not say (thread ranks) */
     uint64_t memory_bytes;
-    /* Fragmentation: free space between blocks, that is without what lies behind the last one. It is bad where
-       hole_bytes is much of used_bytes and largest_hole_bytes is little of hole_bytes. */
+    /* Fragmentation: free space between blocks, without the space after the last one. It is bad if hole_bytes is large
+       compared to used_bytes, and largest_hole_bytes is small compared to hole_bytes. */
     uint64_t holes, hole_bytes, largest_hole_bytes;
-    /* 2 MiB where the heap consists of huge pages of hugetlbfs, else the system's */
+    /* 2 MiB if the heap consists of huge pages of hugetlbfs, else the page size of the system */
     uint64_t page_bytes;
-    /* of its memory that this rank maps by huge pages now, whoever made them */
+    /* bytes of the heap that this rank now maps by huge pages, whatever made them huge */
     uint64_t huge_bytes;
-    /* in which the heap has grown; 1: only the first */
+    /* the number of chunks in which the heap has grown; 1: only the first */
     uint64_t chunks;
 } expar_heap_stats;
 #define EXPAR_HEAP_STATS_INIT EXPAR_STRUCT_INIT(expar_heap_stats)
-/* Fills as much as stats->struct_size says that there is. EXPAR_ERR_NULL; EXPAR_ERR_ARGUMENT when stats->struct_size is
-   not set. */
+/* Fills as many members as stats->struct_size covers. Not collective. Any thread. EXPAR_ERR_NULL; EXPAR_ERR_ARGUMENT
+   when stats->struct_size is not set. */
 EXPAR_API expar_status expar_heap_get_stats(expar_group *group, expar_heap_stats *stats);
-/* The same of a rank of another process, and which rank of how many it is: fd is open for reading on the heap of that
-   rank, which is the file `/memfd:expar-heap` among its descriptors (/proc/PID/fd). As of its last allocation. Ranks
-   that are threads have no such file. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size; fd is no heap of this version of
-   expar, or of a rank that is not ready), EXPAR_ERR_SYSTEM. Any thread. */
+/* Reads the same facts, as of the last allocation, from a rank of another process, and its rank and group size. The
+   descriptor fd is open for reading on the heap of that rank, which is the file `/memfd:expar-heap` among its
+   descriptors (/proc/PID/fd). Ranks that are threads have no such file. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT
+   (struct_size; fd is no heap of this version of expar, or of a rank that is not ready), EXPAR_ERR_SYSTEM. Any
+   thread. */
 EXPAR_API expar_status expar_heap_read_stats(int fd, expar_heap_stats *stats, int32_t *rank, int32_t *size);
 
-/* Where this rank can load and store pe's copy of `address` (any address inside the symmetric heap); NULL where it
-   cannot: address not symmetric, pe out of range or on another node. Not collective. Any thread. */
+/* Returns where this rank can load and store pe's copy of `address` (any address inside the symmetric heap). Returns
+   NULL if it cannot: address is not symmetric, or pe is out of range or on another node. Not collective. Any thread. */
 EXPAR_API void *expar_ptr(expar_group *group, const void *address, int32_t pe);
 
 #ifdef __cplusplus

@@ -8,7 +8,7 @@
 #include <mpi.h>
 #include <string.h>
 
-/* What rank 0 of the communicator tells the others. */
+/* The message of rank 0 of the communicator to the others. */
 typedef struct expar_mpi_offer {
     expar_unique_id id;
     /* expar_status: whether there is an id */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One-sided operations on the symmetric heap (semantics: OpenSHMEM 1.5, sections 9.5 to 9.12).
  *
- * `dest` of a put, `source` of a get, and every flag or counter is the *local* symmetric address; pe says whose copy is
- * meant. Sizes are bytes, counts and strides elements. Errors of all calls: EXPAR_ERR_NULL, EXPAR_ERR_ADDRESS (not
- * symmetric, or the range leaves the heap), EXPAR_ERR_RANGE (pe), EXPAR_ERR_ARGUMENT (a size that overflows, a stride
- * below 1), EXPAR_ERR_ALIGNMENT (words must be aligned to their size), EXPAR_ERR_UNSUPPORTED (no transport reaches pe),
- * EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. Any thread of the rank may call. */
+ * `dest` of a put, `source` of a get, and every flag or counter is the *local* symmetric address; pe names the rank
+ * that has the remote copy. Sizes are bytes, counts and strides elements. Errors of all calls: EXPAR_ERR_NULL,
+ * EXPAR_ERR_RANGE (pe), EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. EXPAR_ERR_ADDRESS: not symmetric, or the range leaves the
+ * heap. EXPAR_ERR_ARGUMENT: a size that overflows, a stride below 1. EXPAR_ERR_ALIGNMENT: words must be aligned to
+ * their size. EXPAR_ERR_UNSUPPORTED: no transport reaches pe. Any thread of the rank may call. */
 #ifndef EXPAR_RMA_H
 #define EXPAR_RMA_H
 
@@ -64,10 +64,11 @@ EXPAR_DATA_TYPES(EXPAR_RMA_DECLARE)
 
 typedef enum expar_signal_op { EXPAR_SIGNAL_SET = 0, EXPAR_SIGNAL_ADD = 1 } expar_signal_op;
 
-/* Puts, then updates the 64-bit signal at pe: whoever has seen the new signal sees the data. bytes may be 0. */
+/* Puts, then updates the 64-bit signal at pe. A thread that has seen the new signal sees the data. bytes may be 0. */
 EXPAR_API expar_status expar_put_signal(expar_group *group, void *dest, const void *source, size_t bytes,
                                         uint64_t *signal, uint64_t value, expar_signal_op op, int32_t pe);
-/* The same, but it returns when it has been started, and source must not change before expar_quiet. */
+/* Like expar_put_signal, but it returns when the operation has been started, and source must not change before
+   expar_quiet. */
 EXPAR_API expar_status expar_put_signal_nbi(expar_group *group, void *dest, const void *source, size_t bytes,
                                             uint64_t *signal, uint64_t value, expar_signal_op op, int32_t pe);
 /* The value of this rank's own signal (acquire). */

@@ -92,9 +92,9 @@ typedef struct {
 
 /* ---- start, end, queries ----------------------------------------------------------------------------------------- */
 
-/* PEs wait for each other without a time-out, as the standard has it: one may compute for as long as it likes while
-   others are in a wait, a lock or a collective. One that dies is noticed, and ends the job, and so does a host that
-   answers nothing for two minutes. With EXPAR_TIMEOUT set (expar 1) a wait of that long ends the job, too. */
+/* PEs wait for each other without a time-out, as the standard says. A PE may compute for any time while others are in a
+   wait, a lock or a collective. A PE that dies ends the job, and so does a host that does not answer for two minutes.
+   With EXPAR_TIMEOUT set (expar 1) a wait of that long ends the job, too. */
 EXPAR_API void shmem_init(void);
 EXPAR_API int shmem_init_thread(int requested, int *provided);
 EXPAR_API void shmem_query_thread(int *provided);
@@ -154,7 +154,7 @@ EXPAR_API int shmem_test_lock(long *lock);
 
 /* ---- put and get ------------------------------------------------------------------------------------------------- */
 
-/* A function and its form with a context first: EXPAR_SHMEM_BOTH(type, name behind shmem_, (its parameters)). */
+/* A function and its form with a context first: EXPAR_SHMEM_BOTH(type, name after shmem_, (its parameters)). */
 #define EXPAR_SHMEM_UNPACK(...) __VA_ARGS__
 #define EXPAR_SHMEM_BOTH(R, name, parameters)                                                                          \
     EXPAR_API R shmem_##name(EXPAR_SHMEM_UNPACK parameters);                                                           \

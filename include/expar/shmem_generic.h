@@ -12,7 +12,7 @@
 #define EXPAR_SHMEM_SECOND(...)          EXPAR_SHMEM_SECOND_(__VA_ARGS__, 0, 0)
 #define EXPAR_SHMEM_SECOND_(a, b, ...)   b
 
-/* What a call with wrong types chooses: no function, so that the compiler complains. */
+/* A call with wrong types chooses this. It is no function, so the compiler rejects the call. */
 typedef struct expar_shmem_no_such_type {
     int none;
 } expar_shmem_no_such_type;
@@ -20,7 +20,7 @@ typedef struct expar_shmem_no_such_type {
 #define EXPAR_SHMEM_CASE(T, function) , T * : function, const T * : function
 
 /* cases(prefix, suffix) lists a function for every type. A pointer chooses among those without a context, a context
-   among the others, by the argument behind it. */
+   among the others, by the argument after it. */
 #define EXPAR_SHMEM_CHOOSE(cases, suffix, ...)                                                                         \
     _Generic((EXPAR_SHMEM_FIRST(__VA_ARGS__)),                                                                         \
         shmem_ctx_t: _Generic((EXPAR_SHMEM_SECOND(__VA_ARGS__)),                                                       \
@@ -31,7 +31,7 @@ typedef struct expar_shmem_no_such_type {
 #define EXPAR_SHMEM_CHOOSE_FIRST(cases, suffix, ...)                                                                   \
     _Generic((EXPAR_SHMEM_FIRST(__VA_ARGS__)),                                                                         \
         default: (expar_shmem_no_such_type){0} cases(shmem_, suffix))(__VA_ARGS__)
-/* By the second alone, behind a team: collectives. */
+/* By the second argument alone, after a team: collectives. */
 #define EXPAR_SHMEM_CHOOSE_SECOND(cases, suffix, ...)                                                                  \
     _Generic((EXPAR_SHMEM_SECOND(__VA_ARGS__)),                                                                        \
         default: (expar_shmem_no_such_type){0} cases(shmem_, suffix))(__VA_ARGS__)

@@ -9,7 +9,7 @@
 
 #ifdef __cplusplus
 
-/* EXPAR_SHMEM_OVERLOAD(type, name of the standard's for T, name behind shmem_, (parameters), (their names)). */
+/* EXPAR_SHMEM_OVERLOAD(type, the standard's name for T, name after shmem_, (parameters), (their names)). */
 #define EXPAR_SHMEM_OVERLOAD(R, N, name, parameters, arguments)                                                        \
     inline R shmem_##name(EXPAR_SHMEM_UNPACK parameters)                                                               \
     {                                                                                                                  \

@@ -17,7 +17,7 @@ extern "C" {
 #define EXPAR_VERSION_PATCH 0
 #define EXPAR_VERSION_CODE  (EXPAR_VERSION_MAJOR * 10000 + EXPAR_VERSION_MINOR * 100 + EXPAR_VERSION_PATCH)
 
-/* What the …_INIT macros of option structs are made of: all members 0 but the size. C++17 has no designated
+/* Initialises option structs in the …_INIT macros: all members are 0 except the size. C++17 has no designated
  * initialisers. */
 #ifdef __cplusplus
 #define EXPAR_STRUCT_INIT(type)                                                                                        \
@@ -33,7 +33,7 @@ extern "C" {
     }
 #endif
 
-/* One row a status: name, value, what it means. Values are part of the ABI: never renumbered. */
+/* One row for each status: name, value, meaning. Values are part of the ABI: never renumbered. */
 #define EXPAR_STATUS_TABLE(X)                                                                                          \
     X(OK, 0, "success")                                                                                                \
     X(ERR_NULL, 1, "a required pointer is NULL")                                                                       \
@@ -79,9 +79,9 @@ EXPAR_API const char *expar_status_string(expar_status status);
    Never NULL. Static storage. Any thread. */
 EXPAR_API const char *expar_status_text(expar_status status);
 
-/* What went wrong in the last failing call of this thread: the call, the rank where one is known, the
-   argument, its value, and what was expected. "" when no call has failed in this thread yet. The text is
-   owned by the library and lasts until the next failing call of the same thread. Never NULL. */
+/* Returns the error of the last failing call of this thread: the call, the rank if it is known, the argument, its
+   value, and the expectation. It is "" if no call has failed in this thread yet. The library owns the text, which lasts
+   until the next failing call of the same thread. Never NULL. */
 EXPAR_API const char *expar_last_error(void);
 
 /* The version of the library that runs, "0.1.0". Static storage. Any thread. */

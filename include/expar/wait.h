@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting for, and testing, words of one's own copy of the symmetric heap. Errors as in expar/rma.h; a wait ends with
- * EXPAR_ERR_PEER after a death, when some rank is silent for the group's time-out ("silent: rank 2"; it is gone from
- * then on), or at the group's late limit, and with EXPAR_ERR_INTERRUPTED; the text then says what the word holds;
- * at the late limit also what each rank is doing, as far as there is room: who will change it is not known. */
+/* Waits for, and tests, words of this rank's own copy of the symmetric heap. Errors as in expar/rma.h. A wait ends with
+ * EXPAR_ERR_PEER after a death, or at the group's late limit. It also does when some rank is silent for the group's
+ * time-out ("silent: rank 2"; that rank is gone from then on). It ends with EXPAR_ERR_INTERRUPTED when it is
+ * interrupted. The text then has the value of the word. At the late limit it also says what each rank is doing, as far
+ * as that fits: the library does not know which rank will change the word. */
 #ifndef EXPAR_WAIT_H
 #define EXPAR_WAIT_H
 
@@ -22,18 +23,18 @@ typedef enum expar_cmp {
     EXPAR_CMP_LE
 } expar_cmp;
 
-/* Waits until this rank's own word compares as asked with `value`; acquires what was written before it. *seen (may be
-   NULL) gets the value that ended the wait. */
+/* Waits until this rank's own word compares as asked with `value`; it acquires what was written before it. *seen (may
+   be NULL) gets the value that ended the wait. */
 EXPAR_API expar_status expar_signal_wait_until(expar_group *group, const uint64_t *signal, expar_cmp cmp,
                                                uint64_t value, uint64_t *seen);
 
-/* What any and the tests give as index when no word is left to look at, or none holds. */
+/* The index that the any forms and the tests give when no word is left to look at, or none holds. */
 #define EXPAR_NO_INDEX SIZE_MAX
 
-/* Of `count` words those take part whose `skip` is 0 (skip may be NULL: all do). The vector forms compare word i with
- * values[i].
+/* The words whose `skip` is 0 take part, out of `count` words (skip may be NULL: all do). The vector forms compare word
+ * i with values[i].
  *   all:  until every word holds.
- *   any:  until one holds; *index says which. Words get their turn: the search starts behind the last one found.
+ *   any:  until one holds; *index says which. Words take turns: the search starts after the last one found.
  *   some: until at least one holds; *found says how many do, and indices[0 … *found) which.
  * The tests look once: *holds is 1 or 0; *index is EXPAR_NO_INDEX, or *found 0, when none holds. A set without words
  * ends at once: all holds, any gives EXPAR_NO_INDEX, some finds 0. */

@@ -12,8 +12,8 @@
 
 /* ---- errors (error.c) -------------------------------------------------------------------------------------------- */
 
-/* Sets this thread's last error text, and gives `status`: `return error_set(EXPAR_ERR_NULL, "expar_put: dest is
- * NULL");`
+/* Sets this thread's last error text, and gives `status`:
+ *     return error_set(EXPAR_ERR_NULL, "expar_put: dest is NULL");
  * Log an error once, where it arises. The text goes to the log at level debug, with the place of the call. */
 #define error_set(status, ...) error_is((error_text(__FILE__, __LINE__, __VA_ARGS__), (status)))
 /* error_set with ": strerror(errno)" at the end of the text and EXPAR_ERR_SYSTEM as the status. */
@@ -70,9 +70,10 @@ static inline expar_status call_ended(expar_status status)
 
 /* ---- log (log.c, log_out.c, log_file.c) -------------------------------------------------------------------------- */
 
-/* Log lines go to the sink of expar_log_set, the file of EXPAR_LOG_FILE or stderr, one write for each line: "expar
-   12:34:56.789 [rank 3] warn  src/boot/meet/mesh.c:81 text". EXPAR_LOG sets the level: error, warn (default), info,
-   debug, trace. A sink is the caller's code, so do not log while holding a lock. */
+/* Log lines go to the sink of expar_log_set, the file of EXPAR_LOG_FILE or stderr, one write for each line:
+ *     expar 12:34:56.789 [rank 3] warn  src/boot/meet/mesh.c:81 text
+ * EXPAR_LOG sets the level: error, warn (default), info, debug, trace. A sink is the caller's code, so do not log while
+ * holding a lock. */
 typedef enum log_level { LOG_ERROR = 0, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE } log_level;
 bool log_wants(log_level level);
 void log_write(log_level level, const char *file, int line, const char *format, ...)

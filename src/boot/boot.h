@@ -27,8 +27,8 @@ typedef struct boot boot;
 #define BOOT_MAX_RANKS      4096 /* every pair has a socket: descriptors limit it further */
 #define BOOT_MAX_TIMEOUT_MS ((int64_t)24 * 3600 * 1000)
 
-/* Where a rank is; every rank learns it at the start. Two ranks with equal `host` can send each other file descriptors:
-   same kernel (boot id), same network and IPC reach. */
+/* The place of a rank; every rank learns those of all at the start. Two ranks with equal `host` can send each other
+   file descriptors: same kernel (boot id), same network and IPC reach. */
 #define BOOT_NICS_TEXT 64
 
 typedef struct boot_place {
@@ -65,8 +65,8 @@ typedef enum boot_kind {
        in no order: a wait in one of them keeps the rank from all others. */
     BOOT_KIND_TEAM,
     BOOT_KIND_BUFFER, /* a call on an EP buffer; object: the buffer's number; number: epoch */
-    /* A call on a low-latency buffer: likewise. number: twice the call's, plus 1 for a combine, since ranks that make
-       calls of different kinds do not meet. */
+    /* A call on a low-latency buffer; object: the buffer's number; number: twice the call's, plus 1 for a combine,
+       because ranks that make calls of different kinds do not meet. */
     BOOT_KIND_LOW_LATENCY,
     BOOT_KIND_END, /* the end of an EP buffer, which all ranks reach; object: the buffer's number; number: 0 */
     /* For ends only: all operations in which others take part. This rank still changes other ranks' words, and

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* how long a failed look waits for answers, from which others shall learn of the failure */
+/* how long a failed look waits for an answer, to find the rank that it has to tell */
 #define LAST_ANSWER (1000 * NS_PER_MS)
 
 bool boot_same_topic(const boot_topic *a, const boot_topic *b)

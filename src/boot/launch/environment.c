@@ -127,7 +127,7 @@ static bool is_torchrun(void)
     return env_foreign("RANK") && env_foreign("WORLD_SIZE");
 }
 
-/* torchrun's own default run id is "none", which anybody can guess. */
+/* torchrun's own default run id is "none", which can be guessed. */
 static const char *torchrun_secret(void)
 {
     const char *secret = env_string("EXPAR_BOOTSTRAP_SECRET");

@@ -96,7 +96,7 @@ struct proxy {
     pthread_t thread;
     /* only the thread that made the proxy uses it */
     bool thread_runs;
-    /* the thread shall end; the thread that made the proxy writes it, this one reads it */
+    /* the thread shall end; the thread that made the proxy writes it, the proxy's thread reads it */
     _Atomic bool stops;
 };
 

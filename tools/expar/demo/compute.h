@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the model computes: a table of operations on its memory, one object a rank.
+/* compute: the device that runs the model, as a table of operations on its memory, one object for each rank.
  *
  *   compute_cpu.c   kernels.c, experts.c, router.c on ordinary memory
  *   compute_cuda.c  kernels/model.cu on a GPU, in order on a stream of its own
  *
  * Both round every product and sum alike and add in the same order, so that they give the same bits. Operations return
- * nothing: what fails on the way is kept, and reported by the next `read` or `settle`, which wait for all before it. */
+ * nothing. The next `read` or `settle` waits for all earlier operations, and reports the first that failed. */
 #ifndef EXPAR_DEMO_COMPUTE_H
 #define EXPAR_DEMO_COMPUTE_H
 
@@ -24,34 +24,35 @@ typedef struct routed_rows {
 } routed_rows;
 
 typedef struct compute_ops {
-    /* Memory, zero at first; NULL leaves a text. Releasing NULL is allowed. */
+    /* Allocates memory that is zero at first. NULL leaves a text. Releasing NULL is allowed. */
     void *(*alloc)(compute *c, size_t bytes, demo_error *error);
     void (*release)(compute *c, void *memory);
-    /* From and to the host's memory. */
+    /* Copy from and to the host's memory. */
     bool (*write)(compute *c, void *to, const void *from, size_t bytes, demo_error *error);
     bool (*read)(compute *c, void *to, const void *from, size_t bytes, demo_error *error);
-    /* Waits for all operations, and what else stands on its stream. */
+    /* Waits for all operations, and for other work on its stream. */
     bool (*settle)(compute *c, demo_error *error);
     void (*copy)(compute *c, void *to, const void *from, size_t bytes);
-    /* For batches of at most so many rows; then says which rows the next operations are about. */
+    /* reserve allocates memory for batches of at most max_rows rows. The next function sets the rows of the next
+       operations. */
     bool (*reserve)(compute *c, int64_t max_rows, demo_error *error);
     void (*begin)(compute *c, const compute_row *rows, int64_t count);
 
-    /* On the rows of the batch. x, q, k, v, out: [count][D]. */
+    /* These work on the rows of the batch. x, q, k, v, out: [count][D]. */
     void (*embed)(compute *c, const float *embedding, float *x);
-    /* Turns queries and keys by the angles of their positions, and files keys and values with their sequences. */
+    /* Rotates queries and keys by the angles of their positions, and stores keys and values with their sequences. */
     void (*file)(compute *c, int32_t layer, const float *cosines, const float *sines, float *q, float *k,
                  const float *v);
     void (*attend)(compute *c, int32_t layer, const float *q, float *out);
 
-    /* On any rows; kernels.h and router.h say what each does. */
+    /* These work on any rows; kernels.h and router.h define each. */
     void (*rmsnorm)(compute *c, const float *x, int64_t rows, const float *g, float *y);
     void (*matmul)(compute *c, const float *x, int64_t rows, int64_t inputs, const float *w, int64_t outputs, float *y);
     void (*sigmoid)(compute *c, float *a, int64_t n);
     void (*add)(compute *c, float *y, const float *x, int64_t n);
     void (*choose)(compute *c, const float *scores, const float *bias, int64_t rows, int32_t *topk_idx,
                    float *topk_weights);
-    /* y[row] = sum over the experts that take part, in rising order, of weight · expert(x[row]). */
+    /* y[row] = the sum over the experts that take part, in rising order, of weight · expert(x[row]). */
     void (*run_experts)(compute *c, const expert_weights *w, const routed_rows *rows, float *y);
     void (*free)(compute *c);
 } compute_ops;
@@ -64,14 +65,15 @@ struct compute {
     int32_t num_sms;     /* that those calls may take; 0 on the CPU */
 };
 
-/* A way to compute, as --device names it. */
+/* A kind of device, as --device names it. */
 typedef struct compute_kind {
     const char *name;  /* "cpu", "cuda" */
     const char *where; /* "on the CPU" */
     bool threads;      /* ranks that the demo starts are threads of one process */
-    /* Says why this machine cannot. */
+    /* False, with a text, if this machine does not support it. */
     bool (*check)(demo_error *error);
-    /* For the rank `local` of `num_local` on this host. NVRTC may have to compile: a second. */
+    /* Creates the object of the rank `local` of `num_local` on this host. NVRTC may have to compile, which takes a
+       second. */
     bool (*create)(const model_sizes *sizes, int32_t local, int32_t num_local, compute **out, demo_error *error);
 } compute_kind;
 extern const compute_kind compute_cpu, compute_cuda;

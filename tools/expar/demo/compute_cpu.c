@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU: operations carried out at once by the calling thread. */
+/* The CPU: the calling thread runs each operation at once. */
 #include "compute.h"
 
 #include "experts.h"

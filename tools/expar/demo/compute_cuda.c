@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A GPU: operations are kernels (kernels/model.cu) on a stream of their own. An object is used by the thread that made
- * it, which is in its device until it frees it.
+/* A GPU: operations are kernels (kernels/model.cu) on a stream of their own. Only the thread that made an object uses
+ * it. That thread stays in its device until it frees it.
  *
  * Ranks that share a GPU wait for each other inside the library's kernels. So nothing here may wait for a whole device
- * between the first and the last batch: memory is taken before and given back after. */
+ * between the first and the last batch. Memory is allocated before and freed after. */
 #include "compute.h"
 
 #include "tool_kernels.h"
@@ -52,7 +52,7 @@ static void check(gpu *self, const char *what, expar_status status)
     demo_check(&self->failure, what, status);
 }
 
-/* Waits for all operations; tells of the first that failed. */
+/* Waits for all operations, and reports the first that failed. */
 static bool settle(gpu *self, demo_error *error)
 {
     check(self, "the GPU", CUDA_CALL(StreamSynchronize, self->stream));
@@ -240,7 +240,7 @@ static expar_status open_device(gpu *self, int32_t index)
     return status;
 }
 
-/* Half of the GPU is left for computing. */
+/* Returns the SMs for the library's calls. Half of the GPU stays free for computing. */
 static int32_t fair_sms(const gpu *self, int32_t num_local, int32_t num_gpus)
 {
     int32_t sharers = (num_local + num_gpus - 1) / num_gpus, most = self->device->num_sms / (2 * sharers);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar demo: its options, and who does what: the process that was typed starts ranks, each rank runs. */
+/* expar demo: its options. The process that the user started starts the ranks, and each rank runs. */
 #include "demo_command.h"
 #include "base/shown.h"
 
@@ -89,7 +89,7 @@ static expar_ep_path parse_path(struct argp_state *state, const char *text)
     return EXPAR_EP_PATH_AUTO;
 }
 
-/* Whether in low-latency mode. */
+/* Returns whether decode uses low-latency mode, as the option says. */
 static bool parse_decode(struct argp_state *state, const char *text)
 {
     if (!strcmp(text, "low-latency")) return true;
@@ -177,8 +177,8 @@ static int fail(const demo_error *error)
     return error->text[0] ? error->code : EXIT_FAILURE;
 }
 
-/* The parallel part. A failure is told before the group is left: nobody leaves before rank 0, so that no launcher ends
-   it before it has spoken. */
+/* Runs the parallel part. A failure is printed before the group is left. No rank leaves before rank 0, so that no
+   launcher ends rank 0 before it has printed. */
 static bool run_in_group(expar_group *group, demo_printer *printer, demo_results *results)
 {
     demo_error error = {.text = ""};
@@ -198,7 +198,7 @@ static bool fit_group(demo_task *task, int32_t size, demo_error *error)
     return true;
 }
 
-/* One rank in its group, which it leaves. Returns the exit code. */
+/* Runs one rank in its group, and leaves the group. Returns the exit code. */
 static int run_member(expar_group *group, void *context)
 {
     const demo_task *task = context;
@@ -216,8 +216,8 @@ static int run_member(expar_group *group, void *context)
     return code;
 }
 
-/* Joins the group, whose ranks are on nodes or play them. Where ranks are told of none, and are on one host, that is
-   one. */
+/* Joins the group. Its ranks are on several nodes or simulate them. If none are given and the ranks are on one host,
+   there is one node. */
 static bool join(demo_task *task, expar_group **group, demo_error *error)
 {
     expar_group_options wanted = EXPAR_GROUP_OPTIONS_INIT;
@@ -228,7 +228,7 @@ static bool join(demo_task *task, expar_group **group, demo_error *error)
     return true;
 }
 
-/* One rank, from joining the group on. Returns the exit code. */
+/* Runs one rank, from joining the group on. Returns the exit code. */
 static int run_rank(demo_request *request)
 {
     demo_error error = {.text = ""};

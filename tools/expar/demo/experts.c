@@ -13,7 +13,7 @@ struct experts_scratch {
     float *x;                /* [BLOCK_ROWS][D] the rows of one expert */
     float *gate, *up;        /* [BLOCK_ROWS][F] */
     float *out;              /* [BLOCK_ROWS][D] */
-    int64_t row[BLOCK_ROWS]; /* where each came from */
+    int64_t row[BLOCK_ROWS]; /* the source row of each */
     float weight[BLOCK_ROWS];
     int64_t count;
 };

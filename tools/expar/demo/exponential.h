@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* e^x in FP32 by multiplications and additions alone, each rounded by itself: the CPU and GPUs get the same bits, which
- * their libraries' own functions do not promise. Within 2 ulps for -87 ≤ x ≤ 88; outside of that the value at the
- * bound. Compiles as C17 and as CUDA C; never with contraction. */
+/* e^x in FP32 by multiplications and additions alone, each rounded separately. So the CPU and GPUs get the same bits,
+ * which their libraries' own functions do not promise. The error is at most 2 ulps for -87 ≤ x ≤ 88; outside of that
+ * the result is the value at the bound. This compiles as C17 and as CUDA C, and must be compiled without
+ * contraction. */
 #ifndef EXPAR_DEMO_EXPONENTIAL_H
 #define EXPAR_DEMO_EXPONENTIAL_H
 

@@ -10,16 +10,16 @@
 
 typedef struct demo_error {
     char text[512];
-    int code; /* EXIT_FAILURE, or EX_USAGE for what was typed; set with the text */
+    int code; /* EXIT_FAILURE, or EX_USAGE for wrong arguments; set with the text */
 } demo_error;
 
 /* Writes the text and returns false: `return demo_fail(error, "…");` */
 bool demo_fail(demo_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* The same, for arguments that were typed and cannot be used. */
+/* Does the same for wrong arguments of the user. */
 bool demo_refuse(demo_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* True for EXPAR_OK; else the library's last error becomes the text, with the name of the call before it. */
+/* Returns true for EXPAR_OK. Otherwise the text is the name of the call and the library's last error. */
 bool demo_check(demo_error *error, const char *call, expar_status status);
-/* malloc and calloc that leave a text when they fail. Sizes are bounded by the model's limits. */
+/* malloc and calloc, which leave a text when they fail. Sizes are bounded by the model's limits. */
 void *demo_alloc(demo_error *error, size_t bytes);
 void *demo_calloc(demo_error *error, size_t count, size_t bytes);
 

@@ -14,7 +14,7 @@ struct forward {
     float *normed;       /* [B][D] */
     float *q, *k, *v;    /* [B][D] */
     float *attended;     /* [B][D] */
-    float *update;       /* [B][D] what a half of a layer adds to x */
+    float *update;       /* [B][D] the sum that attention or experts add to x */
     float *scores;       /* [B][E] of the router */
     float *logits;       /* [V] of one row */
     int32_t *topk_idx;   /* [B][top_k] */

@@ -12,7 +12,7 @@ int64_t generate_max_rows(const sequence_list *texts)
     return rows;
 }
 
-/* Appends the byte with the largest logit, of equals the lower. */
+/* Appends the byte with the largest logit; of equal ones, the lower byte. */
 static uint8_t append_best(sequence *text, const float *logits, int32_t vocab)
 {
     int32_t best = 0;

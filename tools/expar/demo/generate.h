@@ -5,23 +5,24 @@
 
 #include "forward.h"
 
-/* Told of each byte as it comes: the sequence's number on this rank. */
+/* Called for each new byte. number: the sequence's number on this rank. */
 typedef void generate_listener(void *context, int32_t number, uint8_t byte);
 
 typedef struct generate_plan {
     const sequence_list *texts;  /* this rank's own, may be none */
     moe *prefill, *decode;       /* the experts of each; may be the same */
-    int32_t prefill_rounds;      /* the most texts of any rank: all take part in so many prefills */
-    int32_t bytes;               /* that each text of any rank gets, ≥ 1 */
+    int32_t prefill_rounds;      /* the largest number of texts of any rank: every rank takes part in that many
+                                    prefills */
+    int32_t bytes;               /* new bytes of each text, ≥ 1 */
     generate_listener *listener; /* or NULL */
     void *context;
 } generate_plan;
 
-/* The most rows that a pass of this plan brings: a whole prompt, or one token of every text. */
+/* Returns the largest number of rows of a pass: a whole prompt, or one token of every text. */
 int64_t generate_max_rows(const sequence_list *texts);
 
-/* Each prompt goes through the model by itself, then all texts grow together, a byte each a pass. A rank with no text
-   for a pass takes part with no rows. */
+/* Runs each prompt through the model separately. Then each pass adds one byte to every text. A rank without a text for
+   a pass takes part with no rows. */
 bool generate_run(forward *f, const generate_plan *plan, demo_error *error);
 
 #endif

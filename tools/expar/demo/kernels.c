@@ -7,8 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-/* One function for each instruction set, chosen at start. Not under sanitizers, whose run time is not ready yet when
-   that choice is made. */
+/* Compiles one function for each instruction set, chosen at start. It is off under sanitizers, whose run time is not
+   ready yet when that choice is made. */
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define KERNEL_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -99,7 +99,7 @@ void kernel_rope(float *x, int64_t heads, int64_t half, const float *cosines, co
     }
 }
 
-/* In place; leaves the values' sum at 1. */
+/* Works in place; afterwards the values sum to 1. */
 KERNEL_INLINE void softmax(float *values, int64_t count)
 {
     float highest = values[0], sum = 0;

@@ -19,11 +19,11 @@ void kernel_matmul(const float *x, int64_t rows, int64_t inputs, const float *w,
 /* y = x / sqrt(mean(x²) + eps) · g, for each of `rows` rows of n */
 void kernel_rmsnorm(const float *x, int64_t rows, int64_t n, const float *g, float eps, float *y);
 
-/* Turns the pairs (i, i + half) of each of `heads` heads of 2·half by the angles given. */
+/* Rotates the pairs (i, i + half) of each of `heads` heads of 2·half by the given angles. */
 void kernel_rope(float *x, int64_t heads, int64_t half, const float *cosines, const float *sines);
 
-/* One head of one token: out[n] = softmax(scale · q·keys) · values over `count` keys and values, `stride` floats apart.
-   scores: scratch for `count`. */
+/* Computes one head of one token: out[n] = softmax(scale · q·keys) · values over `count` keys and values, `stride`
+   floats apart. scores: scratch memory for `count` floats. */
 void kernel_attend(const float *q, const float *keys, const float *values, int64_t stride, int64_t count, int64_t n,
                    float scale, float *scores, float *out);
 

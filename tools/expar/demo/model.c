@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loading the weights: which tensors there are, their shapes, and how each is turned for the kernels. */
+/* Loading the weights: the list of tensors, their shapes, and which are transposed for the kernels. */
 #include "model.h"
 
 #include "safetensors.h"
@@ -41,7 +41,7 @@ static void other_weights(const model_sizes *s, model *m, weight list[OTHER_WEIG
     list[1] = (weight){&m->g, "g", "BF16", 0, 0, s->hidden, false};
 }
 
-/* The full name goes to `name`; layer < 0 for a weight of no layer. */
+/* Writes the full name to `name`. layer < 0: a weight outside of the layers. */
 static tensor_spec weight_spec(const weight *w, int32_t layer, char name[64])
 {
     if (layer < 0)
@@ -63,7 +63,7 @@ static void turn(const float *in, int32_t rows, int32_t columns, float *out)
             out[(size_t)c * (size_t)rows + (size_t)r] = in[(size_t)r * (size_t)columns + (size_t)c];
 }
 
-/* Matrices first … first + count - 1 as the kernels read them; NULL leaves a text. */
+/* Reads matrices first … first + count - 1 in the layout of the kernels. NULL leaves a text. */
 static float *weight_read(const safetensors *file, const weight *w, int32_t layer, int32_t first, int32_t count,
                           demo_error *error)
 {
@@ -84,7 +84,7 @@ static float *weight_read(const safetensors *file, const weight *w, int32_t laye
     return NULL;
 }
 
-/* Puts numbers of the host into new memory at *place. */
+/* Allocates memory at *place and copies the host's numbers there. */
 static bool place_numbers(compute *c, const float *numbers, size_t count, float **place, demo_error *error)
 {
     *place = c->ops->alloc(c, count * sizeof(float), error);
@@ -114,7 +114,7 @@ static bool load_layer(const safetensors *file, model *m, int32_t layer, demo_er
     return true;
 }
 
-/* Angles p·theta^(-i/half) of position p and pair i, in double until the end. */
+/* Computes the angles p·theta^(-i/half) of position p and pair i, in double until the end. */
 static bool make_rope(model *m, demo_error *error)
 {
     int32_t half = m->sizes.hidden / m->sizes.heads / 2;
@@ -134,7 +134,7 @@ static bool make_rope(model *m, demo_error *error)
     return ok;
 }
 
-/* The embedding, and turned the unembedding. */
+/* Loads the embedding, and its transpose as the unembedding. */
 static bool load_embedding(const safetensors *file, model *m, const weight *w, demo_error *error)
 {
     size_t count = (size_t)m->sizes.vocab * (size_t)m->sizes.hidden;

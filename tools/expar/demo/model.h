@@ -30,10 +30,10 @@ typedef struct model {
 
 /* Checks that `directory`/model.safetensors holds every tensor of such a model, without reading the weights. */
 bool model_check(const char *directory, const model_sizes *sizes, demo_error *error);
-/* Loads the shared weights and the experts of one owner into memory of c, whose sizes those of the model are. */
+/* Loads the shared weights and the experts of one owner into memory of c, which must have the model's sizes. */
 bool model_load(const char *directory, compute *c, int32_t first_expert, int32_t num_local_experts, model **out,
                 demo_error *error);
-/* The experts of a layer, all that were loaded. */
+/* Returns all loaded experts of a layer. */
 expert_weights model_experts(const model *m, int32_t layer);
 void model_free(model *m);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MoE layer on one rank that holds all experts: what the parallel one is compared with. */
+/* The MoE layer on one rank that holds all experts. The parallel layer is compared with it. */
 #include "moe.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static bool reserve(moe_local *self, int64_t rows, demo_error *error)
     return true;
 }
 
-/* sum = the parts of so many owners, from +0. */
+/* sum = the sum of the parts of `count` owners, starting from +0. */
 static void add_owners(moe_local *self, int32_t layer, const routed_rows *rows, int32_t first, int32_t count,
                        float *sum)
 {

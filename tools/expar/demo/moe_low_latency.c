@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The MoE layer over a group in low-latency mode. Dispatch puts each row where its experts are, expert by expert, and
- * each expert runs its rows. A reduced combine sums them by weight: first on the experts' rank, then where the token
- * came from.
+/* The MoE layer over a group in low-latency mode. Dispatch carries each row to its experts, where rows are ordered by
+ * expert. Each expert runs its rows. A reduced combine sums the weighted rows, first on the experts' rank, then at the
+ * token's source.
  *
- * Normal mode and the reference add a rank's experts in rising order, a combine adds slots in their own. So the slots
- * of each token are brought into that order first, and all three give the same bits.
+ * Normal mode and the reference add a rank's experts in rising order. A combine adds slots in the token's own order. So
+ * the slots of each token are sorted by expert first, and all three give the same bits.
  *
- * The host computes the order of slots, and how many rows each expert has, wherever the rows lie. On a GPU it waits
- * there for the routing, and for the rows. */
+ * The host computes the order of slots, and the number of rows of each expert, wherever the rows lie. On a GPU it waits
+ * for the routing and for the rows. */
 #include "ep/low_latency/tools.h"
 #include "moe.h"
 
@@ -18,7 +18,7 @@ typedef struct moe_low_latency {
     moe base;
     const model *m;
     expar_ll *ll;
-    int32_t rank, share; /* this rank, and how many experts each has */
+    int32_t rank, share; /* this rank, and the number of experts of each rank */
     int64_t most_rows;   /* ranks · max_tokens: of one expert in one run */
     int64_t layers;      /* calls */
     /* The host's: */
@@ -29,12 +29,12 @@ typedef struct moe_low_latency {
     /* Where the model computes: */
     int32_t *topk_idx;   /* [max_tokens][top_k] slots */
     float *topk_weights; /* [max_tokens][top_k] weights */
-    int32_t *one_slot;   /* [most_rows][top_k] 0 and then none: each row goes through the one expert given */
+    int32_t *one_slot;   /* [most_rows][top_k] 0, then none: each row goes through the given expert only */
     float *ones;         /* [most_rows][top_k] 1: weights are the combine's */
-    float *outputs;      /* [most_rows][D] what one expert made of its rows */
+    float *outputs;      /* [most_rows][D] one expert's outputs */
 } moe_low_latency;
 
-/* Files an expert with the `filled` ones of a token that are already in order. */
+/* Inserts an expert into the `filled` sorted experts of a token. */
 static void insert_slot(int32_t *slots, float *weights, int32_t filled, int32_t expert, float weight)
 {
     int32_t at = filled;
@@ -106,7 +106,7 @@ static bool count_received(moe_low_latency *self, const expar_ll_dispatch_result
            c->ops->read(c, self->recv_count, received->recv_count.data, bytes, error);
 }
 
-/* Replaces the rows of each expert by what it makes of them, so that combine reads them where dispatch put them. */
+/* Replaces the rows of each expert by its outputs, so that combine reads them where dispatch put them. */
 static void run_received(moe_low_latency *self, int32_t layer, const expar_ll_dispatch_result *received)
 {
     const model_sizes *s = &self->m->sizes;
@@ -198,7 +198,7 @@ static bool allocate(moe_low_latency *self, int32_t max_tokens, demo_error *erro
            (self->outputs = c->ops->alloc(c, most_rows * (size_t)self->m->sizes.hidden * sizeof(float), error));
 }
 
-/* The routing of rows that each go through one expert. */
+/* Writes the routing of rows that each go through one expert. */
 static bool fill_ones(moe_low_latency *self, demo_error *error)
 {
     compute *c = self->m->compute;

@@ -12,7 +12,7 @@ typedef struct moe_normal {
     expar_ep *ep;
     expar_ep_path path;
     int32_t rank;
-    float *sums; /* [ranks · max_tokens][D] what the experts made of the received rows */
+    float *sums; /* [ranks · max_tokens][D] the experts' outputs for the received rows */
     moe_counts *counts;
     int64_t layers; /* calls */
 } moe_normal;

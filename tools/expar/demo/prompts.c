@@ -27,7 +27,7 @@ bool prompt_list_add_text(prompt_list *list, const char *text, demo_error *error
     return add(list, (const uint8_t *)text, strlen(text), error);
 }
 
-/* Reads the last PROMPT_FILE_BYTES bytes, or all where there are fewer. */
+/* Reads the last PROMPT_FILE_BYTES bytes of a file, or the whole file if it is shorter. */
 static bool read_end(const char *path, uint8_t bytes[PROMPT_FILE_BYTES], size_t *count, demo_error *error)
 {
     FILE *file = fopen(path, "rb");
@@ -44,7 +44,7 @@ static bool read_end(const char *path, uint8_t bytes[PROMPT_FILE_BYTES], size_t 
     return true;
 }
 
-/* Bytes at the start that continue a UTF-8 character which was cut off. */
+/* Returns the number of bytes at the start that belong to a cut UTF-8 character. */
 static size_t cut_character(const uint8_t *bytes, size_t count)
 {
     size_t cut = 0;

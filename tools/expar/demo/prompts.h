@@ -5,9 +5,9 @@
 
 #include "config.h"
 
-/* The most that is taken from the end of a file. */
+/* The number of bytes that are taken from the end of a file. */
 #define PROMPT_FILE_BYTES 256
-/* Prompts of one run at most: what the ranks tell rank 0 then fits into one exchange. */
+/* The largest number of prompts of one run. The ranks' reports to rank 0 then fit into one exchange. */
 #define PROMPTS_MAX 256
 
 typedef struct prompt {
@@ -25,7 +25,7 @@ bool prompt_list_add_file(prompt_list *list, const char *path, demo_error *error
 bool prompt_list_add_shipped(prompt_list *list, const model_config *config, demo_error *error);
 void prompt_list_free(prompt_list *list);
 
-/* Does the model's context have `bytes` more places after every prompt? */
+/* True if the model's context has `bytes` free places after every prompt. */
 bool prompt_list_check(const prompt_list *list, int32_t bytes, const model_sizes *sizes, demo_error *error);
 
 /* The shipped sample with this prompt and at least `bytes` bytes of continuation; NULL when there is none. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads and the group that they form. */
+/* Starting threads and the group that they form. */
 #include "rank_threads.h"
 
 #include <pthread.h>
@@ -20,7 +20,7 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* How many could be started. The others leave the group, so that nobody waits for them. */
+/* Returns the number of started threads. The groups of the others are left, so that no rank waits for them. */
 static int32_t start(rank_thread *threads, int32_t ranks)
 {
     int32_t started = 0;
@@ -33,7 +33,7 @@ static int32_t start(rank_thread *threads, int32_t ranks)
     return started;
 }
 
-/* The groups are the threads' from now on. */
+/* From here on the threads own the groups. */
 static int run_all(int32_t ranks, rank_thread *threads, demo_error *error)
 {
     int32_t started = start(threads, ranks);

@@ -63,7 +63,7 @@ static bool judge(const readiness *all, int32_t ranks, demo_error *error)
     return true;
 }
 
-/* Every rank says whether it is ready; all go on or none does. */
+/* Exchanges whether each rank is ready. Either all ranks go on or none does. */
 static bool agree(const rank_state *s, bool ready, demo_error *error)
 {
     readiness mine = {.task_hash = task_hash(s->task), .ready = ready, .error = *error};
@@ -91,7 +91,7 @@ static bool load(rank_state *s, demo_error *error)
            model_load(s->task->directory, s->c, s->rank * share, share, &s->m, error);
 }
 
-/* The most rows that any rank brings to a pass. */
+/* Returns the largest number of rows that any rank brings to a pass. */
 static int64_t max_rows(const demo_task *task)
 {
     int64_t rows = demo_task_texts_of(task, 0);
@@ -100,7 +100,7 @@ static int64_t max_rows(const demo_task *task)
     return rows;
 }
 
-/* The MoE layer in the modes that the task wants. A decode pass brings a row of each text. */
+/* Makes the MoE layer in the task's modes. A decode pass has one row of each text. */
 static bool make_experts(rank_state *s, demo_error *error)
 {
     const demo_task *task = s->task;

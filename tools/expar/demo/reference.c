@@ -23,7 +23,8 @@ static void compare_shipped(demo_text *text, const model_sample *shipped)
     text->equals_shipped = shipped && memcmp(text->bytes + text->prompt_bytes, shipped->greedy, (size_t)grown) == 0;
 }
 
-/* In prefill sums are by node; in decode, too, unless that is in low-latency mode, which knows none. */
+/* Makes the experts of prefill and decode. Prefill sums by node. Decode does so, too, except in low-latency mode, which
+   has no sums by node. */
 static bool create_experts(const demo_task *task, const model *m, moe *experts[2], demo_error *error)
 {
     const int32_t decode_nodes = task->low_latency ? 1 : task->nodes;
@@ -31,7 +32,7 @@ static bool create_experts(const demo_task *task, const model *m, moe *experts[2
            moe_local_create(m, task->ranks, decode_nodes, &experts[1], error);
 }
 
-/* Generates with these experts, of prefill and decode, on this rank alone. */
+/* Generates with these experts of prefill and decode, on this rank alone. */
 static bool generate_all(const demo_task *task, const model *m, moe *const experts[2], const sequence_list *texts,
                          demo_error *error)
 {

@@ -5,8 +5,9 @@
 
 #include "results.h"
 
-/* Computes the reference of all prompts and records in *results where its texts differ, and from the shipped ones too.
-   */
+/* Computes the reference of all prompts. It records in *results where its texts differ from the run's, and from the
+   shipped ones.
+*/
 bool demo_reference_compare(const demo_task *task, demo_results *results, demo_error *error);
 
 #endif

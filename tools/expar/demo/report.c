@@ -17,7 +17,7 @@ static const char *style(const demo_printer *printer, const char *code)
     return printer->colour ? code : "";
 }
 
-/* Control characters could confuse a terminal. */
+/* Prints a byte. Control characters, which could confuse a terminal, become '?'. */
 static void put_byte(FILE *out, uint8_t byte)
 {
     bool control = (byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f;

@@ -6,7 +6,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-/* A new string, or NULL without memory. */
+/* Returns a new string, or NULL without memory. */
 static json_t *text_json(const demo_text *text)
 {
     char *clean = malloc((size_t)text->count * UTF8_REPLACEMENT_BYTES);
@@ -47,8 +47,8 @@ static json_t *shipped_json(const demo_verdict *verdict)
     return verdict->shipped ? json_boolean(verdict->equal_shipped == verdict->shipped) : json_null();
 }
 
-/* Where the first text that is not the reference's departs from it, and how close the choice was there;
-   null: nowhere. */
+/* Returns the place where the first differing text departs from the reference, and how close the choice was there.
+   Without a difference it is null. */
 static json_t *difference_json(const demo_results *results)
 {
     int32_t i = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The opened file: its table of tensors, look-up, and reading of values. Data is read on demand and not mapped, so that
- * a file that shrinks under us is an error message and not a SIGBUS. */
+/* The opened file: its table of tensors, look-up, and reading of values. Data is read when needed, not mapped. So a
+ * file that shrinks while it is read gives an error message, not a SIGBUS. */
 #include "safetensors_header.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ struct safetensors {
     uint64_t data_offset; /* where the tensors' data starts in the file */
 };
 
-/* Reads all of it or fails. */
+/* Reads all bytes or fails. */
 static bool read_exactly(int fd, const char *path, void *buffer, size_t bytes, uint64_t offset, demo_error *error)
 {
     char *at = buffer;
@@ -123,7 +123,7 @@ static bool same_shape(const safetensors_entry *entry, const tensor_spec *spec)
     return entry->ndim == spec->ndim && memcmp(entry->shape, spec->shape, sizeof(int64_t) * (size_t)spec->ndim) == 0;
 }
 
-/* The entry that fits the spec, or NULL with a text that says what came instead. */
+/* Returns the entry that fits the spec, or NULL with a text that describes the mismatch. */
 static const safetensors_entry *find(const safetensors *file, const tensor_spec *spec, demo_error *error)
 {
     char wanted[96], came[96];

@@ -26,10 +26,10 @@ typedef struct tensor_spec {
 bool safetensors_open(const char *path, safetensors **out, demo_error *error);
 void safetensors_close(safetensors *file);
 
-/* Is the tensor there, with this dtype and shape? */
+/* True if the tensor exists with this dtype and shape. */
 bool safetensors_check(const safetensors *file, const tensor_spec *spec, demo_error *error);
-/* Reads `count` elements from element `first` on (in row-major order) as FP32. Values that are not
-   finite are refused. */
+/* Reads `count` elements from element `first` on (in row-major order) as FP32. Values that are not finite are
+   rejected. */
 bool safetensors_read(const safetensors *file, const tensor_spec *spec, int64_t first, int64_t count, float *values,
                       demo_error *error);
 

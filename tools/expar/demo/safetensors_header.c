@@ -19,7 +19,7 @@ static const safetensors_dtype *dtype_find(const char *name)
     return NULL;
 }
 
-/* A whole number ≥ 0. */
+/* Reads a whole number ≥ 0. */
 static bool json_u64(const json_t *value, uint64_t *out)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0) return false;
@@ -88,7 +88,7 @@ static int compare_begin(const void *left, const void *right)
     return a->end < b->end ? -1 : a->end > b->end;
 }
 
-/* The tensors, ordered by place, must follow each other without gap or overlap, up to the end. */
+/* Checks that the tensors, ordered by place, follow each other without gap or overlap, up to the end. */
 static bool check_cover(const char *path, const safetensors_table *table, uint64_t data_bytes, demo_error *error)
 {
     uint64_t covered = 0;

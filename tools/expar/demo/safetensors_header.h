@@ -5,7 +5,7 @@
 
 #include "safetensors.h"
 
-/* A header of this model has 4 KB; far more is no header. */
+/* The largest accepted header. The header of this model has 4 KB. */
 #define SAFETENSORS_MAX_HEADER_BYTES (16 << 20)
 
 typedef struct safetensors_dtype {
@@ -26,11 +26,12 @@ typedef struct safetensors_table {
     size_t count;
 } safetensors_table;
 
-/* Fills *table, which must be zero; free it also after a failure. data_bytes: what the file holds behind the header. */
+/* Fills *table, which must be zero. Free it also after a failure. data_bytes: the bytes of the file after the
+   header. */
 bool safetensors_table_parse(const char *path, const char *json, size_t json_bytes, uint64_t data_bytes,
                              safetensors_table *table, demo_error *error);
 void safetensors_table_free(safetensors_table *table);
-/* NULL when there is none of that name. */
+/* Finds a tensor by its name. NULL: there is none. */
 const safetensors_entry *safetensors_table_find(const safetensors_table *table, const char *name);
 
 #endif

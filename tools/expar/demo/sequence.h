@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One text that grows: its bytes, and the keys and values of the tokens that went through the model so far. */
+/* sequence: a growing text with its bytes, and the keys and values of the tokens that went through the model so far. */
 #ifndef EXPAR_DEMO_SEQUENCE_H
 #define EXPAR_DEMO_SEQUENCE_H
 
@@ -12,10 +12,10 @@ typedef struct sequence {
     int32_t capacity;     /* prompt and all that will be generated */
     compute *compute;     /* borrowed; keys and values lie in its memory */
     float *keys, *values; /* [layers][capacity][D] */
-    float *gaps;          /* [capacity] by which the logit of text[i], where generated, beat the second best */
+    float *gaps;          /* [capacity] the lead of the logit of a generated text[i] over the second best */
 } sequence;
 
-/* A prompt to be continued by `bytes` bytes; together at most the model's context. */
+/* Makes a sequence of a prompt and `bytes` bytes to generate. Together they fit the model's context. */
 bool sequence_create(compute *c, const uint8_t *prompt, int32_t prompt_bytes, int32_t bytes, sequence **out,
                      demo_error *error);
 void sequence_free(sequence *s);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Preparing a run: where the model is, and whether what was asked for can be done. */
+/* Preparing a run: finding the model, and checking that the task is possible. */
 #include "task.h"
 
 #include "model.h"
@@ -15,7 +15,7 @@ static bool has_model(const char *directory)
     return access(path, R_OK) == 0;
 }
 
-/* <prefix>/share/expar/moe-lm, where this program is <prefix>/bin/expar. */
+/* Returns <prefix>/share/expar/moe-lm if this program is <prefix>/bin/expar. */
 static bool installed_directory(char *directory, size_t size)
 {
     char program[4096];

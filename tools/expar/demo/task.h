@@ -9,8 +9,8 @@
 
 typedef struct demo_task {
     int32_t ranks;
-    int32_t nodes; /* that sums are made by: asked for (0: one), or in a group as it is */
-    int32_t bytes; /* that each text grows by */
+    int32_t nodes; /* the nodes of sums: as asked for (0: one), or those of the group */
+    int32_t bytes; /* new bytes of each text */
     expar_ep_path path;
     const compute_kind *kind; /* where the model runs */
     bool low_latency;         /* decode is in low-latency mode; prefill never is */
@@ -25,9 +25,9 @@ typedef struct demo_task {
 bool demo_task_prepare(demo_task *task, const char *directory, demo_error *error);
 void demo_task_free(demo_task *task);
 
-/* How many prompts a rank has. */
+/* Returns the number of prompts of a rank. */
 int32_t demo_task_texts_of(const demo_task *task, int32_t rank);
-/* Prompts first, first + step, … as sequences of c. */
+/* Makes sequences of c from the prompts first, first + step, …. */
 bool demo_task_sequences(const demo_task *task, compute *c, int32_t first, int32_t step, sequence_list *out,
                          demo_error *error);
 

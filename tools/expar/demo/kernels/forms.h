@@ -6,10 +6,10 @@
 
 #include "base/portable.h"
 
-/* Threads of a block, where a row is shared out among them. */
+/* The threads of a block that divide a row among them. */
 #define DEMO_THREADS 128
 
-/* One row of a batch: the token at `position` of a sequence, and the sequence's memory of those before it. */
+/* One row of a batch: the token at `position` of a sequence, and the memory of the sequence's keys and values. */
 typedef struct compute_row {
     float *keys, *values; /* [layers][capacity][D] */
     int32_t token, position, capacity, unused;

@@ -100,7 +100,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* In place: e to the power of what each is above the highest, divided by their sum. By the whole block. */
+/* Replaces each score by e^(score − the highest score), divided by the sum of these. It works in place. The whole block
+   calls it. */
 static __device__ __forceinline__ void softmax(float *scores, int32_t count)
 {
     __shared__ float number;
@@ -160,13 +161,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) demo_add(float *y, const f
 
 /* ---- the experts ------------------------------------------------------------------------------------------------- */
 
-/* Does an expert with this key come before the other, the best first, of equals the lower number? */
+/* True if an expert with this key comes before the other: the larger key first, then the lower number. */
 static __device__ __forceinline__ bool comes_before(float key, int32_t expert, float other_key, int32_t other)
 {
     return key > other_key || (key == other_key && expert < other);
 }
 
-/* A warp a row. Each turn takes the best expert after the one that was taken last. */
+/* One warp handles one row. Each step takes the best expert after the one that was taken last. */
 extern "C" __global__ void __launch_bounds__(32) demo_choose(const float *scores, const float *bias, int32_t experts,
                                                              int32_t top_k, int32_t *topk_idx, float *topk_weights)
 {
@@ -197,7 +198,7 @@ extern "C" __global__ void __launch_bounds__(32) demo_choose(const float *scores
         weights[k] = own[idx[k]] / sum;
 }
 
-/* One expert on the row in shared memory; adds weight times its output to y. gate: [F] shared. */
+/* Runs one expert on the row in shared memory, and adds weight times its output to y. gate: [F] in shared memory. */
 static __device__ __forceinline__ void run_expert(const expert_weights *w, int32_t expert, const float *x, float *gate,
                                                   int32_t d, int32_t f, float weight, float *y)
 {

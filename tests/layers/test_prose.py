@@ -176,6 +176,12 @@ class Baseline(unittest.TestCase):
         self.assertEqual(self.run_it("--write-baseline"), (0, ""))
         self.assertEqual(self.run_it(), (0, ""))
 
+    def test_a_tree_without_a_baseline_must_be_clean(self) -> None:
+        (self.root / check_prose.BASELINE).unlink()
+        self.assertEqual(self.run_it()[0], 1)
+        self.write("a.c", "/* A call. */\n")
+        self.assertEqual(self.run_it(), (0, ""))
+
     def test_lines_that_a_merge_left(self) -> None:
         self.write("a.c", "/* Of a call. */\n")
         baseline = self.root / check_prose.BASELINE
@@ -188,7 +194,7 @@ class Baseline(unittest.TestCase):
 class Tree(unittest.TestCase):
     def test_the_tree_passes(self) -> None:
         violations = check_prose.check_tree(ROOT)
-        self.assertEqual(check_prose.compare(violations, (ROOT / check_prose.BASELINE).read_text()), [])
+        self.assertEqual(check_prose.compare(violations, check_prose.read_baseline(ROOT)), [])
         self.assertGreater(len(check_prose.files_of(ROOT)), 1000)
 
 

@@ -10,9 +10,9 @@
  * at one time. Any thread may be delayed between its look and its question, for longer than a short time-out. So a look
  * counts from the end of the question before it, and the chain has to be walked at once.
  *
- * Ranks in one call that await several others may await each other without being the reason: each awaits the rest of
- * the other's rows, which wait for a third rank. So a circle within such a call does not count. The search for the end
- * of the chain begins at a rank that does not wait there itself. */
+ * Ranks in one call that await several others may await each other without being the reason. Each then awaits the rest
+ * of the other's rows, which wait for a third rank. So a circle within such a call does not count. The search for the
+ * end of the chain begins at a rank that does not wait there itself. */
 #include "base/interrupt.h"
 #include "boot/inquiry.h"
 #include "boot/notes.h"

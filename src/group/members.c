@@ -9,9 +9,10 @@
  * the ranks that have gone on agree with those that come later, whichever rank is lost in between.
  *
  * A rank that was stopped meanwhile, and is in no view any more, finds that out by the others' views and decisions. It
- * begins a new attempt, and waits for the next clean of the others, or for a decision that includes it and was made
- * before they left it out. An attempt that has reached a decision counts no more. (tests/models/clean.pml is a model of
- * this. It shows what goes wrong if views tell no attempts, or if decisions are taken over only between steps.) */
+ * begins a new attempt, and waits for the next clean of the others. It also accepts a decision that includes it and was
+ * made before they left it out. An attempt that has reached a decision counts no more. (tests/models/clean.pml is a
+ * model of this. It shows what goes wrong if views tell no attempts, or if decisions are taken over only between
+ * steps.) */
 #include "group/members.h"
 
 #include <stdio.h>

@@ -160,9 +160,9 @@ typedef struct link_piece {
 } link_piece;
 #define LINK_MOST_PIECES 3
 /* Puts the pieces one after the other, each once the batch of the one before is quiet. If they are ordered and the
-   network can do so, all of them, or all but the last few, go as one message with the last one's batch. All pieces but
-   the last are copied, so they should have few bytes. If one fails, the others are sent nevertheless, and the first
-   failure is reported. */
+   network can do so, one message carries all of them, or all but the last few. It goes with the batch of its last
+   piece. All pieces but the last are copied, so they should have few bytes. If one fails, the others are sent
+   nevertheless, and the first failure is reported. */
 expar_status link_put_pieces(const link_peer *peer, const link_piece *pieces, uint32_t num_pieces);
 /* Returns the present value of such a word, without any order. After it finds one, the reader calls sym_behold and
    reads again by an acquire. The network may store the word as bytes of a message, which ThreadSanitizer is not

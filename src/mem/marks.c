@@ -2,10 +2,10 @@
 /* Blocks that are freed while streams still use their memory.
  *
  * Such a block waits in its store, in the order in which blocks were freed. Before the next block is taken the store
- * looks at the waiting ones. A mark is done with if the store's next user comes after it anyway (mem_covers_fn), which
- * costs nothing to find out, or if the driver says that it has passed. The driver is asked only about the oldest block,
- * and about all of them when memory is short. If no block will be taken any more, because the pool is closed, a thread
- * of the library asks. */
+ * looks at the waiting ones. A mark is done with if the store's next user comes after it anyway (mem_covers_fn); that
+ * costs nothing to find out. It is also done with if the driver says that it has passed. The driver is asked only about
+ * the oldest block, and about all of them when memory is short. If no block will be taken any more, because the pool is
+ * closed, a thread of the library asks. */
 #include "mem/store.h"
 
 #include <time.h>

@@ -69,9 +69,9 @@ typedef struct mem_room {
     /* what sets the limit, for error texts */
     char limit[MEM_ROOM_TEXT];
 } mem_room;
-/* Finds how much memory is left: the minimum of what the machine has available and what the memory cgroups of this
-   process leave (versions 1 and 2). Page cache that can be dropped counts as free. `root` stands before /proc and /sys;
-   only tests give one. */
+/* Finds how much memory is left. It is the minimum of what the machine has available and what the memory cgroups of
+   this process leave (versions 1 and 2). Page cache that can be dropped counts as free. `root` stands before /proc and
+   /sys; only tests give one. */
 void mem_room_find(const char *root, mem_room *out);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Stores: a range of addresses; those that are, or were, in use have memory (fill.c).
  *
- * A store with a source has addresses enough. So large blocks are given up to an eighth more of them than they need,
- * and the place of a freed block fits the next one of about its size. Among the free pieces that fit, a block takes the
- * one that already has most memory. Records of blocks are reused: in the steady state nothing is allocated. */
+ * A store with a source has addresses enough. So large blocks are given up to an eighth more of them than they need.
+ * The place of a freed block then fits the next one of about its size. Among the free pieces that fit, a block takes
+ * the one that already has most memory. Records of blocks are reused: in the steady state nothing is allocated. */
 #include "mem/store.h"
 
 #include <stdlib.h>

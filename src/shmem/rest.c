@@ -249,11 +249,10 @@ static int64_t sleep_limit_ns(uint32_t sleeps)
     return limit_ns < most_ns ? limit_ns : most_ns;
 }
 
-/* Returns true if something came from the network, so that there may be more.
- * If neighbours may ring, or there are several networks, the thread sleeps on the doorbell. Networks are left to their
- * own threads, which ring when something arrives. That holds for the rest of the wait: a network's thread rings after
- * each time it has looked, so it would wake the waiter that made it look. Without neighbours everything arrives from
- * the one network. */
+/* Returns true if something came from the network, so that there may be more. If neighbours may ring, or there are
+ * several networks, the thread sleeps on the doorbell. Networks are left to their own threads, which ring when
+ * something arrives. That holds for the rest of the wait. A network's thread rings after each time it has looked, so it
+ * would wake the waiter that made it look. Without neighbours everything arrives from the one network. */
 static bool rest_asleep(sym_rest *rest, int64_t limit_ns)
 {
     sym *self = rest->sym;

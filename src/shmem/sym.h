@@ -28,8 +28,8 @@ struct expar_heap_stats; /* expar/memory.h */
  * words lie, and a put to another place does not wake the sleepers. A writer of the library's own flags always rings,
  * wherever they lie.
  *
- * Sleeps are rare and writes are many. Where the system allows it, the sleeper therefore makes the fence for both
- * sides: membarrier(2) runs a full fence on every core that runs a thread of a registered process. A writer in a
+ * Sleeps are rare and writes are many. If the system allows it, the sleeper therefore makes the fence for both sides by
+ * membarrier(2). This runs a full fence on every core that runs a thread of a registered process. A writer in a
  * registered process needs no fence of its own. */
 typedef struct sym_bell {
     /* 0: no thread sleeps or is about to; else the bell_range that holds all words that sleepers watch. The PE's own

@@ -20,7 +20,7 @@ typedef struct ask_inbox {
     bool bye; /* the peer has said good-bye */
 } ask_inbox;
 
-/* A peer that owes an answer is asked again until this long after the first question, and then no more: questions that
+/* A peer that owes an answer is asked again until this long after the first question, and then no more. Questions that
    it does not read would fill its line. */
 #define OWED_NS ((int64_t)1000 * 1000 * 1000)
 

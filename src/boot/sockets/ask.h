@@ -3,9 +3,9 @@
  * given up, which every rank tells all others.
  *
  * Every pair of ranks has a second control socket for this, its line. On the first socket an answer would have to wait
- * for a frame of a collective to which the rank has not come: just when the answer is needed. A waiting thread asks on
- * the line itself. The monitor reads the lines, answers from the wait registry (notes.h), and passes answers to the
- * threads that asked. So a rank answers whatever its other threads do, unless it is stopped or cut off.
+ * for a frame of a collective. If the rank has not come to that collective, the answer is needed most. A waiting thread
+ * asks on the line itself. The monitor reads the lines, answers from the wait registry (notes.h), and passes answers to
+ * the threads that asked. So a rank answers whatever its other threads do, unless it is stopped or cut off.
  *
  * A rank learns of a death by a closed socket or from another rank. It first tells all ranks on the lines, because its
  * caller may end the process as soon as it knows. So a rank that sees a socket close reads that rank's line to its end.

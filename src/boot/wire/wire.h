@@ -130,8 +130,8 @@ wire_result wire_receive_frame(int fd, wire_inbox *inbox, int64_t deadline_ns);
 bool wire_wait(int fd, short events, int64_t deadline_ns);
 /* Returns the milliseconds for poll() until a deadline: rounded up, 0 when it has passed, never more than an hour. */
 int wire_poll_ms(int64_t deadline_ns);
-/* Lets TCP find out by itself that the peer's host has answered nothing for `limit_ms` (10 s at least), even if nothing
-   is sent, and end the connection. Other sockets are left alone: their peers are on this host. */
+/* Lets TCP end the connection by itself when the peer's host has answered nothing for `limit_ms` (10 s at least). This
+   works even if nothing is sent. Other sockets are left alone: their peers are on this host. */
 void wire_keep_alive(int fd, int64_t limit_ms);
 /* Ends the connection for every process that may have inherited it, then closes. -1 is allowed. */
 void wire_close(int *fd);

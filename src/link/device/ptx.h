@@ -98,9 +98,9 @@ GPU_FUNC void store_release_32(uint32_t *address, uint32_t value)
     hold_back();
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
-/* Before an atomic, each of the two is a release; after an atomic or a relaxed load, it is an acquire.
-   __threadfence_system takes longer and is not needed: it is for threads that each store once and then load once what
-   the other stores. Here threads load until they see it. */
+/* Before an atomic, each of the two is a release; after an atomic or a relaxed load, it is an acquire. The slower
+   __threadfence_system is not needed. It is for threads that each store once and then load once what the other stores.
+   Here threads load until they see it. */
 GPU_FUNC void fence_system(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");

@@ -34,7 +34,7 @@ static size_t bytes_ahead(const transport_request *r)
     return bytes;
 }
 
-/* Cuts the next piece of a put or get. A PE counts as silent if none of its pieces comes back within the time-out, so a
+/* Cuts the next piece of a put or get. A PE counts as silent if none of its pieces comes back within the time-out. So a
    piece is no larger than a slow network can move in that time. False: the heap has not grown there. */
 static bool cut(const fabric *f, const transport_request *r, uint64_t done, piece *out)
 {

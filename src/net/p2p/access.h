@@ -15,8 +15,8 @@ static inline bool p2p_is_word(const void *a, const void *b, size_t bytes, size_
     return bytes == word_bytes && ((uintptr_t)a | (uintptr_t)b) % word_bytes == 0;
 }
 
-/* Aligned words travel whole and in order, for programs that put a flag after their data and wait for it there: release
-   here, acquire in the target's wait. Longer copies are ordered by fence, quiet or a signal. */
+/* Aligned words travel whole and in order: release here, acquire in the target's wait. Programs that put a flag after
+   their data, and wait for it there, need that. Longer copies are ordered by fence, quiet or a signal. */
 static inline void p2p_store(void *dest, const void *source, size_t bytes)
 {
     if (p2p_is_word(dest, source, bytes, 8))

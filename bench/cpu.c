@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As the library chooses (ep.h): EXPAR_THREADS, else 1 when ranks outnumber cores, else a fair share. */
+/* Returns the number of threads that the library would choose (ep.h): EXPAR_THREADS, else 1 when ranks outnumber cores,
+   else a fair share. */
 int bench_cpu_threads(const struct bench_world *world)
 {
     const char *given = getenv("EXPAR_THREADS");
@@ -19,7 +20,7 @@ int bench_cpu_threads(const struct bench_world *world)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Touched, so that no page fault is measured. */
+/* Allocates memory and touches it, so that no page fault is measured. */
 static void *cpu_alloc(const struct bench_world *world, size_t bytes)
 {
     (void)world;

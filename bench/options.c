@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Options of the benchmark and everything that can be refused before ranks are there. */
+/* The options of the benchmark, and all checks that are possible before ranks exist. */
 #include "base/shown.h"
 #include "bench/bench.h"
 #include "bench/frame/patterns.h"
@@ -144,7 +144,7 @@ static int64_t number(struct argp_state *state, const char *option, const char *
 
 /* ---- what was given ---------------------------------------------------------------------------------------------- */
 
-/* 0 for what is no option of ours. */
+/* Returns the bit of an option; 0 for a key that is none of ours. */
 static uint64_t bit_of(int key)
 {
     return key < KEY_NODES || key > KEY_TRANSPORTS ? 0 : UINT64_C(1) << (key - KEY_NODES);
@@ -158,7 +158,7 @@ static const char *name_of(int key)
     return option->name;
 }
 
-/* Options that would be taken without a word, and change nothing. */
+/* Rejects options that would have no effect. */
 static void refuse_given(struct argp_state *state, const struct bench_options *options, const int *keys, int count,
                          const char *why)
 {
@@ -181,7 +181,7 @@ static void add_tokens(struct argp_state *state, struct bench_options *options, 
     options->tokens[options->num_tokens++] = tokens;
 }
 
-/* One entry of the list: a number, or A..B: A, the powers of two between, and B. */
+/* Parses one entry of the list: a number, or A..B, which stands for A, the powers of two between, and B. */
 static void parse_tokens_entry(struct argp_state *state, struct bench_options *options, char *entry)
 {
     char *dots = strstr(entry, "..");
@@ -228,7 +228,7 @@ static void add_sms(struct argp_state *state, struct bench_options *options, cha
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
-/* The index of `text` among the words divided by '|'. */
+/* Returns the index of `text` among the words divided by '|'. */
 static int word(struct argp_state *state, const char *option, const char *text, const char *words)
 {
     size_t length = strlen(text);
@@ -326,7 +326,7 @@ static void check_given(struct argp_state *state, struct bench_options *options)
         refuse_given(state, options, of_cpu, COUNT(of_cpu), "only on the CPU; --sms says how much of a GPU is used");
 }
 
-/* Shapes of a decode, where GPUs make it quick to see them all. */
+/* Sets the usual shapes of a decode. On GPUs all of them are measured quickly. */
 static void usual_decodes(struct bench_options *options)
 {
     options->num_tokens = 0;
@@ -346,7 +346,7 @@ static void check(struct argp_state *state, struct bench_options *options)
     else
         normal_options_check(state, options);
     if (options->ll.wanted) ll_options_check(state, options);
-    /* By now the operations are known that nobody named. */
+    /* Here the operations are known, also if none was given. */
     if (!options->rma.wanted && !options->dispatch)
         refuse_given(state, options, of_dispatch, COUNT(of_dispatch), "only with dispatch");
     if (options->ll.wanted && !options->combine)
@@ -355,7 +355,7 @@ static void check(struct argp_state *state, struct bench_options *options)
     if (!options->rma.wanted && !options->setup) bench_patterns_check(state, options);
 }
 
-/* The calls to measure. */
+/* Parses options about the tokens and rows to measure. */
 static error_t parse_subject(int key, char *arg, struct argp_state *state)
 {
     struct bench_options *options = state->input;
@@ -395,7 +395,7 @@ static error_t parse_subject(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* By whom, and how often. */
+/* Parses options about ranks and repetitions. */
 static error_t parse_manner(int key, char *arg, struct argp_state *state)
 {
     struct bench_options *options = state->input;
@@ -431,7 +431,7 @@ static error_t parse_manner(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* Which calls, one after another in which way. */
+/* Parses options that choose the calls and their order. */
 static error_t parse_calls(int key, char *arg, struct argp_state *state)
 {
     struct bench_options *options = state->input;

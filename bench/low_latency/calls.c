@@ -64,7 +64,8 @@ static bool dispatch_in_loop(struct ll_case *self)
     return !on_gpu(&self->frame) || bench_good(world, expar_ep_output_read_on(self->result.output, world->stream));
 }
 
-/* Calls have no events: on the CPU they have ended when they return, on a GPU they lie on the stream. */
+/* Makes one call of a loop. Calls have no events: on the CPU they have ended when they return, on a GPU the stream
+   orders them. */
 bool ll_in_loop(struct bench_call *call, expar_event **event)
 {
     struct ll_case *self = (struct ll_case *)call;
@@ -92,7 +93,7 @@ bool ll_fill(const struct bench_call *call, uint64_t salt)
     return !call->kind.combines || ll_fill_rows(call->session, salt);
 }
 
-/* With LogFMT the dispatch carries plain rows, which the session's format does not describe. */
+/* Verifies the outputs. With LogFMT the dispatch carries plain rows, which the session's format does not describe. */
 bool ll_verify(const struct bench_call *call, uint64_t salt)
 {
     const struct ll_case *self = (const struct ll_case *)call;
@@ -115,7 +116,7 @@ bool ll_verify_baseline(const struct bench_call *call, uint64_t salt)
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-/* Reduced sums need the weights with the dispatch. */
+/* Sets the arguments of a dispatch. Reduced sums need the weights in the dispatch. */
 static void set_dispatch_args(struct ll_case *self)
 {
     const struct bench_session *session = self->frame.session;
@@ -190,13 +191,13 @@ void ll_close(struct bench_call *call)
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-/* Rows that a combine of this rank sends back. */
+/* Returns the number of rows that a combine of this rank sends back. */
 static int64_t rows_back(const struct bench_call *call)
 {
     return call->kind.reduced ? call->session->problem->num_received : call->session->layout->num_rows;
 }
 
-/* As the library has counted them: a dispatch has one message for each (token, rank), this rank's own included. */
+/* Checks the library's counts. A dispatch has one message for each (token, rank), this rank's own included. */
 bool ll_counts_right(const struct bench_contest *contests, int count)
 {
     const struct bench_session *session = contests->session;
@@ -213,7 +214,7 @@ bool ll_counts_right(const struct bench_contest *contests, int count)
                    : ll_verify_count(session, "messages of all dispatches", stats.dispatch_messages, expected);
 }
 
-/* A pair has the sum of both. */
+/* Computes messages and bytes of a call. A pair has the sum of both. */
 void ll_amounts(const struct bench_call *call, double *messages, double *bytes)
 {
     const struct bench_session *session = call->session;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Across nodes: messages and rows that go there by the routing, and what the library has sent. */
+/* Traffic to other nodes: messages and rows by the routing, and by the library's counts. */
 #include "bench/low_latency/mode.h"
 #include "ep/low_latency/tools.h"
 

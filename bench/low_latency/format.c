@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of formats, and rows coded from the definitions: plain and slow, an element at a time. */
+/* Names of formats, and rows coded from the definitions: slowly, one element at a time. */
 #include "bench/low_latency/format.h"
 #include <math.h>
 #include <string.h>
@@ -61,7 +61,8 @@ float ll_element(expar_dtype dtype, const void *row, int j)
     return dtype == EXPAR_BF16 ? float_of((uint32_t)half << 16) : f16_of(half);
 }
 
-/* The nearest E4M3 number, ties to even, saturating at 448. Below 2^-6 they are 2^-9 apart; above, 8 in each binade. */
+/* Returns the nearest E4M3 number, ties to even, saturating at 448. Below 2^-6 the numbers are 2^-9 apart; above, there
+   are 8 in each binade. */
 static uint8_t e4m3_of(float value)
 {
     const uint8_t sign = value < 0 ? 0x80 : 0;
@@ -97,7 +98,7 @@ static float group_amax(expar_dtype dtype, const void *row, int begin)
     return amax;
 }
 
-/* By what elements are multiplied, and their scale. */
+/* Returns the factor for the elements, and their scale. */
 static float group_factor(expar_ll_format wire, float amax, float *scale)
 {
     const float most = wire == EXPAR_LL_FORMAT_INT8 ? 127.0f : 448.0f;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* format: payload formats as the benchmark knows them: by name, and coded from their definitions
- * (docs/low-latency-formats.md), so that what arrives can be compared byte by byte. */
+/* format: payload formats by name, coded from their definitions (docs/low-latency-formats.md). So received data can be
+ * compared byte by byte. */
 #ifndef EXPAR_BENCH_LOW_LATENCY_FORMAT_H
 #define EXPAR_BENCH_LOW_LATENCY_FORMAT_H
 
@@ -23,12 +23,12 @@ extern const struct ll_format ll_formats[];
 extern const char ll_format_names[];
 const struct ll_format *ll_format_plain(expar_dtype dtype);
 
-/* Bytes of a coded row without its scales; words of these. */
+/* Return the bytes of a coded row without its scales, and the words of the scales. */
 size_t ll_format_row_bytes(const struct ll_format *format, expar_dtype dtype, int hidden);
 int ll_format_scales(const struct ll_format *format, int hidden);
-/* One row of x, as it arrives: elements, then scales. Not of LogFMT, whose rows arrive as they were. */
+/* Encodes one row of x as it arrives: elements, then scales. LogFMT is excluded, because its rows arrive unchanged. */
 void ll_format_encode(const struct ll_format *format, expar_dtype dtype, int hidden, const void *row, void *coded);
-/* An element of x's type as a number. */
+/* Returns an element of x's type as a number. */
 float ll_element(expar_dtype dtype, const void *row, int j);
 
 #endif

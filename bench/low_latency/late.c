@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds what is late. A call's time is one sum:
+/* Finds the part of a call that is late. A call's time is the sum of these spans:
  *
  *   send    until the median warp of the median rank has stored its part of its last row
  *   warps   how much later the last warp of the median rank has
  *   ranks   how much later the last rank's last warp has
  *   wire    from there until the last warp of any rank has seen the last flag that it waits for
- *   place   until the last warp of any rank is through with its rows
+ *   place   until the last warp of any rank has placed its rows
  *   close   until the last rank's kernel ends */
 #include "bench/low_latency/late.h"
 #include <math.h>

@@ -5,8 +5,8 @@
 
 #include "bench/frame/late.h"
 
-/* Spans that make up the time from a rank's first warp to the last rank's end; a span around a moment that no rank has
-   come to is 0. The copy roofline waits for nothing on the wire and has nothing to close. */
+/* The spans of the time from a rank's first warp to the last rank's end. A span with a moment that no rank has reached
+   is 0. The copy roofline waits for nothing on the wire and has nothing to close. */
 enum ll_span { LL_SEND, LL_WARPS, LL_RANKS, LL_WIRE, LL_PLACE, LL_CLOSE, LL_SPANS };
 extern const struct bench_spans ll_spans;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where rows stand in dispatch's layout: within an expert sources ascend, and in a source's rows its tokens. */
+/* Places of rows in dispatch's layout. The rows of an expert are ordered by source, then by token. */
 #include "bench/low_latency/mode.h"
 #include <stdlib.h>
 

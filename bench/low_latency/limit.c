@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copy roofline, or across nodes the network limit: by several ways, each a contender. Lists of copies and sums are
- * made before; a turn goes through them. Nobody waits for anybody in it: slots and places have the same contents from
- * turn to turn. */
+/* The copy roofline, or across nodes the network limit, by several ways. Each way is a contender. Lists of copies and
+ * sums are made before the measurement, and a turn runs through them. No rank waits for another one in a turn: slots
+ * and places have the same contents in every turn. */
 #include "bench/low_latency/limit.h"
 #include "bench/frame/network.h"
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static const struct ll_place *place_of_way(const struct limit_way *way)
     return way->session->world->device->ll;
 }
 
-/* As after a call (bench_late_note). */
+/* Runs after a turn, as bench_late_note does after a call. */
 static bool way_after(void *context, bool check)
 {
     struct limit_way *way = context;
@@ -69,7 +69,7 @@ static bool way_refill(struct limit_way *way)
     return way->combine ? limit_combine_refill(way) : limit_dispatch_refill(way);
 }
 
-/* All memory is touched at the end, so that no page fault is measured. */
+/* Makes a way. All memory is touched at the end, so that no page fault is measured. */
 static bool way_make(struct limit_way *way)
 {
     const struct bench_world *world = way->session->world;
@@ -126,7 +126,7 @@ static bool add_way(struct ll_limit *limit, const struct limit_way *plan)
     return way_make(way);
 }
 
-/* Puts of rows alone: the other bytes of a message are the library's. */
+/* Makes puts of rows only. The other bytes of a message are the library's. */
 static struct network_limit *bare_puts(const struct limit_way *plan)
 {
     const struct bench_session *session = plan->session;
@@ -143,8 +143,8 @@ static struct network_limit *bare_puts(const struct limit_way *plan)
     return limit;
 }
 
-/* Ways that would do the same as another one are left out; all that calls of so many workers do not
-   compare with. */
+/* Makes the ways of a limit. It leaves out ways that would do the same as another one. It makes none if they do not
+   compare with calls of so many workers. */
 static struct ll_limit *limit_create(const struct limit_way *plan)
 {
     const struct bench_world *world = plan->session->world;
@@ -212,7 +212,7 @@ void ll_limit_free(struct ll_limit *limit, bool sound)
     for (int i = 0; i < limit->count; i++)
         way_free(limit->ways[i], sound);
     network_limit_free(limit->network, sound);
-    /* Giving memory back may wait for all kernels on a GPU, so that none that waits for this rank may run before. */
+    /* Freeing memory may wait for all kernels on a GPU. So no kernel that waits for this rank may be running then. */
     if (sound) bench_all_true(limit->world, true);
     free(limit);
 }

@@ -12,7 +12,7 @@ struct limit_copy {
     const uint8_t *source;
     uint8_t *target;
     size_t bytes;
-    bool small;       /* by memcpy in any case */
+    bool small;       /* it is always copied by memcpy */
     uint32_t *scales; /* words after the source go there, with the way's stride; NULL: none */
     int32_t *info;    /* gets the token; NULL: none */
     int32_t token;
@@ -38,17 +38,19 @@ struct limit_sums {
     size_t num_rows;
 };
 
-/* Each has memory of its own: what one way leaves in the caches, or drives out of them, is not another's. */
+/* Each way has its own memory, so that one way's effect on the caches does not change another's time. */
 struct limit_way {
     const struct bench_session *session;
     bool combine, reduced, stream_messages, stream_rows;
-    void *symmetric; /* slots [N][B] of messages, or places [T][K] of rows; on the device, as what follows but lists */
+    /* Slots [N][B] of messages, or places [T][K] of rows. It lies on the device, as all members below except the
+       lists. */
+    void *symmetric;
     size_t symmetric_bytes;
     uint8_t **bases;        /* [N] that of each rank */
     void *kept;             /* of the device's turns */
     struct bench_late late; /* of its turns */
-    /* A turn goes through them in this order. Dispatch has the first two; a combine messages and sums, or, reduced,
-       the two sums. */
+    /* A turn runs these lists in this order. Dispatch has the first two. An exact combine has messages and sums, a
+       reduced one the two lists of sums. */
     struct limit_list messages, rows;
     struct limit_sums partial, sums;
     uint8_t *headers, *coded;     /* dispatch: of each message; [T] coded rows of x, or NULL: x itself */
@@ -75,8 +77,8 @@ struct limit_copy *limit_list_add(struct limit_list *list, const void *source, v
 
 /* ---- limit_dispatch.c, limit_combine.c --------------------------------------------------------------------------- */
 
-/* Memory that is the rank's own (false: there is none), bytes of symmetric memory, and lists. Also contents that follow
-   x or the rows (false after saying why they cannot be had). */
+/* For each operation, these allocate the rank's own memory (false: no memory), return the bytes of symmetric memory,
+   and make the lists. The last one sets contents that follow from x or the rows (false after saying why not). */
 bool limit_dispatch_memory(struct limit_way *way);
 size_t limit_dispatch_symmetric_bytes(const struct limit_way *way);
 void limit_dispatch_fill(struct limit_way *way);

@@ -15,7 +15,7 @@ static void add_row(struct limit_sums *list, const void *row, float weight)
     list->weights[list->num_rows++] = weight;
 }
 
-/* Ends the sum of the rows that were added since the last one; where there are none, of no row. */
+/* Ends the sum of the rows that were added since the last one. If there are none, the sum is empty. */
 static void end_sum(struct limit_sums *list, bool weighted, void *out)
 {
     const size_t begin = list->count ? (size_t)(list->items[list->count - 1].rows - list->rows) +
@@ -48,7 +48,7 @@ static uint8_t *row_of(const struct limit_way *way, int source, int64_t token, i
     return (uint8_t *)session->rows + (size_t)row * session->problem->row_bytes;
 }
 
-/* Distinct ranks before this one in the token's slots. */
+/* Returns the number of distinct ranks before this one in the token's slots. */
 static int place_of_rank(const struct problem *problem, int source, int64_t token, int rank)
 {
     int place = 0;
@@ -63,7 +63,7 @@ static int place_of_rank(const struct problem *problem, int source, int64_t toke
     return place;
 }
 
-/* The rows that go back for one message. */
+/* Adds the rows that go back for one message. */
 static void send_back(struct limit_way *way, const struct problem_row *from, size_t bytes)
 {
     const struct problem *problem = way->session->problem;
@@ -98,7 +98,7 @@ static void sum_token(struct limit_way *way, int64_t token)
     end_sum(&way->sums, !way->reduced, way->sum_rows + (size_t)token * problem->row_bytes);
 }
 
-/* The place of a row that goes back. */
+/* Returns the bytes of a row's place at the token's rank. */
 static size_t back_bytes(const struct bench_session *session)
 {
     const struct problem *problem = session->problem;
@@ -134,7 +134,7 @@ size_t limit_combine_symmetric_bytes(const struct limit_way *way)
     return (size_t)problem->tokens * (size_t)problem->topk * problem->row_bytes + LIMIT_LINE;
 }
 
-/* Turns copy as many bytes as coded rows have, and add rows as they were. */
+/* Sets the contents. Turns copy as many bytes as coded rows have, and add rows that are not coded. */
 bool limit_combine_refill(struct limit_way *way)
 {
     return way->session->world->device->ll->way_copy(way, way->session->problem->row_bytes);

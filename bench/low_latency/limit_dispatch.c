@@ -12,7 +12,7 @@ static size_t header_bytes(const struct limit_way *way)
     return HEADER_BYTES + HEADER_A_SLOT * (size_t)way->session->problem->topk;
 }
 
-/* The size of a message in its slot: the header in whole lines, then the payload. */
+/* Returns the size of a message in its slot: the header in whole lines, then the payload. */
 static size_t slot_bytes(const struct limit_way *way)
 {
     return limit_whole_lines(header_bytes(way)) + way->coded_bytes;
@@ -45,13 +45,13 @@ static void fill_messages(struct limit_way *way)
             limit_list_add(&way->messages, way->headers + number * limit_whole_lines(header_bytes(way)), slot,
                            header_bytes(way))
                 ->small = true;
-            /* Scales make a payload no multiple of 16: whole ones are streamed. */
+            /* With scales a payload is no multiple of 16 bytes, so whole lines are streamed. */
             limit_list_add(&way->messages, payload_of(way, token), slot + limit_whole_lines(header_bytes(way)),
                            (payload + 15) / 16 * 16);
         }
 }
 
-/* Each payload that arrives, to the rows of its experts; this rank's own ones as well. */
+/* Lists the copies of each payload that arrives to the rows of its experts. This rank's own payloads are included. */
 static void fill_rows(struct limit_way *way)
 {
     const struct bench_session *session = way->session;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Low-latency mode as the frame has it: the tensors and the buffer of a session, and its cases. */
+/* The table of low-latency mode: the tensors and the buffer of a session, and its cases. */
 #include "bench/low_latency/mode.h"
 #include "bench/frame/measure.h"
 #include "bench/low_latency/late.h"
 
 /* ---- sessions ---------------------------------------------------------------------------------------------------- */
 
-/* Half of what the pattern says, below 1 in magnitude: LogFMT codes no others. */
+/* Multiplies the numbers of the pattern by 0.5. They are then below 1 in magnitude, as LogFMT requires. */
 static void halve(expar_dtype dtype, size_t elements, void *rows)
 {
     uint16_t *halves = rows;
@@ -99,7 +99,7 @@ void ll_site_close(struct bench_session *session, bool sound)
     session->world->device->ll->trip_free(session->trip, sound);
 }
 
-/* MPI carries rows as they are. */
+/* Returns whether there is a baseline: MPI carries rows without a format. */
 static bool has_baseline(const struct bench_session *session)
 {
     return session->format->plain;
@@ -147,7 +147,7 @@ static void limit_free(struct bench_contest *contest, bool sound)
     ll_limit_free(contest->limit, sound);
 }
 
-/* An empty launch, round trips of a flag. */
+/* Adds an empty launch and round trips of a flag. */
 static int add_others(const struct bench_session *session, struct contender *contenders)
 {
     const struct bench_world *world = session->world;
@@ -173,7 +173,7 @@ static struct ll_case call_of(struct bench_session *session, const char *op, str
     return (struct ll_case){.frame = {.session = session, .kind = kind, .op = op, .verified = true}};
 }
 
-/* Calls of a kind in one, and by a hook. */
+/* Makes a contest of the calls of a kind, without and with a hook. */
 static struct bench_contest contest_of(struct bench_session *session, const char *op, struct bench_kind kind,
                                        struct ll_case calls[2])
 {

@@ -22,20 +22,21 @@
 
 extern const struct bench_mode ll_mode;
 extern const struct bench_report ll_report;
-/* For bench/options.c: refuses what is wrong in this mode alone, as argp does. */
+/* Checks options for bench/options.c. It rejects what is wrong in this mode alone, as argp does. */
 void ll_options_check(struct argp_state *state, const struct bench_options *options);
-/* Formats that are asked for, or the plain ones of the dtypes; and what a site opens and closes. */
+/* ll_list_rows lists the formats that are asked for, or the plain ones of the dtypes. The others are functions of
+   sites. */
 int ll_list_rows(const struct bench_options *options, struct bench_rows *rows);
 bool ll_site_open(struct bench_session *session);
 void ll_site_close(struct bench_session *session, bool sound);
-/* Rows of this rank's experts, by their names; false after saying why not. */
+/* Fills the rows of this rank's experts by their names; false after saying why not. */
 bool ll_fill_rows(const struct bench_session *session, uint64_t salt);
 
-/* Where rows stand in dispatch's layout [L][N*B][H], for all ranks. B is T, but at least 1. */
+/* The places of rows in dispatch's layout [L][N*B][H], for all ranks. B is T, but at least 1. */
 struct ll_layout {
     int64_t rows_per_expert; /* N*B */
     int local_experts;       /* L */
-    int32_t *row;            /* [N][T][K] number of the slot's row among those of its expert; -1: the slot has none */
+    int32_t *row;            /* [N][T][K] index of the slot's row among those of its expert; -1: the slot has none */
     int32_t *counts;         /* [E] rows of each expert */
     int64_t num_rows;        /* of this rank's experts */
 };
@@ -70,33 +71,34 @@ bool ll_describe(const struct bench_call *call, struct bench_result *result);
 
 struct ll_layout *ll_layout_create(const struct problem *problem); /* NULL: no memory */
 void ll_layout_free(struct ll_layout *layout);
-/* The slot's row among all of its expert's rank, [L][N*B]; -1: the slot has none. */
+/* Returns the slot's row among all rows of its expert's rank, [L][N*B]; -1: the slot has none. */
 int64_t ll_layout_row(const struct problem *problem, const struct ll_layout *layout, int source, int64_t token, int k);
-/* The rank of the slot's expert; -1: the slot has none. */
+/* Returns the rank of the slot's expert; -1: the slot has none. */
 int ll_layout_rank(const struct problem *problem, int source, int64_t token, int k);
 
-/* Bytes of a dispatched row with its scales. */
+/* Returns the bytes of a dispatched row with its scales. */
 size_t ll_wire_bytes(const struct bench_session *session);
 
 /* ---- far.c; across nodes, else 0 --------------------------------------------------------------------------------- */
 
-/* Messages of this rank's dispatch to a rank of another node; rows of its combine that go back there. */
+/* Return the messages of this rank's dispatch to a rank of another node, and the rows of its combine that go back
+   there. */
 int64_t ll_far_messages(const struct bench_session *session, int rank);
 int64_t ll_far_rows_back(const struct bench_session *session, int rank, bool reduced);
-/* Checks that a call has sent as many of them there; says what is wrong. */
+/* Checks that a call has sent these numbers there; says what is wrong. */
 bool ll_sent_right(const struct bench_call *call);
-/* Messages that the session's buffer has sent. */
+/* Returns the messages that the session's buffer has sent. */
 struct bench_traffic ll_traffic(const struct bench_session *session);
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Memory of the host; zero, and none of it there before it is touched; NULL: no memory. */
+/* Reserves host memory of zeros, of which pages are allocated when they are touched. NULL: no memory. */
 void *ll_reserve(size_t bytes);
 void ll_unreserve(void *data, size_t bytes);
 
 /* ---- verify.c ---------------------------------------------------------------------------------------------------- */
 
-/* Each compares with what follows from the routing, and says on stderr what is wrong. */
+/* Each function compares outputs with what follows from the routing, and says on stderr what is wrong. */
 
 /* Rows of this rank's experts, as they are or in a format. scales: words with these strides of experts, rows and
    words; NULL where the format has none. */
@@ -108,14 +110,15 @@ struct ll_rows {
     const int32_t *src_info; /* [L][N*B] */
 };
 bool ll_verify_rows(const struct bench_session *session, uint64_t salt, const struct ll_rows *rows);
-/* The host's view of rows where the data lies, as many as the layout says; counts NULL: none are looked at. False after
-   saying why it cannot be had, when there is nothing to end. */
+/* ll_look gives the host a view of the rows that the layout names. With counts NULL, it gives none. False after saying
+   why not; then there is nothing to end. */
 bool ll_look(const struct bench_session *session, const struct ll_rows *rows, struct ll_rows *seen);
 void ll_unlook(const struct bench_session *session, struct ll_rows *seen);
 bool ll_verify_dispatch(const struct bench_session *session, uint64_t salt, const expar_ll_dispatch_result *result);
-/* y of this rank, [T][H]: bytes, but after LogFMT (coded) within the error that the format allows. */
+/* Verifies this rank's y [T][H]. Bytes must be equal; after LogFMT (coded), the error must be within the format's
+   bound. */
 bool ll_verify_combine(const struct bench_session *session, uint64_t salt, bool reduced, bool coded, const void *y);
-/* A count of the library's. */
+/* Verifies a count of the library. */
 bool ll_verify_count(const struct bench_session *session, const char *what, uint64_t count, uint64_t expected);
 
 /* ---- limit.c ----------------------------------------------------------------------------------------------------- */
@@ -130,16 +133,16 @@ bool ll_verify_count(const struct bench_session *session, const char *what, uint
  * excepted; then each token's weighted sum. Reduced: the weighted sum of a token's rows here into its place at the
  * token's rank; then the sum of the places. */
 struct ll_limit;
-/* By memcpy; messages by memcpy and rows by non-temporal stores; both by non-temporal stores. Combine: the second is
-   none, reduced has the first alone. */
+/* The ways: by memcpy; messages by memcpy and rows by non-temporal stores; both by non-temporal stores. An exact
+   combine lacks the second, a reduced one has the first only. */
 enum { LL_LIMIT_MEMCPY, LL_LIMIT_ROWS_STREAMED, LL_LIMIT_STREAMED, LL_COPIES };
 /* Collective. NULL after saying why not. */
 struct ll_limit *ll_limit_create(const struct bench_session *session, const struct bench_kind *kind);
-/* Appends contenders; their number: 0 where calls have so many workers that these do not compare. */
+/* Appends contenders, and returns their number. It is 0 if they do not compare with calls of so many workers. */
 int ll_limit_contenders(struct ll_limit *limit, struct contender *contenders);
-/* Whether the last turn has put everything where it belongs. */
+/* Verifies that the last turn put everything in its place. */
 bool ll_limit_verify(struct ll_limit *limit, uint64_t salt);
-/* Coded payloads follow x. */
+/* Encodes the payloads again after x has changed. */
 bool ll_limit_refill(struct ll_limit *limit);
 /* Collective, unless not sound. */
 void ll_limit_free(struct ll_limit *limit, bool sound);
@@ -152,13 +155,13 @@ void ll_sum_rows(expar_dtype dtype, const void *const *rows, const float *weight
 
 /* ---- trip.c ------------------------------------------------------------------------------------------------------ */
 
-/* A word of 8 bytes that goes from rank 0 to rank 1 and back, by the library's signals and by bare stores and loads.
-   Across nodes it goes to the first rank of the next one, by signals alone. */
+/* Round trips of an 8-byte word from rank 0 to rank 1 and back, by the library's signals and by bare stores and loads.
+   Across nodes it goes to the first rank of the next node, by signals only. */
 void *ll_trip_create(const struct bench_world *world); /* collective; NULL after saying why not */
 void ll_trip_free(void *trip, bool sound);
-/* Appends a contender for each of both. */
+/* Appends a contender for each of the two ways. */
 int ll_trip_contenders(void *trip, struct contender *contenders);
-/* The time of one round trip, from those contenders. */
+/* Computes the time of one round trip from those contenders. */
 void ll_trip_times(const struct contender *contenders, struct bench_result *result);
 
 #endif

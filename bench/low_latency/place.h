@@ -10,21 +10,21 @@
 struct limit_way; /* low_latency/limit.h */
 
 struct ll_place {
-    /* Memory of this rank that all ranks reach, zero; bases[r]: that of rank r, as this rank names it. Collective; NULL
-       on some rank after saying why not. */
+    /* Allocates zeroed memory of this rank that all ranks reach. bases[r]: the address of rank r's memory on this rank.
+       Collective; NULL on some rank after saying why not. */
     void *(*share)(const struct bench_world *world, size_t bytes, uint8_t **bases);
     /* Collective, unless not sound. NULL is allowed. */
     void (*unshare)(const struct bench_world *world, void *data, size_t bytes, bool sound);
-    /* Memory of this rank, of which little is touched. NULL: there is none; NULL is allowed. */
+    /* Reserves memory of this rank, of which little is touched; NULL: no memory. Releasing NULL is allowed. */
     void *(*reserve)(const struct bench_world *world, size_t bytes);
     void (*unreserve)(const struct bench_world *world, void *data, size_t bytes);
-    /* Ways of the copy roofline, none where calls of so many workers do not compare with them. A way's turns are made
-       ready once the lists are whole; run is a contender's. */
+    /* The number of ways of the copy roofline; 0 if they do not compare with calls of so many workers. A way's turns
+       are prepared once the lists are complete; run is a contender's. */
     int (*num_ways)(int workers);
     bool (*way_open)(struct limit_way *way);
     bool (*way_run)(void *way);
     void (*way_close)(struct limit_way *way);
-    /* The first list once, so many bytes of each of its copies. */
+    /* Copies the first list once, `bytes` bytes of each of its copies. */
     bool (*way_copy)(struct limit_way *way, size_t bytes);
     /* Round trips of a flag, as in mode.h. */
     void *(*trip_create)(const struct bench_world *world);
@@ -32,8 +32,8 @@ struct ll_place {
     int (*trip_contenders)(void *trip, struct contender *contenders);
     /* The launch's time is in `result` already. */
     void (*trip_times)(const struct contender *contenders, struct bench_result *result);
-    /* When the warps of the last turn of a way of the copy roofline came where, which is done; false: not known. NULL:
-       there are no kernels. */
+    /* Returns the moments of the warps in a way's last turn, which is done; false: they are not known. NULL: there are
+       no kernels. */
     bool (*way_moments)(const struct limit_way *way, struct bench_moments *out);
     /* An empty launch, as a contender with the world; NULL: there are none. */
     bool (*launch)(void *world);

@@ -56,7 +56,7 @@ static int one_thread(const struct bench_world *world)
     return 1;
 }
 
-/* A way is one thread's. */
+/* Returns the number of ways. A way uses one thread. */
 static int ways_of(int threads)
 {
     return threads == 1 ? LL_COPIES : 0;

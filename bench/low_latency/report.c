@@ -7,7 +7,7 @@
 #include "bench/low_latency/mode.h"
 #include <stdio.h>
 
-/* Names with a suffix, of numbers from `at` on (AT_LIMIT: the copy roofline's). */
+/* Fields whose names have a suffix, for the numbers from `at` on (AT_LIMIT: the copy roofline's). */
 #define SPANS(prefix, suffix, at, decimals)                                                                            \
     FIELD(prefix "send" suffix, NUMBER, (at) + AT_SPANS + LL_SEND, decimals, ON_GPU),                                  \
         FIELD(prefix "warps" suffix, NUMBER, (at) + AT_SPANS + LL_WARPS, decimals, ON_GPU),                            \
@@ -126,7 +126,7 @@ static const struct bench_field results[] = {
 
 static const struct bench_table tables[] = {{.fields = results, .needs = -1, .limits = true}};
 
-/* A row that is not one call says so. */
+/* Names the operation of a row, and says if it is not one call. */
 static void name_operation(struct bench_view *view, size_t bytes)
 {
     const struct bench_result *r = view->result;
@@ -136,7 +136,7 @@ static void name_operation(struct bench_view *view, size_t bytes)
     view->words[WORD_OPERATION] = view->operation;
 }
 
-/* The copies by themselves, verified with the call. */
+/* Shows the copies as their own row. They are verified with the call. */
 static void view_limit(const struct bench_world *world, const struct bench_view *call, struct bench_view *limit)
 {
     const struct bench_times *times = &call->result->copies[bench_least_copy(call->result)];

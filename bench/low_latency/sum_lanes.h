@@ -48,7 +48,7 @@ LANES_PART void prefetch_ahead(const uint8_t *strip)
         __builtin_prefetch(strip + AHEAD_BYTES + i, 0, 3); /* past the end of memory it does nothing */
 }
 
-/* Bytes that a strip's v-th vector has of `bytes`. */
+/* Returns the bytes of `bytes` that lie in a strip's v-th vector. */
 LANES_PART size_t vector_bytes(size_t bytes, size_t v)
 {
     const size_t begin = v * sizeof(words);

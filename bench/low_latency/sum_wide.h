@@ -9,7 +9,7 @@
 /* weights NULL: all are 1. */
 typedef void sum_function(const void *const *rows, const float *weights, int count, size_t bytes, uint8_t *out);
 
-/* By type of the elements. */
+/* Functions for each type of elements. */
 struct sum_table {
     sum_function *f32, *bf16, *f16;
 };

@@ -101,7 +101,7 @@ static bool trip_run_raw(void *context)
     return true;
 }
 
-/* From rank 0's start to its end. */
+/* Appends the contenders. A turn's time goes from rank 0's start to its end. */
 int ll_trip_contenders(void *trip, struct contender *contenders)
 {
     const struct ll_trip *self = trip;

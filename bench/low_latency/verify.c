@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every byte of an output against what follows from the routing, the pattern of rows and the format's definition. */
+/* Compares every byte of an output with what follows from the routing, the pattern of rows and the format's
+ * definition. */
 #include "bench/low_latency/mode.h"
 #include <math.h>
 #include <stdlib.h>
@@ -28,7 +29,7 @@ static bool row_is(const struct bench_session *session, const struct ll_rows *ro
     return true;
 }
 
-/* All rows that one message has become; `plain` and `coded` hold one. */
+/* Verifies all rows of one message; `plain` and `coded` hold one row each. */
 static bool message_is(const struct bench_session *session, uint64_t salt, const struct ll_rows *rows,
                        const struct problem_row *message, void *plain, uint8_t *coded)
 {
@@ -66,7 +67,7 @@ bool ll_verify_rows(const struct bench_session *session, uint64_t salt, const st
     return good;
 }
 
-/* range[l][s]: begin and count of a source's rows. */
+/* Verifies range[l][s]: begin and count of a source's rows. */
 static bool ranges_are_right(const struct bench_session *session, const int64_t *range)
 {
     const struct problem *problem = session->problem;
@@ -108,7 +109,7 @@ static size_t all_rows_bytes(const struct bench_session *session)
     return (size_t)layout->local_experts * (size_t)layout->rows_per_expert * row_bytes;
 }
 
-/* Those of each expert that the layout says, where they stand. */
+/* Copies the rows that the layout names for each expert to the same places. */
 static void *copy_rows(const struct bench_session *session, const void *rows)
 {
     const struct ll_layout *layout = session->layout;
@@ -180,7 +181,7 @@ bool ll_verify_dispatch(const struct bench_session *session, uint64_t salt, cons
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
 
-/* Scratch of one sum. */
+/* Scratch memory of one sum. */
 struct sums {
     float *row, *sum, *partial; /* [H] */
     float *magnitudes;          /* [H] Σ |weight · x|, for the bound of what LogFMT may change */
@@ -203,7 +204,7 @@ static void add_slot(const struct bench_session *session, uint64_t salt, int64_t
     }
 }
 
-/* The slots whose expert lives on the rank; -1: all. Whether there are any. */
+/* Adds the slots whose expert lives on the rank; -1: all slots. Returns whether there are any. */
 static bool add_slots(const struct bench_session *session, uint64_t salt, int64_t token, int rank,
                       const struct sums *sums, float *to)
 {

@@ -47,7 +47,7 @@ static bool look_at_dispatch(const struct normal_call *self, uint64_t salt, bool
     return good;
 }
 
-/* each: as in verify_combine. */
+/* Verifies sums. each: as in verify_combine. */
 static bool look_at_sums(const struct bench_session *session, uint64_t salt, enum verify_rows_of rows_of, int each)
 {
     const struct bench_world *world = session->world;
@@ -68,7 +68,7 @@ bool normal_verify(const struct bench_call *call, uint64_t salt)
     return good;
 }
 
-/* It knows no nodes. */
+/* Verifies the baseline's output, whose sums are not by node. */
 bool normal_verify_baseline(const struct bench_call *call, uint64_t salt)
 {
     const struct bench_session *session = call->session;
@@ -123,7 +123,7 @@ static void set_args(struct normal_call *self)
     combine->stream = world->stream;
 }
 
-/* The dispatch that isolated ones repeat is verified in full. */
+/* Makes the handle by a dispatch, and verifies that in full. Isolated dispatches repeat it. */
 static bool make_handle(struct normal_call *self)
 {
     struct bench_session *session = self->frame.session;
@@ -226,7 +226,7 @@ bool normal_in_loop(struct bench_call *call, expar_event **event)
     return true;
 }
 
-/* The result of an isolated dispatch is checked before it goes. */
+/* Releases the result. That of an isolated dispatch is checked first. */
 void normal_release(struct bench_call *call)
 {
     struct normal_call *self = (struct normal_call *)call;
@@ -282,7 +282,7 @@ static bool put_together(const struct bench_world *world, const expar_ep_stats *
     return good;
 }
 
-/* Which path was taken. An isolated combine by AUTO goes directly, since its rows lie in symmetric memory. */
+/* Adds the path to the result. An isolated combine by AUTO goes directly, since its rows lie in symmetric memory. */
 bool normal_describe(const struct bench_call *call, struct bench_result *result)
 {
     const struct normal_call *self = (const struct normal_call *)call;

@@ -144,7 +144,7 @@ static bool start_workers(struct copy_limit *limit)
     return true;
 }
 
-/* Workers that wait at the meeting are let go; where not all could be started they are cancelled there. */
+/* Lets the workers at the meeting end. If not all could be started, they are cancelled there. */
 static void stop_workers(struct copy_limit *limit)
 {
     bool complete = limit->num_started == limit->threads - 1;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* late: who is late in a call on GPUs, by clocks that its warps read: warps, ranks, or those that close it. */
+/* late: finds what is late in a call on GPUs, by clocks that its warps read: warps, ranks, or the steps that close
+ * it. */
 #ifndef EXPAR_BENCH_NORMAL_LATE_H
 #define EXPAR_BENCH_NORMAL_LATE_H
 

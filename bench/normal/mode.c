@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Normal mode as the frame has it: the tensors and the buffer of a session, and its cases. */
+/* The table of normal mode: the tensors and the buffer of a session, and its cases. */
 #include "bench/normal/mode.h"
 #include "bench/frame/measure.h"
 #include "bench/frame/patterns.h"
@@ -32,7 +32,8 @@ static bool make(struct bench_session *session)
     return bench_session_write(session, session->scales, scales_bytes(session), write_scales, NULL);
 }
 
-/* Bytes for the outputs that a session keeps, beside the two that the library plans for; 0: as it chooses. */
+/* Returns the bytes for outputs that a session keeps in addition to the two that the library plans for. 0: the library
+   chooses. */
 static int64_t pool_bytes(const struct bench_session *session)
 {
     const struct problem *problem = session->problem;
@@ -74,7 +75,7 @@ static int limit_add(struct bench_contest *contest, struct contender *contenders
     return bench_site_of(contest->session)->add_copies(contest->session, combine, contenders);
 }
 
-/* The copies' own output: a limit that copies less or elsewhere would be none. */
+/* Verifies the output of the copies. Copies of less data, or to other places, would be no limit. */
 static bool limit_verify(const struct bench_contest *contest, uint64_t salt)
 {
     const struct bench_session *session = contest->session;
@@ -104,7 +105,7 @@ static bool wants_dispatch(const struct bench_session *session, bool cached)
     return options->dispatch && options->cached != (cached ? BENCH_UNCACHED : BENCH_CACHED);
 }
 
-/* The difference of the two dispatches, iteration by iteration. It may be below 0 where noise is larger. */
+/* Adds the difference of the two dispatches, iteration by iteration. It may be below 0 if noise is larger. */
 static bool add_layout(const struct normal_call *fresh, const struct normal_call *cached, struct bench_results *results)
 {
     const struct bench_session *session = fresh->frame.session;
@@ -155,7 +156,7 @@ static bool measure_combines(struct bench_session *session, expar_ep_path path, 
     return bench_isolated(&contest, 1, results);
 }
 
-/* 8-bit rows are carried, not added. */
+/* Returns whether rows are added; 8-bit rows are only carried. */
 static bool adds(const struct bench_session *session)
 {
     return expar_dtype_bytes(session->problem->dtype) > 1;
@@ -177,7 +178,7 @@ static bool measure_loop(struct bench_session *session, const char *op, struct b
     return bench_loops(&call.frame, results);
 }
 
-/* The library chooses the path of rows, unless it is the queue. */
+/* Measures the loops of a path. The library chooses the path, unless it is the queue. */
 static bool loops_by(struct bench_session *session, expar_ep_path path, struct bench_results *results)
 {
     const struct bench_options *options = session->options;

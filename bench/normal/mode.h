@@ -15,7 +15,8 @@
 
 extern const struct bench_mode normal_mode;
 extern const struct bench_report normal_report;
-/* For bench/options.c: refuses what is wrong in both modes, as argp does, and fills in what was not given. */
+/* Checks options for bench/options.c. It rejects what is wrong in both modes, as argp does, and sets what was not
+   given. */
 void normal_options_check(struct argp_state *state, struct bench_options *options);
 
 /* ---- calls.c ----------------------------------------------------------------------------------------------------- */
@@ -51,9 +52,9 @@ bool normal_describe(const struct bench_call *call, struct bench_result *result)
 /* ---- nodes.c, copy_limit.c --------------------------------------------------------------------------------------- */
 
 extern const struct bench_site normal_nodes_site, normal_cpu_site;
-/* A call between nodes has sent as many rows as the routing demands; says what is wrong. */
+/* Verifies that a call between nodes has sent as many rows as the routing demands; says what is wrong. */
 bool nodes_sent_right(const struct bench_call *call);
-/* Bare puts have come whole. */
+/* Verifies that bare puts have arrived completely. */
 bool nodes_limit_verify(const struct bench_session *session, bool combine);
 
 /* ---- verify.c ---------------------------------------------------------------------------------------------------- */
@@ -65,7 +66,7 @@ bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_e
 /* The rows that a combine adds: those that ranks filled by name, or the tokens' own, which a dispatch brought and each
    holder returned as they were. */
 enum verify_rows_of { VERIFY_FILLED, VERIFY_RETURNED };
-/* each: ranks whose rows are summed and rounded before their sums are; all of them: in one sum. */
+/* each: the number of ranks whose rows are summed and rounded first. If it is all ranks, there is one sum. */
 bool verify_combine(const struct problem *problem, uint64_t salt, enum verify_rows_of rows_of, int each, const void *y);
 
 #endif

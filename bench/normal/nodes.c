@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Across nodes, on the CPU: shares of the ranks, network limits of both operations, what was sent and whether that is
- * as many rows as the routing demands. */
+/* Across nodes, on the CPU: the ranks' shares, the network limits of both operations, and the check that as many rows
+ * were sent as the routing demands. */
 #include "bench/frame/network.h"
 #include "bench/normal/mode.h"
 #include "ep/normal/tools.h"
@@ -29,7 +29,7 @@ static int first_of(const struct bench_world *world, int node)
     return node * world->each;
 }
 
-/* The rank that forwards on a node what comes from the source: itself on its own. */
+/* Returns the rank that forwards rows of the source on a node. On the source's own node it is the source. */
 static int forwarder_of(const struct bench_world *world, int source, int node)
 {
     return first_of(world, node) + source % world->each;
@@ -67,7 +67,7 @@ static struct nodes_share share_of(const struct bench_world *world, const struct
 
 /* ---- limits ------------------------------------------------------------------------------------------------------ */
 
-/* The least that a record has; sums come back bare. */
+/* Returns the smallest size of a record. Sums come back without further data. */
 static size_t record_bytes(const struct problem *problem)
 {
     const size_t slot = sizeof(int32_t) + sizeof(float);
@@ -93,7 +93,7 @@ static struct network_limit *make_limit(const struct bench_session *session, boo
     return limit;
 }
 
-/* Rows lie where peers of the node reach them, as inside a node. */
+/* Allocates rows in memory that peers of the node reach, as inside a node. */
 static bool make_rows(struct bench_session *session)
 {
     const struct bench_world *world = session->world;

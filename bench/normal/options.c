@@ -23,7 +23,7 @@ static void check_routing(struct argp_state *state, struct bench_options *option
     options->experts = shape.experts;
 }
 
-/* How many ranks there are, and on GPUs how many of these. */
+/* Checks the numbers of ranks and of GPUs. */
 static void check_ranks(struct argp_state *state, struct bench_options *options)
 {
     int32_t gpus = 0;

@@ -142,7 +142,7 @@ static void name_operation(struct bench_view *view, size_t bytes)
     view->words[WORD_OPERATION] = view->operation;
 }
 
-/* It stands with the way that it goes: "push" of "push_us". */
+/* Shows the copies under the name of their way: "push" of "push_us". */
 static void view_limit(const struct bench_world *world, const struct bench_view *call, struct bench_view *limit)
 {
     const char *copy = world->device->copies[bench_least_copy(call->result)];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every byte of an output against what follows from the routing and the pattern of rows. */
+/* Compares every byte of an output with what follows from the routing and the pattern of rows. */
 #include "bench/normal/mode.h"
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ bool verify_rows(const struct problem *problem, uint64_t salt, const void *rows)
     return good;
 }
 
-/* Top-k of one received row: local numbers of the experts that live here, -1 and weight 0 for the others. */
+/* Verifies the top-k of one received row: local numbers of the experts on this rank, -1 and weight 0 for the others. */
 static bool verify_topk_row(const struct problem *problem, int64_t i, const int32_t *experts, const float *weights)
 {
     const struct problem_row *source = &problem->received[i];
@@ -114,7 +114,7 @@ static bool add_holders(const struct sum_case *self, int64_t token, int first, i
     return any;
 }
 
-/* The token's row: of ranks in one sum, or, where `each` of them are a node, of the nodes' sums, each rounded before.
+/* Computes the token's row: one sum over the ranks, or, if `each` ranks are a node, the sum of the nodes' rounded sums.
    sums: [2][H]. */
 static void expected_row(const struct sum_case *self, int64_t token, int each, float *sums, void *row)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups and buffers that are made and ended again, beside a group in which the ranks meet before each turn. */
+/* Measures creating and destroying groups and buffers. The ranks also have a group in which they meet before each
+ * turn. */
 #include "bench/bench.h"
 #include "bench/setup/setup.h"
 
@@ -29,7 +30,7 @@ static bool make(void *context)
 
 /* ---- whether it serves ------------------------------------------------------------------------------------------- */
 
-/* Each rank has one token, for the next rank. */
+/* Sends one token of each rank to the next rank. */
 static bool send_round(const struct making *m)
 {
     const int32_t rank = m->world->rank, size = m->world->size, before = (rank + size - 1) % size;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* setup: how long it takes until ranks have a group, and a buffer that begins with nothing.
+/* setup: measures the time until ranks have a group, and a buffer without limits.
  *
  * Called through bench/bench.h (setup_run, setup_options_check); calls the public interface of the library only.
  *
- *   run.c      what is made, used once, and ended again, in turns
+ *   run.c      makes, uses once, and destroys the objects, in turns
  *   report.c   JSON, CSV, table */
 #ifndef EXPAR_BENCH_SETUP_SETUP_H
 #define EXPAR_BENCH_SETUP_SETUP_H
@@ -13,7 +13,7 @@
 struct setup_result {
     const char *what;
     struct bench_times times;
-    bool verified; /* what was made served, on all ranks */
+    bool verified; /* the objects worked on all ranks */
 };
 
 /* False: out of memory. */

@@ -64,7 +64,7 @@ static size_t heap_bytes(void)
             if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?'; /* a terminal would obey it */
         shm_fail(wrong);
     }
-    /* Room for what expar takes itself, beside what the program asks for. */
+    /* Memory that expar takes itself, beside the program's. */
     return bytes + bytes / 8 + ((size_t)64 << 20);
 }
 

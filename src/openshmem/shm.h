@@ -42,9 +42,9 @@ expar_team *shm_team(shmem_team_t team);
 expar_team *shm_set_begin(int start, int log_stride, int size);
 void shm_set_end(expar_team *set);
 
-/* What the environment asks for, in the options of the group; the job ends when it makes no sense. */
+/* Reads the environment's settings into the options of the group; the job ends when one makes no sense. */
 void shm_environment_read(expar_group_options *options);
-/* What it asks to be printed, on one PE. */
+/* Prints what the environment asks for, on one PE. */
 void shm_environment_print(void);
 
 /* Statuses of collectives: 0, or the job ends. */

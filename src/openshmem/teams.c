@@ -126,7 +126,7 @@ void shmem_ctx_destroy(shmem_ctx_t ctx)
     shm_must(expar_ctx_destroy(shm_ctx(ctx)));
 }
 
-/* Of the standing teams the program knows other handles. */
+/* The program knows other handles of the standing teams. */
 static shmem_team_t handle_of(expar_team *team)
 {
     if (team == shm.world) return SHMEM_TEAM_WORLD;

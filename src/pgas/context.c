@@ -109,7 +109,7 @@ expar_team *expar_ctx_team(const expar_ctx *ctx)
 
 /* ---- of a team --------------------------------------------------------------------------------------------------- */
 
-/* The team's next context behind one (NULL: the first). */
+/* The team's next context after one (NULL: the first). */
 static expar_ctx *next_of_team(const expar_team *team, expar_ctx *behind)
 {
     team_table *table = team->table;
@@ -155,7 +155,7 @@ static expar_status check_and_complete(const char *call, expar_ctx *ctx)
     return status == EXPAR_OK ? complete(call, ctx) : status;
 }
 
-/* What has been completed is ordered. */
+/* Completed operations are ordered. */
 expar_status expar_ctx_fence(expar_ctx *ctx)
 {
     return ctx_ended(ctx, check_and_complete("expar_ctx_fence", ctx));

@@ -8,7 +8,7 @@
 #include "link/link.h"
 #include <expar/context.h>
 
-/* Whose operation it is, and when it ends. */
+/* The origin of an operation: its call, its owner, and when it ends. */
 typedef struct ops_origin {
     const char *call; /* the public one */
     expar_group *group;

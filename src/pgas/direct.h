@@ -18,7 +18,7 @@ static inline uint8_t *direct_at(const expar_group *group, const void *data, siz
     if (!group || (uint32_t)pe >= (uint32_t)group->size) return NULL;
     const sym *self = group->sym;
     if (!self->direct[pe] || !sym_heap_offset(self, data, bytes, &offset)) return NULL;
-    /* Relaxed: whoever sees a failure asks for it again, with order. */
+    /* Relaxed: a caller that sees a failure asks for it again, with order. */
     return atomic_load_explicit(&self->failure, memory_order_relaxed) == 0 ? self->direct[pe] + offset : NULL;
 }
 

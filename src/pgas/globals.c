@@ -13,7 +13,7 @@ typedef struct segment {
     uintptr_t base, end;
 } segment;
 
-/* What the loader made read-only after it had relocated it is not the program's to write. */
+/* Pages that the loader made read-only after it had relocated them are not the program's to write. */
 static void leave_out_relro(const struct dl_phdr_info *info, uint64_t page, segment *found)
 {
     for (int i = 0; i < info->dlpi_phnum; i++) {
@@ -42,7 +42,7 @@ static int find_segment(struct dl_phdr_info *info, size_t bytes, void *context)
     return 1;
 }
 
-/* Set by the process that shares its variables, once; cleared when they found no room and are where they were. Changed
+/* Set by the process that shares its variables, once. Cleared when they did not fit and are where they were. Changed
    and read by any thread, all or nothing. */
 static atomic_flag is_shared = ATOMIC_FLAG_INIT;
 

@@ -30,8 +30,8 @@ static expar_status take_block(expar_group *group, const char *what, size_t alig
     return EXPAR_OK;
 }
 
-/* A public call begins: the group stays while it runs, whoever abandons it meanwhile. EXPAR_OK: memory_leave ends
-   it. */
+/* A public call begins: the group stays while it runs, even if a thread abandons it meanwhile. EXPAR_OK: memory_leave
+   ends it. */
 static expar_status memory_enter(expar_group *group, const char *what)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);

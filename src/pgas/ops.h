@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one-sided operations behind the public calls, which only differ in types and in who names the PE (group or
- * context). `call` is the public call's name, for error texts; pe is a rank of the group. Those that end in _from are
- * the general ones; the others are their blocking forms on the default context. Private to pgas. */
+/* The one-sided operations of the public calls, which only differ in types and in who names the PE (group or context).
+ * `call` is the public call's name, for error texts; pe is a rank of the group. Those that end in _from are the general
+ * ones; the others are their blocking forms on the default context. Private to pgas. */
 #ifndef EXPAR_PGAS_OPS_H
 #define EXPAR_PGAS_OPS_H
 
@@ -43,7 +43,7 @@ expar_status ops_iput_from(const ops_origin *from, void *dest, const void *sourc
 expar_status ops_iget_from(const ops_origin *from, void *dest, const void *source, const ops_strided *shape,
                            int32_t pe);
 
-/* What goes behind the data. */
+/* The signal that follows the data. */
 typedef struct ops_signal {
     uint64_t *address, value;
     expar_signal_op op;

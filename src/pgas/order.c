@@ -33,7 +33,7 @@ expar_status expar_quiet(expar_group *group)
     return group_ended(group, ops_quiet("expar_quiet", group));
 }
 
-/* The group stays while a thread is in it, whoever abandons it meanwhile. */
+/* The group stays while a thread is in it, even if another one abandons it meanwhile. */
 static expar_status barrier_all(const char *call, expar_group *group)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);

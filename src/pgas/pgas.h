@@ -5,7 +5,7 @@
  * context), and by pgas/team, which makes teams and collectives, through this header. Calls pgas/team (team.h), link,
  * group, shmem, net (p2p/access.h) and base. It stands beside ep: neither knows the other.
  *
- * A call checks its arguments (target.h), takes the short way where the PE is mapped here (direct.h), and else starts
+ * A call checks its arguments (target.h). It takes the short way where the PE is mapped here (direct.h). Else it starts
  * an operation by a link, which takes a transport or the proxy's ring (link/link.h). */
 #ifndef EXPAR_PGAS_PGAS_H
 #define EXPAR_PGAS_PGAS_H

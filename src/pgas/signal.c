@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Puts with a signal behind them, and reading one's own signal. */
+/* Puts followed by a signal, and reading one's own signal. */
 #include "pgas/direct.h"
 #include "pgas/ops.h"
 #include "pgas/target.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strided put and get of expar/rma.h and expar/context.h: one transport operation an element, all of them started
- * before the first is waited for, or one in all where the elements touch. */
+/* Strided put and get of expar/rma.h and expar/context.h. They take one transport operation an element, all of them
+ * started before the first is waited for, or one in all where the elements touch. */
 #include "pgas/ops.h"
 #include "pgas/target.h"
 

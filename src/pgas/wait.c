@@ -87,7 +87,7 @@ static bool is_empty(const word_set *set)
 
 /* ---- looking at a set -------------------------------------------------------------------------------------------- */
 
-/* What a look found, for all, any and some; which of them it is, is the looker's business. */
+/* The result of a look, for all, any and some; the looker finds out which of them it is. */
 typedef struct find {
     size_t first;    /* all: the first word that may not hold yet; any: the word that holds */
     size_t *indices; /* some: where to write */
@@ -110,7 +110,7 @@ static bool look_all(const word_set *set, find *result)
     return result->first == set->count;
 }
 
-/* Where this thread's next search for any word starts: behind the last one found, so that no word starves. */
+/* The start of this thread's next search for any word: after the last one found, so that no word starves. */
 static _Thread_local size_t any_start;
 
 static bool look_any(const word_set *set, find *result)

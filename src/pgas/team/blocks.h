@@ -5,7 +5,7 @@
 
 #include "pgas/team/collective.h"
 
-/* A block as it stands in source and dest; plain blocks have elements of one byte, one behind the other. Equal on all
+/* A block as it stands in source and dest; plain blocks have elements of one byte, one after the other. Equal on all
    members. */
 typedef struct blocks {
     size_t element_bytes, count;   /* of a block */

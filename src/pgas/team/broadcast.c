@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Broadcast: down a binomial tree from the root to one leader on every node, so that data cross the network once a
- * node, and from each leader to its node (fan.c). The root leads its own node. */
+/* Broadcast. Data go down a binomial tree from the root to one leader on every node, and so cross the network once a
+ * node. They go from each leader to its node (fan.c). The root leads its own node. */
 #include "pgas/team/collective.h"
 #include "shmem/tree.h"
 

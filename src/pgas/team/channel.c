@@ -34,7 +34,7 @@ expar_status channel_get(const expar_team *team, int32_t from, void *dest, uint6
     return status == EXPAR_OK ? link_get_now(&peer, dest, offset, bytes) : status;
 }
 
-/* Where this rank's messages are counted in the heap of whoever hears them. */
+/* The offset at which a receiver counts this rank's messages in its heap. */
 static uint64_t own_flag(const expar_team *team)
 {
     return channel_of(team)->flags + (uint64_t)team->group->rank * sizeof(uint64_t);
@@ -70,7 +70,7 @@ expar_status channel_send(const expar_team *team, int32_t to, uint64_t offset, c
     const int32_t rank = team_rank(team, to);
     expar_status status = channel_link(team, rank, bytes > 0 ? LINK_DATA : 0, &peer);
     if (status != EXPAR_OK) return status;
-    /* A network that carries both data and flag puts the one behind the other by itself, and meanwhile this rank sends
+    /* A network that carries both data and flag orders the flag after the data by itself, and meanwhile this rank sends
        on. */
     if (bytes == 0 || team->group->sym->peers[rank] || peer.data != peer.words) {
         status = channel_put(team, to, offset, source, bytes);
@@ -109,7 +109,7 @@ expar_status channel_hear(const expar_team *team, int32_t from, const char *call
     }
     sym_rest_end(&rest);
     if (status == EXPAR_OK) status = sym_check_count(&flags[rank], awaited, rank, call);
-    /* The members are out of step from now on: whoever is blamed is one of them. */
+    /* The members are out of step from now on: the blamed rank is one of them. */
     return status == EXPAR_OK ? EXPAR_OK : sym_rest_blame(&rest, status);
 }
 
@@ -118,7 +118,7 @@ size_t channel_piece_bytes(const expar_team *team)
     return team->table->piece_bytes;
 }
 
-/* Where the pieces of a rank lie in the heap of whoever takes them. */
+/* The offset of a rank's pieces in the heap of their receiver. */
 static uint64_t piece_offset(const expar_team *team, int32_t giver_rank, uint64_t count)
 {
     return channel_of(team)->scratch + ((uint64_t)giver_rank * 2 + count % 2) * channel_piece_bytes(team);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the collectives share: checks, and putting into everybody's dest. */
+/* Shared by the collectives: checks, and putting into everybody's dest. */
 #include "pgas/team/collective.h"
 
 #include <string.h>

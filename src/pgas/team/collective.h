@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the collectives share. Private to pgas/team.
+/* Shared by the collectives. Private to pgas/team.
  *
  * A collective works on *circles* (team.h). Where all members are one node, or each is one, that is the circle of all
- * members. Else what is small, or would cross the network more than once a node, goes in three steps: inside each node
- * to its leader, in the circle of leaders, and from the leaders to their nodes (fan.c). choice.h says what is small. */
+ * members. Else it goes in three steps if it is small, or would cross the network more than once a node. They are:
+ * inside each node to its leader, in the circle of leaders, and from the leaders to their nodes (fan.c). choice.h says
+ * what is small. */
 #ifndef EXPAR_PGAS_TEAM_COLLECTIVE_H
 #define EXPAR_PGAS_TEAM_COLLECTIVE_H
 
@@ -23,13 +24,13 @@ typedef struct collective {
 
 /* Checks the team, that dest is symmetric over dest_bytes (0: none is needed), and that there is a source. */
 expar_status collective_check(collective *c, size_t dest_bytes, size_t source_bytes);
-/* What an argument of the size `count` comes to, so many bytes for each of it; where that is no size the member is
-   refused the argument. Of a team that is sound. */
+/* Computes the bytes of an argument of the size `count`, with `each` bytes for each of it. Where that is no size the
+   member's argument is rejected. The team is sound. */
 expar_status collective_bytes(const collective *c, const char *argument, size_t count, size_t each, size_t *bytes);
 /* This member's own part of a result. */
 void collective_copy(void *to, const void *from, size_t bytes);
 
-/* Bytes that are `at` behind everybody's dest. */
+/* Bytes at the offset `at` of everybody's dest. */
 typedef struct span {
     size_t at, bytes;
 } span;
@@ -42,7 +43,7 @@ expar_status collective_spread(const collective *c, const circle *among, const v
 /* The leader hears that all of its node have come. */
 expar_status fan_in(const circle *node, const char *call);
 
-/* What a node's leader hands to all of its node. */
+/* Data that a node's leader gives to all of its node. */
 typedef struct fan {
     int32_t lead;      /* the leader's place */
     uint64_t from, to; /* offsets in the heap: where the leader has it, and where the others get it */

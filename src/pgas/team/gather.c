@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fcollect and collect: everybody puts its block where it belongs in everybody's dest. By leaders: members put theirs
- * into their leader's dest, where those of a node then stand side by side; leaders put these stretches into each
- * other's dest, and hand the whole to their nodes. For collect the members first learn where theirs belong. */
+ * into their leader's dest, where those of a node then stand side by side. Leaders put these stretches into each
+ * other's dest, and pass the whole to their nodes. For collect the members first learn where theirs belong. */
 #include "pgas/team/collective.h"
 
 /* Where blocks belong in dest. */
@@ -84,7 +84,7 @@ static expar_status exchange_sizes(const circle *among, const char *call, uint64
     return channel_finish(team, &batch, status);
 }
 
-/* What a leader says to a member of its node. */
+/* A leader's message to a member of its node. */
 typedef struct answer {
     uint64_t before, all; /* bytes: before its block, and of all blocks */
 } answer;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions. Small ones: everybody gives everybody its source, and combines them all itself; or, by leaders, members
- * give theirs to their leader, leaders give each other what they have combined, and hand the result to their nodes.
- * Larger ones in rounds: the round's elements are dealt out in segments, one a member; everybody gives each member that
- * one's segment, the member combines what it got, and puts the result into everybody's dest. By leaders this happens
- * twice: inside each node, where the results go to the leader alone, and in the circle of leaders.
+/* Reductions. In small ones everybody gives everybody its source, and combines them all itself. By leaders, members
+ * give theirs to their leader. Leaders give each other their combined sources, and pass the result to their nodes.
+ * Larger ones go in rounds. The round's elements are dealt out in segments, one a member. Everybody gives each member
+ * that one's segment, the member combines what it got, and puts the result into everybody's dest. By leaders this
+ * happens twice: inside each node, where the results go to the leader alone, and in the circle of leaders.
  *
- * In every case the elements of a node are combined in the order of its members, and the results of the nodes in the
- * order of nodes, so that all have the same bits.
+ * In every case the elements of a node are combined in the order of its members. The results of the nodes are combined
+ * in the order of nodes, so that all have the same bits.
  *
  * dest may be source: a result is put over a segment that has been given already. */
 #include "pgas/team/collective.h"
@@ -45,7 +45,7 @@ static expar_status combine_pieces(const reduction *r, const circle *among, void
 
 /* ---- small ------------------------------------------------------------------------------------------------------- */
 
-/* What lies at `from` in each of the circle, combined into `into`, which may be the same. */
+/* Combines the data at `from` of each member of the circle into `into`, which may be the same. */
 static expar_status reduce_flat(const reduction *r, const circle *among, void *into, const void *from, size_t count)
 {
     void *own = channel_own_piece(r->c.team, 0); /* `into` may not be given, nor combined with itself */
@@ -206,7 +206,7 @@ static expar_status reduce_all(const reduction *r, size_t count)
     return reduce_in_rounds(r, count, piece_elements);
 }
 
-/* What the typed calls have right. */
+/* Checks arguments that the typed calls always have right. */
 static expar_status check_combine(const reduction *r)
 {
     if (!r->combine) return team_note(r->c.team, error_set(EXPAR_ERR_NULL, "%s: combine is NULL", r->c.call));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* alltoall by leaders. Each member packs what it has for everybody into one piece for its leader; leaders send each
- * other one piece with what one node has for the other, and unpack what has come into the dest of their node's members.
+/* alltoall by leaders. Each member packs its blocks for everybody into one piece for its leader. Leaders send each
+ * other one piece with all blocks from one node for the other, and unpack arrived pieces into the dest of their node's
+ * members.
  *
  * A member's piece has a part for each member of the team, in their order. A leader's piece for another node has, for
  * each member there, a part from each member here. */

@@ -41,7 +41,7 @@ expar_status expar_team_barrier(expar_team *team)
     if (status != EXPAR_OK) return team_ended(team, status);
     expar_status sync, quiet = sym_quiet(team->group->sym);
     if (quiet == EXPAR_OK) return team_ended(team, team_sync(call, team));
-    /* What failed may have gone to somebody who is no member; the members wait all the same. */
+    /* Failed operations may have gone to a rank that is no member; the members wait all the same. */
     error_kept kept;
     error_keep(&kept, quiet);
     sync = team_sync(call, team);

@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-/* Of a team that has lost a member this rank comes to no call more: those who are in one learn of it. */
+/* This rank comes to no later call of a team that has lost a member: those who are in one learn of it. */
 static expar_status loss_check(const char *call, const expar_team *team)
 {
     const sym_ranks awaited = team_awaited(team);
@@ -134,8 +134,8 @@ static expar_status find_free_slots(const char *call, expar_team *parent, expar_
     return EXPAR_OK;
 }
 
-/* Of the free ones: the same on all members of the parent. The lowest at first; behind a meeting with a split of
-   another parent any, or none (-1), so that the two come apart. */
+/* Chooses a free slot, the same on all members of the parent. It is the lowest at first. After a meeting with a split
+   of another parent it is any, or none (-1), so that the two come apart. */
 static int32_t choose_slot(const expar_team *parent, uint64_t slots, uint32_t attempt)
 {
     const boot_topic topic = team_topic(parent);
@@ -158,9 +158,9 @@ static expar_status claim_slot(const char *call, expar_team *parent, bool member
     return status;
 }
 
-/* One that is free on all members of the parent, and claimed by those of the team. Other threads of theirs may be about
-   to split other teams, of which some have other members, so that none can wait for the others: where two ask for the
-   same slot neither gets it if each meets the other somewhere, and both ask again. Collective over the parent. */
+/* A slot that is free on all members of the parent, and claimed by those of the team. Other threads of theirs may be
+   about to split other teams. Some of these have other members, so that none can wait for the others. Where two ask for
+   the same slot neither gets it if each meets the other somewhere, and both ask again. Collective over the parent. */
 static expar_status agree_on_slot(const char *call, expar_team *parent, bool member, expar_status prepared,
                                   int32_t *slot)
 {
@@ -187,7 +187,7 @@ static void team_retire(expar_team *team)
     pthread_mutex_unlock(&table->lock);
 }
 
-/* What was noted of the team that had the slot before is over. */
+/* Records of the team that had the slot before are over. */
 static void slot_begin(const expar_team *made)
 {
     const boot_topic topic = team_topic(made);

@@ -1098,7 +1098,7 @@ ENUMS: dict[str, type[IntEnum]] = {
 }
 
 
-# What each call returns, and its arguments. Who loads the library has a Status looked at.
+# Results and arguments of each call. The loader of the library has each Status checked.
 CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_broadcast": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
     "expar_broadcast_others": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),

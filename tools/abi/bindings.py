@@ -107,7 +107,7 @@ def parameter_type(text):
 
 
 def write_calls(include, structs, enums):
-    print("\n\n# What each call returns, and its arguments. Who loads the library has a Status looked at.")
+    print("\n\n# Results and arguments of each call. The loader of the library has each Status checked.")
     print("CALLS: dict[str, tuple[Any, list[Any]]] = {")
     for header in sorted(include.glob("expar/*.h")):
         if OTHER_HEADERS.match(header.name):

@@ -32,7 +32,7 @@ struct bench_sent {
 struct bench_world {
     expar_group *group;
     int rank, size;
-    int nodes, each; /* M nodes of P ranks, as they reach each other by loads and stores; one where all do */
+    int nodes, each; /* M nodes of P ranks; the ranks of a node reach each other by loads and stores */
     const struct bench_baseline *baseline; /* of the mode that is measured; NULL: none */
     const struct bench_device *device;
     expar_device place; /* of this rank's tensors */
@@ -43,21 +43,21 @@ struct bench_world {
 /* Finds the nodes of a group, and takes the device that measures across them where there are several. All else is set.
    Collective. */
 bool bench_world_nodes(struct bench_world *world);
-/* The options of a group whose ranks play nodes, if they are to. */
+/* Returns the options of a group, whose ranks simulate nodes if the options say so. */
 expar_group_options bench_group_options(const struct bench_options *options);
-/* Says a failure of the library on stderr. */
+/* Prints a failure of the library on stderr. Returns whether there was none. */
 bool bench_good(const struct bench_world *world, expar_status status);
 bool bench_complain(const struct bench_world *world, const char *what);
 /* True when `mine` is true on all ranks. Collective; false too when the group failed. */
 bool bench_all_true(const struct bench_world *world, bool mine);
-/* Mean of a number over all ranks. */
+/* Computes the mean of a number over all ranks. Collective. */
 bool bench_mean(const struct bench_world *world, double mine, double *mean);
 
 /* Traffic of one call of a rank: what it sends to other nodes, and the rows that it receives inside its own node. */
 struct bench_traffic {
     bool counted;           /* there are several nodes, and it was one call */
     struct bench_sent sent; /* as counted where the library calls its provider */
-    double inside_rows;     /* normal mode: that it receives from other ranks of its node, by the routing */
+    double inside_rows;     /* rows that it receives from other ranks of its node, by the routing; normal mode only */
 };
 /* Measures the traffic of this rank's call between begin and end; `counted` is false where all ranks share a node. */
 void bench_traffic_begin(const struct bench_session *session, struct bench_traffic *traffic);
@@ -77,40 +77,42 @@ struct bench_site {
     /* Checks, before anything is measured, whether the options can be measured here; prints why not. NULL: they can.
        Collective. */
     bool (*check)(const struct bench_world *world, const struct bench_options *options);
-    /* After the session's buffer was made: takes symmetric rows, and gets copies and round trips ready. Collective.
-       close gives them back: collective while `sound`. */
+    /* open allocates symmetric rows, and prepares copies and round trips, after the session's buffer was made.
+       Collective. close frees them; it is collective while `sound`. */
     bool (*open)(struct bench_session *session);
     void (*close)(struct bench_session *session, bool sound);
     /* Sets whether the kernels of the session's buffer read clocks from now on. Local. NULL: there are no kernels. */
     bool (*clocks)(const struct bench_session *session, bool wanted);
-    /* When the warps of this rank's last call on the session's buffer, which is done, came where; false: not known.
-       NULL: never. */
+    /* Returns the moments of the warps in this rank's last call on the session's buffer, which is done. False: they are
+       not known. NULL: they never are. */
     bool (*moments)(const struct bench_session *session, struct bench_moments *out);
     /* Counts what the session's buffer has sent over the network so far; the copies are then bare puts. NULL: there is
        no network. */
     struct bench_traffic (*traffic)(const struct bench_session *session);
-    /* Normal mode: appends the copies of an operation to `contenders`; their number. */
+    /* Appends the copies of an operation in normal mode to `contenders`, and returns their number. */
     int (*add_copies)(struct bench_session *session, bool combine, struct contender *contenders);
 };
 
-/* Where tensors live, how a turn is timed, and what copies there are. */
+/* A device: the memory of tensors, the timing of a turn, and the copies. */
 struct bench_device {
     const char *name;                     /* "cpu", "cuda" */
     const char *workers;                  /* "threads", "sms" */
     const char *copies[BENCH_MAX_COPIES]; /* members of the JSON in normal mode */
-    int held_outputs;                     /* of dispatch, that a session of normal mode keeps while others come */
-    /* Memory of the device for one rank; NULL: no memory. */
+    int held_outputs;                     /* dispatch outputs that a session of normal mode keeps during other
+                                             dispatches */
+    /* Allocates memory of the device for one rank; NULL: no memory. */
     void *(*alloc)(const struct bench_world *world, size_t bytes);
     void (*free)(const struct bench_world *world, void *data);
-    /* The bytes of a tensor for the host to read; NULL: they cannot be had. */
+    /* Returns the bytes of a tensor for the host to read; NULL on failure. */
     const void *(*view)(const struct bench_world *world, const void *data, size_t bytes);
     void (*unview)(const struct bench_world *world, const void *view);
-    /* Where the host writes the bytes of a tensor, and carrying them there, which also ends the draft. */
+    /* draft returns memory in which the host writes the bytes of a tensor. The next function copies them to the tensor
+       and ends the draft. */
     void *(*draft)(const struct bench_world *world, void *data, size_t bytes);
     bool (*commit)(const struct bench_world *world, void *data, void *draft, size_t bytes);
     /* Copies a tensor to other memory of the device: the CPU does it at once, a GPU on the world's stream. */
     bool (*copy)(const struct bench_world *world, void *to, const void *from, size_t bytes);
-    /* Brings the ranks together, runs, and takes the time until what was run is done. */
+    /* Brings the ranks together, runs the contender, and measures the time until its work is done. */
     bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
     const struct bench_site *sites[BENCH_MODES];
     const struct ll_place *ll; /* what else low-latency mode needs */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Isolated calls: they, the copies, the baseline and what else a mode compares with take turns. */
+/* Isolated calls. The calls, the copies, the baseline and a mode's other contenders take turns. */
 #include "bench/frame/report.h"
 #include "bench/frame/session.h"
 #include <stdio.h>
 
-/* Two contests take turns, and three others. A contest has its calls, each of which is two contenders if it has a hook,
-   the copies, and a baseline. */
+/* Two contests take turns with three others. A contest has its calls, the copies, and a baseline. A call with a hook is
+   two contenders. */
 #define MOST_CONTENDERS (2 * (2 * BENCH_CONTEST_CALLS + BENCH_MAX_COPIES + 1) + 3)
 
-/* All that take turns. */
+/* All contenders that take turns. */
 struct turns {
     struct bench_session *session;
     const struct bench_mode *mode;
@@ -72,7 +72,7 @@ static struct contender *add(struct turns *self, struct contender contender)
     return &self->list[self->count++];
 }
 
-/* One contender, or sending and receiving apart. */
+/* Adds a call as one contender, or as two: sending and receiving. */
 static void add_call(struct turns *self, struct bench_call *call, struct contender *own[2])
 {
     const struct bench_mode *mode = self->mode;
@@ -130,7 +130,7 @@ static void close_contest(const struct turns *self, struct bench_contest *contes
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
 
-/* Rows change only while nobody reads them. */
+/* Fills the rows. No rank may read them meanwhile. */
 static bool fill(const struct turns *self, uint64_t salt)
 {
     const struct bench_world *world = self->session->world;
@@ -138,7 +138,7 @@ static bool fill(const struct turns *self, uint64_t salt)
            bench_good(world, expar_barrier_all(world->group));
 }
 
-/* A first call, verified in full; what it leaves unwritten is seen. */
+/* Makes a first call and verifies it in full, so that bytes which it does not write are found. */
 static bool first(struct bench_call *call)
 {
     const struct bench_mode *mode = call->session->mode;

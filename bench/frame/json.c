@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Results as one JSON object: the machine, what was asked for, a list of results. */
+/* Results as one JSON object: the machine, the options, and a list of results. */
 #include "bench/frame/json.h"
 #include "bench/frame/machine.h"
 #include "bench/frame/patterns.h"
@@ -35,7 +35,7 @@ static json_t *dtypes_json(const struct bench_options *options)
     return bench_json_one_or_list(list);
 }
 
-/* Those that were not given as the device chooses. */
+/* Returns the workers. Numbers that were not given are the device's defaults. */
 static json_t *workers_json(const struct bench_world *world, const struct bench_options *options,
                             const struct bench_mode *mode)
 {
@@ -82,7 +82,7 @@ static void add_copies(const struct bench_world *world, const struct bench_field
     json_decref(list);
 }
 
-/* NULL: there is none. */
+/* Returns the value of a field; NULL: there is none. */
 static json_t *value_of(const struct bench_field *field, const struct bench_view *view)
 {
     if (field->kind == FIELD_WORD) return view->words[field->at] ? json_string(view->words[field->at]) : NULL;
@@ -92,7 +92,7 @@ static json_t *value_of(const struct bench_field *field, const struct bench_view
     return field->kind == FIELD_COUNT ? json_integer((json_int_t)number) : json_real(number);
 }
 
-/* A member, or one of an object, which is made for a value. */
+/* Adds a member to the object, or to a nested object, which is created if there is a value. */
 static void add_value(const char *name, bool or_null, json_t *value, json_t *json)
 {
     const char *dot = strchr(name, '.');

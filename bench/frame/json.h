@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json: what all results have alike in their JSON. */
+/* json: the parts that the JSON of all results has. */
 #ifndef EXPAR_BENCH_FRAME_JSON_H
 #define EXPAR_BENCH_FRAME_JSON_H
 
 #include <jansson.h>
 #include <stdbool.h>
 
-/* One value by itself, several as a list. Takes the list over. */
+/* Returns the value of a list with one, else the list. Takes ownership of the list. */
 json_t *bench_json_one_or_list(json_t *list);
-/* The object that a run prints: the machine, with its GPUs if cuda, and what it takes over. */
+/* Prints the object of a run. It includes the machine, and its GPUs if cuda. Takes ownership of config and results. */
 void bench_json_print(bool cuda, json_t *config, json_t *results);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clocks of different GPUs do not agree, but all kernels of a turn begin after one gate. So the times that each rank
- * counts from its own first warp are compared. */
+/* The times of all ranks' kernels, compared. Clocks of different GPUs do not agree, but all kernels of a turn begin
+ * after one gate. So each rank counts from its own first warp. */
 #include "bench/frame/late.h"
 #include "bench/frame/session.h"
 #include "bench/frame/stats.h"
@@ -68,7 +68,7 @@ static void calls_free(struct late_calls *calls)
     free(calls->times_late);
 }
 
-/* False: some rank has taken no moments of this call. */
+/* Adds a call. False: some rank has no moments of this call. */
 static bool add_call(struct late_calls *calls, int i)
 {
     for (int r = 0; r < calls->ranks; r++) {
@@ -80,7 +80,7 @@ static bool add_call(struct late_calls *calls, int i)
     return true;
 }
 
-/* A number of a breakdown: the kernel's time, the last start, then the spans. */
+/* Returns the address of a number in a breakdown: the kernel's time, the last start, then the spans. */
 static double *number_of(struct bench_breakdown *b, int number)
 {
     return number == 0 ? &b->kernel_us : number == 1 ? &b->start_us : &b->us[number - 2];

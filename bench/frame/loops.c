@@ -13,7 +13,7 @@ static bool loop_call(void *context, bool last, expar_event **event)
     return true;
 }
 
-/* All calls of this rank have ended, so nobody reads its tensors any more. */
+/* Runs after a loop. All calls of this rank have ended, so its tensors are no longer read. */
 static bool loop_after(void *context, int turn)
 {
     struct bench_call *call = context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The machine in a report. */
+/* The description of the machine in a report. */
 #include "bench/frame/machine.h"
 #include <expar/info.h>
 #include <expar/status.h>

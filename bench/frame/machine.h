@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* machine: where the numbers were measured. */
+/* machine: describes the machine of a measurement. */
 #ifndef EXPAR_BENCH_FRAME_MACHINE_H
 #define EXPAR_BENCH_FRAME_MACHINE_H
 
@@ -7,9 +7,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* {cpu, cores, memory_bytes, kernel, expar}; with cuda {gpus, cuda_driver, nvrtc} too. NULL: no memory. */
+/* Returns {cpu, cores, memory_bytes, kernel, expar}; with cuda also {gpus, cuda_driver, nvrtc}. NULL: no memory. */
 json_t *bench_machine(bool cuda);
-/* How TCP paces what it sends here ("cubic", "bbr"): large messages over loopback depend on it. "unknown" at worst. */
+/* Writes the name of TCP's congestion control ("cubic", "bbr"), or "unknown". Large messages over loopback depend on
+   it. */
 void bench_tcp_congestion_control(char *name, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Turns, clocks, and the times of all ranks put together. */
+/* Turns, clocks, and the collection of all ranks' times. */
 #include "bench/frame/measure.h"
 #include "bench/frame/stats.h"
 #include <stdio.h>
@@ -48,7 +48,7 @@ static void progress_end(const struct progress *progress)
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
 
-/* check: after the timed ones. */
+/* Runs a turn. check: this is the turn after the timed ones. */
 static bool take_turn(const struct bench_world *world, struct contender *contender, bool check, struct bench_span *span)
 {
     bool good = world->device->turn(world, contender, span);
@@ -78,7 +78,7 @@ static bool take_turns(const struct bench_world *world, const struct bench_optio
 
 /* ---- summaries --------------------------------------------------------------------------------------------------- */
 
-/* all: [size][iters]. The time of an iteration is last end − first start. */
+/* Computes the time of each iteration: last end − first start. all: [size][iters]. */
 static void iteration_times(const struct bench_span *all, int size, int iters, double *times_us)
 {
     for (int i = 0; i < iters; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* measure: contenders take turns within each iteration; the times of all ranks put together. */
+/* measure: lets contenders take turns within each iteration, and collects the times of all ranks. */
 #ifndef EXPAR_BENCH_FRAME_MEASURE_H
 #define EXPAR_BENCH_FRAME_MEASURE_H
 
@@ -13,12 +13,12 @@ struct bench_times {
     double median_us, min_us, p99_us;
 };
 
-/* One of those who take turns. */
+/* A contender takes turns with others. */
 struct contender {
-    /* On the CPU, not timed: what it works on is in the caches. NULL: nothing to do. */
+    /* Loads its data into the caches, on the CPU, not timed. NULL: nothing to do. */
     bool (*before)(void *context);
     bool (*run)(void *context); /* timed */
-    /* Not timed; check: one turn after the timed ones. NULL: nothing to do. */
+    /* Runs after a turn, not timed. check: this is the turn after the timed ones. NULL: nothing to do. */
     bool (*after)(void *context, bool check);
     void *context;
     /* The moments of the copy roofline's kernel that `after` records, for the reader of the times; NULL: none. */

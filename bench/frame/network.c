@@ -16,7 +16,7 @@ static size_t bytes_between(const struct network_limit *self, int source, int ta
     return self->bytes[(size_t)source * (size_t)self->world->size + (size_t)target];
 }
 
-/* Where the source's bytes lie at the target. */
+/* Returns the place of the source's bytes at the target. */
 static size_t place_of(const struct network_limit *self, int source, int target)
 {
     size_t place = 0;
@@ -40,7 +40,7 @@ static bool put_to(const struct network_limit *self, int target, const unsigned 
     return good;
 }
 
-/* To all ranks in turn, from the next one on. */
+/* Puts to all ranks in turn, starting with the next one. */
 static bool put_all(const struct network_limit *self, size_t piece)
 {
     const struct bench_world *world = self->world;
@@ -90,7 +90,7 @@ bool network_limit_verify(const struct network_limit *self)
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-/* Large enough for the rank that has most of both. */
+/* Plans the memory, large enough for the rank that has the most of both. */
 static void plan(struct network_limit *self)
 {
     const int size = self->world->size;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* network: the network limit: bare puts of as many bytes as an operation must carry to other nodes, by all ranks at
- * once, over the provider that the library uses. A turn ends when all of a rank's puts have been delivered. */
+/* network: measures the network limit. All ranks at once make bare puts of as many bytes as an operation must carry to
+ * other nodes, over the library's provider. A turn ends when all of a rank's puts have been delivered. */
 #ifndef EXPAR_BENCH_FRAME_NETWORK_H
 #define EXPAR_BENCH_FRAME_NETWORK_H
 
@@ -12,11 +12,11 @@ struct network_limit;
 enum { NETWORK_WHOLE, NETWORK_PIECES, NETWORK_WAYS };
 #define NETWORK_PIECE ((size_t)64 << 10)
 
-/* bytes: [N] that this rank has for each other one. Collective; NULL on some rank after saying why not. */
+/* Makes the limit. bytes: [N] bytes for each other rank. Collective; NULL on some rank after saying why not. */
 struct network_limit *network_limit_create(const struct bench_world *world, const size_t *bytes);
-/* Appends a contender for each way; their number. */
+/* Appends a contender for each way, and returns their number. */
 int network_limit_contenders(struct network_limit *limit, struct contender *contenders);
-/* Whether what has come here is what the others have put. */
+/* Verifies that the received bytes are those that the others have put. */
 bool network_limit_verify(const struct network_limit *limit);
 /* Collective, unless not sound. */
 void network_limit_free(struct network_limit *limit, bool sound);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which ranks are a node, and what goes between nodes. */
+/* The ranks of each node, and the traffic between nodes. */
 #include "bench/frame/session.h"
 #include <stdint.h>
 
@@ -10,7 +10,7 @@ expar_group_options bench_group_options(const struct bench_options *options)
     return group;
 }
 
-/* Ranks beside this one that it reaches by loads and stores: all of its node, or none. */
+/* Returns whether this rank reaches all ranks of its node by loads and stores. */
 static bool reaches_node(const struct bench_world *world, const void *word)
 {
     const int each = expar_group_ranks_per_node(world->group), first = world->rank / each * each;

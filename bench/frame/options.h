@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* options: what is to be measured. Filled by bench/options.c, read by all. */
+/* options: the options of a measurement. bench/options.c fills them, all files read them. */
 #ifndef EXPAR_BENCH_FRAME_OPTIONS_H
 #define EXPAR_BENCH_FRAME_OPTIONS_H
 
@@ -15,7 +15,7 @@
 
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
-/* How measured calls follow each other (frame/patterns.h): bits, since several may be asked for. */
+/* The patterns of measured calls (frame/patterns.h). They are bits, since several may be asked for. */
 enum bench_pattern { BENCH_ISOLATED = 1, BENCH_STEADY = 2, BENCH_LAYER = 4, BENCH_DECODE = 8 };
 
 /* Options of `expar bench rma`. */
@@ -45,7 +45,7 @@ struct bench_options {
     bool layout;                     /* what a fresh dispatch takes beyond a cached one */
     bool cuda;                       /* on GPUs, else on the CPU */
     int num_ranks;                   /* 0 until checked: 8, or as many as there are GPUs */
-    int num_gpus;                    /* ranks share out so many; 0: none, or until checked all */
+    int num_gpus;                    /* the ranks share that many; 0: none, or until checked all */
     int64_t tokens[BENCH_MAX_SWEEP]; /* of each rank, one measurement each */
     int num_tokens;
     int hidden, topk, experts; /* topk, experts 0: not given */
@@ -64,7 +64,7 @@ struct bench_options {
     uint64_t seed;
     enum bench_format format;
     bool mpi;
-    int nodes; /* that the ranks play */
+    int nodes; /* nodes that the ranks simulate */
     struct rma_options rma;
     struct ll_options ll;
     uint64_t given; /* a bit for each option that was (options.c) */

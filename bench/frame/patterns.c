@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names patterns, and refuses those that do not fit the other options. */
+/* Names of patterns, and the rejection of those that do not fit the other options. */
 #include "bench/frame/patterns.h"
 #include "bench/frame/json.h"
 
@@ -17,7 +17,7 @@ const char *bench_pattern_name(enum bench_pattern pattern)
     return names[index];
 }
 
-/* Refuses each pattern of `wrong` that was asked for. */
+/* Rejects each pattern of `wrong` that was asked for. */
 static void refuse(struct argp_state *state, const struct bench_options *options, unsigned wrong, const char *expected)
 {
     for (int i = 0; i < NUM_PATTERNS; i++)

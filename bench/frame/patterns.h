@@ -18,7 +18,7 @@
 extern const char bench_pattern_words[];
 /* Returns the word of one pattern. */
 const char *bench_pattern_name(enum bench_pattern pattern);
-/* Replaces "all" by the patterns of the mode, and refuses those that the mode does not have. bench/options.c calls
+/* Replaces "all" by the patterns of the mode, and rejects those that the mode does not have. bench/options.c calls
    it. */
 void bench_patterns_check(struct argp_state *state, struct bench_options *options);
 /* True when loops are measured: reports have columns for them then. */

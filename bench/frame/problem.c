@@ -40,7 +40,7 @@ static int64_t count_rows(const struct problem *problem, int source, int target)
     return count;
 }
 
-/* The place of this rank's tokens on every rank, after the rows of the ranks before it. */
+/* Computes the place of this rank's tokens on every rank, after the rows of the ranks before it. */
 static void fill_positions(struct problem *problem)
 {
     for (int target = 0; target < problem->num_ranks; target++) {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* problem: a routing that all ranks know, and what follows from it: which rows come in which order, and where a token's
- * rows lie. Written from the definitions; nothing of it comes from the library that is measured. Pattern: the contents
- * of rows. */
+/* problem: a routing that all ranks know, and its consequences: the order of rows, and the places of a token's rows. It
+ * is written from the definitions and uses nothing of the measured library. Pattern: the contents of rows. */
 #ifndef EXPAR_BENCH_FRAME_PROBLEM_H
 #define EXPAR_BENCH_FRAME_PROBLEM_H
 
@@ -36,10 +35,10 @@ struct problem_shape {
     expar_dtype dtype;
 };
 
-/* Takes `routing` over, also when it fails (NULL: no memory). */
+/* Takes ownership of `routing`, also when it fails (NULL: no memory). */
 struct problem *problem_create(const struct problem_shape *shape, int32_t *routing);
 void problem_free(struct problem *problem);
-/* [T][K] of one rank. */
+/* Returns the routing of one rank, [T][K]. */
 const int32_t *problem_routing_of(const struct problem *problem, int rank);
 /* The weight that slot k of a token gets, a sum of few powers of two. */
 float problem_weight(int rank, int64_t token, int k);
@@ -50,7 +49,7 @@ bool problem_goes_to(const struct problem *problem, int source, int64_t token, i
 
 /* ---- pattern.c --------------------------------------------------------------------------------------------------- */
 
-/* Names a row: salt says which filling, rank and token whose. Any two rows differ. */
+/* Returns the key of a row, from the filling's salt, the rank and the token. Keys of any two rows differ. */
 uint64_t pattern_key(uint64_t salt, int rank, int64_t token);
 /* [hidden] finite values between 2^-7 and 2, either sign, exact in the dtype. */
 void pattern_row(expar_dtype dtype, uint64_t key, int hidden, void *row);

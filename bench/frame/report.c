@@ -51,7 +51,7 @@ static void print_csv_value(const struct bench_field *field, const struct bench_
         printf("%.*f", field->decimals, view->numbers[field->at]);
 }
 
-/* view NULL: the names. */
+/* Prints a line of CSV. With view NULL it has the names. */
 static void print_csv_line(const struct report *report, const struct bench_view *view)
 {
     const char *before = "";
@@ -114,7 +114,7 @@ static void add_limit(const struct report *report, const struct bench_table *for
     add_row(report, form, table, &limit);
 }
 
-/* Nothing where no result has what it needs. */
+/* Prints a table. It prints nothing if no result has the numbers that the table needs. */
 static bool print_table(const struct report *report, const struct bench_table *form)
 {
     struct table *table = table_new();

@@ -95,7 +95,7 @@ enum bench_field_kind {
     FIELD_COPIES /* in JSON: a list, or, without a name, each by the device's */
 };
 
-/* Runs that have a field: all that it names must be so. */
+/* The runs that have a field: all named conditions must hold. */
 enum { ON_CPU = 1, ON_GPU = 2, ON_NODE = 4, ON_NODES = 8, WITH_LOOPS = 16, WITH_TRIPS = 32, WITH_MPI = 64 };
 
 struct bench_field {
@@ -124,7 +124,7 @@ struct bench_report {
     const struct bench_field *csv, *json;
     const struct bench_table *tables;
     int num_tables;
-    /* Tells calls of one op apart. */
+    /* Names calls of one operation differently. */
     void (*name_operation)(struct bench_view *view, size_t bytes);
     /* The copy roofline's view begins as its call's, without numbers but these. */
     void (*view_limit)(const struct bench_world *world, const struct bench_view *call, struct bench_view *limit);
@@ -133,7 +133,7 @@ struct bench_report {
     void (*config_of_calls)(const struct bench_options *options, json_t *config);
 };
 
-/* The CSV of both modes has these. */
+/* These fields are in the CSV of both modes. */
 #define FIELDS_CSV_SHAPE                                                                                               \
     FIELD("ranks", COUNT, AT_RANKS), FIELD("tokens", COUNT, AT_TOKENS), FIELD("hidden", COUNT, AT_HIDDEN),             \
         FIELD("topk", COUNT, AT_TOPK), FIELD("experts", COUNT, AT_EXPERTS), FIELD("routing", QUOTED, WORD_ROUTING),    \
@@ -144,7 +144,7 @@ struct bench_report {
         FIELD("fraction_of_copy_limit", NUMBER, AT_COPY_FRACTION, 4, ON_NODE),                                         \
         FIELD("network_limit_us", NUMBER, AT_NETWORK_LIMIT, 3, ON_NODES),                                              \
         FIELD("fraction_of_network_limit", NUMBER, AT_NETWORK_FRACTION, 4, ON_NODES)
-/* And both modes' JSON. */
+/* These fields are in the JSON of both modes. */
 #define FIELDS_JSON_TIMES                                                                                              \
     FIELD("tokens", COUNT, AT_TOKENS), FIELD("median_us", NUMBER, AT_MEDIAN), FIELD("min_us", NUMBER, AT_MIN),         \
         FIELD("p99_us", NUMBER, AT_P99), FIELD("bytes", NUMBER, AT_BYTES), FIELD("gbps", NUMBER, AT_GBPS)
@@ -158,16 +158,17 @@ struct bench_report {
 
 /* ---- report.c, json.c -------------------------------------------------------------------------------------------- */
 
-/* Prints as the options say. False: memory was lacking, and stderr says so. */
+/* Prints as the options say. False: memory ran out, and stderr says so. */
 bool bench_report(const struct bench_world *world, const struct bench_options *options, const struct bench_mode *mode,
                   const struct bench_results *results);
 void bench_report_json(const struct bench_world *world, const struct bench_options *options,
                        const struct bench_mode *mode, const struct bench_results *results);
-/* The bits of a run that fields are chosen by; and one result's words and numbers. */
+/* Returns the bits of a run by which fields are chosen. The next function computes the words and numbers of one
+   result. */
 unsigned bench_report_run(const struct bench_world *world, const struct bench_options *options);
 void bench_view_of(const struct bench_world *world, const struct bench_options *options, const struct bench_mode *mode,
                    const struct bench_result *result, struct bench_view *view);
-/* Derives numbers from the times: of the copies, one at least, the one that takes least. */
+/* Returns the index of the fastest copy. There must be at least one. */
 int bench_least_copy(const struct bench_result *result);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* results: what was measured of dispatch and combine, in either mode. */
+/* results: the measurements of dispatch and combine, in either mode. */
 #ifndef EXPAR_BENCH_FRAME_RESULTS_H
 #define EXPAR_BENCH_FRAME_RESULTS_H
 

@@ -14,19 +14,19 @@
 
 /* ---- random numbers ---------------------------------------------------------------------------------------------- */
 
-/* 0 … bound-1, bound < 2^32. */
+/* Returns a number in 0 … bound-1, bound < 2^32. */
 static int next_below(uint64_t *stream, int bound)
 {
     return (int)(((splitmix_next(stream) >> 32) * (uint64_t)bound) >> 32);
 }
 
-/* In (0, 1]. */
+/* Returns a number in (0, 1]. */
 static double next_unit(uint64_t *stream)
 {
     return (double)((splitmix_next(stream) >> 11) + 1) * 0x1p-53;
 }
 
-/* Where the stream of a token begins. */
+/* Returns the start of a token's stream. */
 static uint64_t stream_of(uint64_t seed, uint64_t rank, uint64_t token)
 {
     uint64_t stream = splitmix_of(seed) ^ (rank << 40 | token);
@@ -43,7 +43,7 @@ struct generator {
     double *keys; /* [experts] scratch of zipf */
 };
 
-/* The first `picks` of a shuffled 0 … count-1. */
+/* Writes the first `picks` of a shuffled 0 … count-1. */
 static void shuffle_some(uint64_t *stream, int *order, int count, int picks)
 {
     for (int i = 0; i < count; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* routing: which experts each token goes to, for all ranks at once; the same on every rank for the same seed.
+/* routing: chooses the experts of each token, for all ranks at once. With the same seed it is the same on every rank.
  *
- *   uniform   K distinct experts, all alike
+ *   uniform   K distinct experts, all with the same probability
  *   zipf      K distinct experts, the i-th most popular with weight 1/i; which ones are popular depends on the seed
  *   grouped   8 groups of experts; each token picks 4 groups, then K distinct experts in them
  *   onehot    every token goes to one and the same expert, and nowhere else
@@ -30,7 +30,7 @@ bool routing_is_known(const char *name);
 /* Says in `error` why a generator or the file cannot make such a routing. For a file, topk 0 and experts 0 are filled
    in from it (experts: the least multiple of num_ranks that holds its indices). */
 bool routing_check(const char *name, struct routing_shape *shape, char *error, size_t error_bytes);
-/* [N][T][K], free() it. NULL after saying in `error` why not. */
+/* Returns [N][T][K]; the caller frees it. NULL after saying in `error` why not. */
 int32_t *routing_make(const char *name, const struct routing_shape *shape, uint64_t seed, char *error,
                       size_t error_bytes);
 

@@ -19,7 +19,8 @@ struct bench_result *bench_results_add(struct bench_results *results)
     return &results->items[results->count++];
 }
 
-/* Loops come last: kernels read no clocks in them, and the counts of isolated calls are compared with their own. */
+/* Runs the patterns. Loops come last, because kernels read no clocks in them, and the counts of isolated calls must not
+   include theirs. */
 static bool run_patterns(struct bench_session *session, struct bench_results *results)
 {
     const struct bench_options *options = session->options;

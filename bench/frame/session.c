@@ -117,7 +117,7 @@ static bool make_problem(struct bench_session *session, const struct bench_rows 
     return session->problem || bench_complain(world, "out of memory");
 }
 
-/* Nothing once something could not be had. */
+/* Allocates memory. It does nothing after a failure. */
 static void *take(const struct bench_world *world, size_t bytes, bool *made)
 {
     void *data = *made ? world->device->alloc(world, bytes) : NULL;
@@ -148,7 +148,7 @@ static bool make_baseline(struct bench_session *session)
     return session->baseline || bench_complain(session->world, "out of memory for the baseline");
 }
 
-/* Nobody calls before all have the memory for clocks. */
+/* Turns clocks on or off. No rank makes a call before all have the memory for clocks. */
 static bool take_clocks(const struct bench_session *session)
 {
     const struct bench_site *site = bench_site_of(session);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* frame: what dispatch and combine have alike in both modes. On the way of a run:
+/* frame: the parts of the benchmark that both modes share. On the way of a run:
  *
- *   run.c        the cases, one after another          routing.c, npy.c    who goes where
- *   session.c    memory and objects of one case        problem.c           what follows from the routing, by own code
+ *   run.c        the cases, one after another          routing.c, npy.c    the routing
+ *   session.c    memory and objects of one case        problem.c           consequences of the routing
  *   isolated.c   calls beside their limits, in turns   pattern.c           contents of rows, and sums of them
  *   loops.c      calls back to back                    measure.c, loop.c   turns, clocks, the times of all ranks
- *   late.c       where a call's time goes on GPUs      nodes.c, network.c  what goes across nodes
+ *   late.c       where a call's time goes on GPUs      nodes.c, network.c  traffic across nodes
  *   view.c       a result's words and numbers          report.c, json.c    tables and CSV, JSON
  *
  * A mode is a table: normal/mode.c, low_latency/mode.c. The frame knows neither of them. Called through bench/bench.h;
@@ -60,9 +60,9 @@ struct bench_rows {
     const struct ll_format *format;
 };
 
-/* False after saying why not, on some rank; a session is closed in any case. Collective. */
+/* Opens a session. False after some rank said why not. The session must be closed in any case. Collective. */
 bool bench_session_open(struct bench_session *session, const struct bench_rows *rows, int64_t tokens, int workers);
-/* After a failure (not sound) nothing collective is tried any more. */
+/* Closes a session. After a failure (not sound) it makes no collective call. */
 bool bench_session_close(struct bench_session *session, bool sound);
 expar_tensor bench_tensor(const struct bench_world *world, const void *data, expar_dtype dtype, int64_t rows,
                           int64_t columns);
@@ -71,13 +71,15 @@ expar_tensor bench_tensor(const struct bench_world *world, const void *data, exp
 typedef void bench_write(const struct bench_session *session, const void *how, void *draft);
 bool bench_session_write(const struct bench_session *session, void *data, size_t bytes, bench_write *write,
                          const void *how);
-/* Rows of this rank's tokens, by their names (problem.h). Y that no call writes. */
+/* Fills x with rows of this rank's tokens, by their keys (problem.h). The next function fills y with contents that no
+   call writes. */
 bool bench_fill_x(const struct bench_session *session, uint64_t salt);
 bool bench_spoil_y(const struct bench_session *session);
-/* Two fillings that differ everywhere: verified first, and measured. */
+/* The salts of two fillings that differ everywhere. The first is verified before the measurement, the second is
+   measured. */
 uint64_t bench_first_salt(const struct bench_session *session);
 uint64_t bench_measured_salt(const struct bench_session *session);
-/* Says on stderr what of an output is wrong; false. */
+/* Prints on stderr the error in an output; returns false. */
 __attribute__((format(printf, 2, 3))) bool bench_wrong(const struct problem *problem, const char *format, ...);
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
@@ -159,22 +161,23 @@ struct bench_mode {
     const struct bench_spans *spans;
     const struct bench_report *report; /* frame/report.h */
 
-    /* Kinds of rows that are asked for, in order; their number. */
+    /* Lists the kinds of rows that are asked for, in order, and returns their number. */
     int (*list_rows)(const struct bench_options *options, struct bench_rows *rows);
-    /* Each measures its cases of the session: all isolated ones, all loops. */
+    /* These measure all isolated cases of the session, and all loops. */
     bool (*isolated)(struct bench_session *session, struct bench_results *results);
     bool (*loops)(struct bench_session *session, struct bench_results *results);
 
-    /* Tensors of its own (local), and the buffer (collective); ends both. False after saying why not. */
+    /* These create the mode's tensors (local), create the buffer (collective), and destroy both. False after saying why
+       not. */
     bool (*make)(struct bench_session *session);
     bool (*create)(struct bench_session *session);
     bool (*end)(struct bench_session *session);
     bool (*has_baseline)(const struct bench_session *session); /* for these rows; NULL: for all */
 
-    /* Arguments, and the handle that combines without a dispatch need; collective. */
+    /* Prepares arguments, and the handle for combines without a dispatch. Collective. */
     bool (*open)(struct bench_call *call);
     void (*close)(struct bench_call *call);
-    /* Contents that calls carry; local. */
+    /* Fills the contents that calls carry. Local. */
     bool (*fill)(const struct bench_call *call, uint64_t salt);
     /* Contenders' run: a dispatch or combine, or its sending phase, and with a hook its other phase. */
     bool (*dispatch)(void *call);
@@ -186,7 +189,7 @@ struct bench_mode {
     /* Checks outputs in the device's memory, and the baseline's; says what is wrong. */
     bool (*verify)(const struct bench_call *call, uint64_t salt);
     bool (*verify_baseline)(const struct bench_call *call, uint64_t salt);
-    /* Gives the last call's outputs back; counts of isolated calls are looked at. */
+    /* Releases the last call's outputs, and checks the counts of isolated calls. */
     void (*release)(struct bench_call *call);
     /* Whether what the calls have sent is what the routing demands: rows to other nodes; rows and messages of all calls
        of some contests. NULL: nothing is counted. */
@@ -194,7 +197,7 @@ struct bench_mode {
     bool (*counts_right)(const struct bench_contest *contests, int count);
     /* Messages of a call of this rank, and bytes of their rows. */
     void (*amounts)(const struct bench_call *call, double *messages, double *bytes);
-    /* The rest of a result: how rows went. Collective. */
+    /* Adds the rest of a result, such as the path of rows. Collective. */
     bool (*describe)(const struct bench_call *call, struct bench_result *result);
 
     /* The copies that isolated calls are compared with; NULL: nothing to do. limit_open is collective. */
@@ -203,7 +206,8 @@ struct bench_mode {
     bool (*limit_refill)(struct bench_contest *contest);
     bool (*limit_verify)(const struct bench_contest *contest, uint64_t salt);
     void (*limit_free)(struct bench_contest *contest, bool sound);
-    /* Contenders beside all contests; their number. What their times tell. NULL: none. */
+    /* add_others adds contenders outside of the contests, and returns their number. The next function adds their times
+       to a result. NULL: there are none. */
     int (*add_others)(const struct bench_session *session, struct contender *contenders);
     void (*note_others)(const struct bench_session *session, const struct contender *others,
                         struct bench_result *result);
@@ -213,7 +217,7 @@ static inline const struct bench_site *bench_site_of(const struct bench_session 
 {
     return session->world->device->sites[session->mode->number];
 }
-/* Measures all that the options ask for in the mode and prints it from rank 0; the exit code. Collective. */
+/* Measures all that the options ask for in the mode, and prints it from rank 0. Returns the exit code. Collective. */
 int bench_run_mode(const struct bench_world *world, const struct bench_options *options, const struct bench_mode *mode);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stats: what is said of a series of times. */
+/* stats: order statistics of a series of times. */
 #ifndef EXPAR_BENCH_FRAME_STATS_H
 #define EXPAR_BENCH_FRAME_STATS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A result's words and numbers, and what follows from its times. */
+/* A result's words and numbers, and the numbers that follow from its times. */
 #include "bench/frame/patterns.h"
 #include "bench/frame/report.h"
 #include "bench/frame/session.h"
@@ -13,7 +13,7 @@ int bench_least_copy(const struct bench_result *result)
     return least;
 }
 
-/* 0 where there is nothing to divide by. */
+/* Returns a / b, or 0 if b is 0. */
 static double ratio(double a, double b)
 {
     return b > 0 ? a / b : 0;
@@ -73,7 +73,7 @@ static void view_times(struct bench_view *view)
     view_buffer(&r->after, n + AT_BUFFER_AFTER);
 }
 
-/* The copies' limit; across nodes the network's. */
+/* Sets the numbers of the limit: that of the copies, or across nodes that of the network. */
 static void view_compared(const struct bench_world *world, struct bench_view *view)
 {
     const struct bench_result *r = view->result;
@@ -104,7 +104,7 @@ static void view_traffic(struct bench_view *view)
     view->words[WORD_NODE_PATH] = view->result->path;
 }
 
-/* first: the first span that there is. */
+/* Sets the numbers of a kernel. first: its first span. */
 static void view_kernel(const struct bench_breakdown *b, int first, int count, double *n)
 {
     if (!b->known) return;

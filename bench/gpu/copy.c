@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* One kernel with its list, and when its warps came where in its turns. */
+/* One kernel with its list, and the moments of its warps. */
 struct gpu_copy {
     const struct gpu_rank *rank;
     struct kernel_stamps stamps;
@@ -51,7 +51,7 @@ static bool copy_run(void *context)
     return true;
 }
 
-/* As after a call (bench_late_note). */
+/* Runs after a turn, as bench_late_note does after a call. */
 static bool copy_after(void *context, bool check)
 {
     struct gpu_copy *self = context;
@@ -75,8 +75,8 @@ static int gpu_copy_add(struct bench_session *session, bool combine, struct cont
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
-/* The places of each of this rank's rows, in the blocks that begin at `bases`, those of all ranks; as a dispatch serves
-   them. */
+/* Writes the places of each of this rank's rows in the blocks at `bases`, those of all ranks. The order is that of a
+   dispatch. */
 static bool fill_list(const struct bench_session *session, const uint64_t *bases, void *list)
 {
     const struct bench_world *world = session->world;
@@ -113,7 +113,8 @@ static bool make_list(const struct bench_session *session, const void *rows, cop
     return good;
 }
 
-/* Shared memory that a warp passes rows of this size through, and how many such stages fit on an SM. */
+/* Returns the shared memory through which a warp copies rows of this size. stages_of returns the number of such stages
+   that fit on an SM. */
 static int64_t stage_of(size_t row_bytes)
 {
     return ((int64_t)row_bytes + 127) / 128 * 128;
@@ -124,7 +125,7 @@ static int64_t stages_of(const cuda_device *device, int64_t stage)
     return (device->shared_bytes - STATIC_SHARED_BYTES) / (stage + 8);
 }
 
-/* GPUs before 9.0 copy through registers. */
+/* Checks the size of rows. GPUs before 9.0 copy through registers. */
 static bool check_rows(const struct bench_world *world, const struct bench_options *options)
 {
     const struct gpu_rank *rank = world->gpu;
@@ -139,7 +140,7 @@ static bool check_rows(const struct bench_world *world, const struct bench_optio
     return true;
 }
 
-/* A lane of the warp that pushes a row has one of its places. */
+/* Checks the number of places. Each lane of the warp that pushes a row has one place. */
 static bool check_places(const struct bench_world *world, const struct bench_options *options)
 {
     char text[128];
@@ -165,7 +166,7 @@ static bool open_stamps(struct gpu_copy *copy, const struct bench_session *sessi
     return true;
 }
 
-/* As many warps as fit with a row each, and no more than a dispatch has under way. */
+/* Plans the launch: as many warps as fit with a row each, but no more than a dispatch has in flight. */
 static void plan(struct gpu_copy *copy, const struct bench_session *session, cu_function function, const void *own)
 {
     const struct gpu_rank *rank = session->world->gpu;
@@ -234,7 +235,7 @@ static void gpu_copy_close(struct bench_session *session, bool sound)
 
 /* ---- clocks read in the kernels ---------------------------------------------------------------------------------- */
 
-/* A clock costs one store a block and moment, to the GPU's own memory. */
+/* Turns clocks on or off. A clock costs one store for each block and moment, to the GPU's own memory. */
 static bool gpu_clocks(const struct bench_session *session, bool wanted)
 {
     return bench_good(session->world, ep_times_take(session->ep, wanted));
@@ -250,7 +251,7 @@ static bool gpu_moments(const struct bench_session *session, struct bench_moment
 
 /* ---- the site ---------------------------------------------------------------------------------------------------- */
 
-/* As the library chooses (exec/cuda/create.c). */
+/* The library's default (exec/cuda/create.c). */
 #define DEFAULT_SMS 24
 
 static int default_sms(const struct bench_world *world)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* From the moment when the last host has come until the gate opens: enough for the hosts to enqueue a call after it. */
+/* The time from the last host's arrival until the gate opens. In it the hosts can enqueue a call after the gate. */
 #define GATE_DELAY_NS UINT64_C(50000)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -114,7 +114,7 @@ static expar_status read_time(const struct gpu_rank *rank, struct bench_span *sp
     return status;
 }
 
-/* The common start is the gate's opening. */
+/* Runs a turn. The common start is the opening of the gate. */
 static bool gpu_turn(const struct bench_world *world, struct contender *contender, struct bench_span *span)
 {
     struct gpu_rank *rank = world->gpu;

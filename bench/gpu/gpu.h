@@ -50,14 +50,15 @@ struct gpu_rank {
 
 /* ---- device.c ---------------------------------------------------------------------------------------------------- */
 extern const struct bench_device bench_cuda;
-/* How long a kernel waits for another rank, and where it says that it has done so in vain. */
+/* The time limit of a kernel that waits for another rank. gpu_expired returns the word that a kernel sets when it
+   reaches the limit. */
 #define GPU_TURN_TIMEOUT_NS UINT64_C(30000000000)
 uint32_t *gpu_expired(const struct gpu_rank *rank);
-/* The other ranks' gates need not wait for this one any more. */
+/* Call this when this rank fails. The other ranks' gates then do not wait for it. */
 void gpu_give_up(struct gpu_rank *rank);
 
 /* ---- copy.c ------------------------------------------------------------------------------------------------------ */
-/* The check of gpu_normal_site: rows that do not fit its kernels. */
+/* The check of gpu_normal_site. It rejects rows that do not fit its kernels. */
 bool gpu_copy_check(const struct bench_world *world, const struct bench_options *options);
 expar_status gpu_copy_load(struct gpu_rank *rank);
 extern const struct bench_site gpu_normal_site;
@@ -69,14 +70,15 @@ struct kernel_stamps {
     uint64_t *words; /* NULL: none are taken */
     size_t moments, warps;
 };
-/* Zero; false after saying why not. */
+/* Allocates zeroed memory; false after saying why not. */
 bool kernel_stamps_open(struct kernel_stamps *stamps, const struct bench_world *world, size_t moments, size_t warps);
 /* A struct of zeros is allowed. */
 void kernel_stamps_close(struct kernel_stamps *stamps);
-/* For the last kernel, which is done: with GPU_MOMENTS, and with LL_GPU_MOMENTS. False: there are none. */
+/* Return the moments of the last kernel, which is done, with GPU_MOMENTS and with LL_GPU_MOMENTS. False: there are
+   none. */
 bool kernel_stamps_of_rows(const struct kernel_stamps *stamps, struct bench_moments *out);
 bool kernel_stamps_of_turn(const struct kernel_stamps *stamps, struct bench_moments *out);
-/* As the library tells them, of calls and of these. */
+/* Convert the moments of the library's times. */
 struct bench_moments gpu_moments_of_rows(const executor_times *times);
 struct bench_moments gpu_moments_of_turn(const ll_times *times);
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As the library chooses (docs/internals/low-latency.md). */
+/* The library's default (docs/internals/low-latency.md). */
 #define DEFAULT_SMS 128
 #define TRIPS       16 /* in a turn */
 
@@ -31,7 +31,7 @@ static int default_sms_of_call(const struct bench_world *world)
     return most < DEFAULT_SMS ? most : DEFAULT_SMS;
 }
 
-/* By a kernel of as many SMs. */
+/* Returns the number of ways: one, by a kernel of as many SMs. */
 static int one_way(int sms)
 {
     (void)sms;
@@ -48,7 +48,7 @@ static expar_status share_bytes(const struct gpu_rank *rank, size_t bytes, uint6
     return status;
 }
 
-/* Mapped for all GPUs; the memory goes with its mapping. */
+/* Allocates memory that is mapped for all GPUs. Removing the mapping frees it. */
 static expar_status map_for_all(const struct gpu_rank *rank, uint64_t bytes, cu_address *at)
 {
     const int32_t count = rank->crew->options->num_gpus;
@@ -85,7 +85,7 @@ static void *gpu_share(const struct bench_world *world, size_t bytes, uint8_t **
     return own;
 }
 
-/* No kernel of any rank uses it once all have come. */
+/* Frees shared memory. After the ranks have met, no kernel of any rank uses it. */
 static void gpu_unshare(const struct bench_world *world, void *data, size_t bytes, bool sound)
 {
     uint64_t rounded = 0;
@@ -292,7 +292,7 @@ static int gpu_trip_contenders(void *trip, struct contender *contenders)
     return 1;
 }
 
-/* The launch is among the turn's time, once. */
+/* Computes the time of a round trip. A turn's time includes one launch. */
 static void gpu_trip_times(const struct contender *contenders, struct bench_result *result)
 {
     result->has_raw_trip = true;

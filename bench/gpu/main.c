@@ -17,7 +17,7 @@ static bool fail(void)
 
 /* ---- what can be refused before anything starts ------------------------------------------------------------------ */
 
-/* Kernels of ranks that share a GPU run side by side, so their SMs add up. */
+/* Checks the number of SMs. Kernels of ranks that share a GPU run side by side, so their SMs add up. */
 static bool check_sms(const struct bench_options *options, int32_t index)
 {
     int sharers = (options->num_ranks - index + options->num_gpus - 1) / options->num_gpus;
@@ -40,7 +40,7 @@ static bool check_all_sms(const struct bench_options *options)
     return true;
 }
 
-/* Times of decodes are those of kernels that run side by side on all ranks. */
+/* Warns that ranks share a GPU. Times of decodes assume kernels that run side by side on all ranks. */
 static void warn_of_sharing(const struct bench_options *options)
 {
     const int ranks = options->num_ranks, gpus = options->num_gpus;
@@ -51,7 +51,7 @@ static void warn_of_sharing(const struct bench_options *options)
 
 /* ---- one rank ---------------------------------------------------------------------------------------------------- */
 
-/* In the rank's device. */
+/* Loads the kernels. The caller has entered the rank's device. */
 static expar_status load(struct gpu_rank *rank)
 {
     expar_status status = CUDA_CALL(StreamCreate, &rank->stream, CU_STREAM_NON_BLOCKING);
@@ -138,7 +138,8 @@ static bool make_group(struct gpu_rank *ranks, const struct bench_options *optio
     return made || fail();
 }
 
-/* Threads that could not be started leave the group, so that the others do not wait for them. */
+/* Runs the threads. The groups of threads that could not be started are left, so that the others do not wait for
+   them. */
 static int run_threads(struct gpu_rank *ranks, int count)
 {
     int started = 0, code = 0;

@@ -16,7 +16,7 @@ void kernel_stamps_close(struct kernel_stamps *stamps)
     stamps->words = NULL;
 }
 
-/* A copy on the host; the caller's to free. NULL: there are none. */
+/* Returns a copy on the host, which the caller frees. NULL: there are none. */
 static uint64_t *fetch(const struct kernel_stamps *stamps)
 {
     const size_t bytes = stamps->moments * stamps->warps * sizeof *stamps->words;

@@ -64,7 +64,7 @@ static void pack(struct mpi_state *self)
                 pack_record(self, token, self->send + (size_t)self->next[rank]++ * self->record_bytes);
 }
 
-/* Experts of this rank get their local number, others -1 and weight 0, as in expar's output. */
+/* Unpacks the top-k. Experts of this rank get their local number, others -1 and weight 0, as in expar's output. */
 static void unpack_topk(struct mpi_state *self, size_t i, const unsigned char *record)
 {
     size_t topk = (size_t)self->problem->topk;
@@ -113,7 +113,8 @@ static struct bench_received baseline_received(const void *context)
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
 
-/* Rows of one holder come back in token order: each token takes the next one of each rank that held it. */
+/* Sums the rows of tokens. Rows of one holder come back in token order, so each token takes the next row of each rank
+   that held it. */
 static void sum_tokens(struct mpi_state *self, unsigned char *y)
 {
     const struct problem *problem = self->problem;
@@ -129,7 +130,7 @@ static void sum_tokens(struct mpi_state *self, unsigned char *y)
     }
 }
 
-/* The way back of the dispatch before it: what was received is sent, what was sent is received. */
+/* Runs the dispatch in reverse: rows that were received are sent, and rows that were sent are received. */
 static bool baseline_combine(void *context, bool reduced, void *y)
 {
     struct mpi_state *self = context;
@@ -162,7 +163,7 @@ static void baseline_close(void *context)
     free(self);
 }
 
-/* Zeroed and touched, so that no page fault is measured. */
+/* Allocates zeroed memory and touches it, so that no page fault is measured. */
 static void *touched(size_t bytes)
 {
     void *memory = aligned_alloc(4096, (bytes / 4096 + 1) * 4096);

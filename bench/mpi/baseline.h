@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpi_baseline: what a user would write with MPI instead of expar, measured beside it.
+/* mpi_baseline: the code that a user would write with MPI instead of expar, measured beside it.
  *
  * Dispatch: MPI_Alltoall of counts; records (row, top-k, weights) packed by destination; MPI_Alltoallv; records
- * unpacked into rows, top-k and weights, in the same final order as expar's. Combine: rows packed by the rank they came
- * from; MPI_Alltoallv back; FP32 sums in rank order, rounded once. */
+ * unpacked into rows, top-k and weights, in the same final order as expar's. Combine: rows packed by their source rank;
+ * MPI_Alltoallv back; FP32 sums in rank order, rounded once. */
 #ifndef EXPAR_BENCH_MPI_BASELINE_H
 #define EXPAR_BENCH_MPI_BASELINE_H
 
@@ -18,13 +18,13 @@ extern const struct bench_baseline mpi_baseline;
  * FP32. Reduced: weighted sums of a token's rows here, these back, and their sums. */
 extern const struct bench_baseline mpi_ll_baseline;
 
-/* A barrier of MPI, which sends on only while it is called. Some data that a rank has sent, as it sees it, may be here
-   still. A rank that waits for others by other means then waits for ever. */
+/* Runs an MPI barrier. MPI makes progress only while it is called, so data that a rank has sent may still be on this
+   rank. A rank that waits for others by other means would wait for ever. */
 void mpi_settle(void *self);
 
 /* ---- sum.c ------------------------------------------------------------------------------------------------------- */
 
-/* sum[j] += row[j]; and sum rounded into a row. Plain loops that the compiler vectorises. */
+/* Compute sum[j] += row[j], and round the sum into a row. They are plain loops that the compiler vectorises. */
 void mpi_sum_add(expar_dtype dtype, const void *row, int hidden, float *sum);
 void mpi_sum_round(expar_dtype dtype, const float *sum, int hidden, void *row);
 

@@ -53,7 +53,7 @@ static void exchange_rows(struct ll_mpi_state *self, const struct exchange *exch
 
 /* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
-/* Which tokens go to which rank, and how many rows that makes for each expert. */
+/* Lists the tokens for each rank, and counts the rows for each expert. */
 static void list_tokens(struct ll_mpi_state *self)
 {
     const int64_t tokens = self->problem->tokens;
@@ -102,7 +102,7 @@ static void pack_records(struct ll_mpi_state *self)
         }
 }
 
-/* One row to those of its experts here; places: where they were put. */
+/* Copies one row to the rows of its experts on this rank. places: receives their places. */
 static void fan_out(struct ll_mpi_state *self, const void *row, int32_t token, const int32_t *experts, int64_t *places)
 {
     const size_t row_bytes = self->problem->row_bytes;
@@ -128,7 +128,8 @@ static void unpack_own(struct ll_mpi_state *self, int64_t *places)
     }
 }
 
-/* Sources ascending, each one's tokens ascending: so the next row of an expert is the right one. */
+/* Unpacks the records. They are ordered by source, then by token, so the next free row of an expert is the right
+   one. */
 static void unpack_records(struct ll_mpi_state *self)
 {
     const size_t row_bytes = self->problem->row_bytes;
@@ -173,7 +174,7 @@ static const unsigned char *row_at(const struct ll_mpi_state *self, int64_t plac
     return self->rows + (size_t)place * self->problem->row_bytes;
 }
 
-/* Rows of each message of the others, in the order of its slots. */
+/* Packs the rows of each message of the other ranks, in the order of its slots. */
 static void pack_exact(struct ll_mpi_state *self)
 {
     const size_t row_bytes = self->problem->row_bytes;
@@ -190,7 +191,7 @@ static void pack_exact(struct ll_mpi_state *self)
     }
 }
 
-/* Rows come from each rank in the order of this one's tokens and their slots. */
+/* Sums rows. They come from each rank in the order of this rank's tokens and their slots. */
 static void sum_exact(struct ll_mpi_state *self, unsigned char *y)
 {
     const struct problem *problem = self->problem;
@@ -211,7 +212,7 @@ static void sum_exact(struct ll_mpi_state *self, unsigned char *y)
     }
 }
 
-/* The sum of a message's rows here. */
+/* Sums a message's rows on this rank. */
 static void sum_message(struct ll_mpi_state *self, const int64_t *places, const float *their_weights, void *out)
 {
     const void *rows[LL_MOST_ROWS];
@@ -241,7 +242,7 @@ static void pack_reduced(struct ll_mpi_state *self)
     }
 }
 
-/* One row of each rank that had the token. */
+/* Sums one row of each rank that had the token. */
 static void sum_reduced(struct ll_mpi_state *self, unsigned char *y)
 {
     const struct problem *problem = self->problem;
@@ -302,7 +303,7 @@ static void mpi_close(void *context)
     free(self);
 }
 
-/* Zeroed and touched, so that no page fault is measured. */
+/* Allocates zeroed memory and touches it, so that no page fault is measured. */
 static void *touched_memory(size_t bytes)
 {
     void *memory = aligned_alloc(4096, (bytes / 4096 + 1) * 4096);
@@ -354,7 +355,7 @@ static bool make_rows(struct ll_mpi_state *self)
     return self->send && self->receive && self->own_sums && self->received;
 }
 
-/* Rows back are as many as rows were sent: both sides know them from the dispatch. */
+/* Plans combines. As many rows come back as were sent, so both sides know their numbers from the dispatch. */
 static void plan_combines(struct ll_mpi_state *self)
 {
     const int ints = self->locals + 1;

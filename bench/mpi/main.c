@@ -6,7 +6,7 @@
 #include <mpi.h>
 #include <stdio.h>
 
-/* Rank 0 makes the meeting place and ships it by MPI. NULL after saying why not. */
+/* Joins the group. Rank 0 makes its unique id and sends it by MPI. NULL after saying why not. */
 static expar_group *join(const struct bench_options *wanted, int rank, int size)
 {
     expar_unique_id id = {{0}};

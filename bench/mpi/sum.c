@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* FP32 sums of rows of each type, as a user's compiler makes them of plain loops. */
+/* FP32 sums of rows of each type, which a user's compiler makes of plain loops. */
 #include "bench/frame/clones.h"
 #include "bench/mpi/baseline.h"
 #include <string.h>

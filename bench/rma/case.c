@@ -22,7 +22,7 @@ static bool run_put(struct rma_way *way, size_t bytes, int count)
     return good;
 }
 
-/* Many on their way: each from and to a place of its own, as messages are. */
+/* Returns the place of an operation. Many are in flight, and each has its own places, as messages have. */
 static size_t place_of(const struct rma_layout *at, size_t bytes, int number)
 {
     size_t step = (bytes + 63) / 64 * 64;
@@ -60,7 +60,7 @@ static bool run_gets(struct rma_way *way, size_t bytes, int count)
     return good && way->ops->quiet(way);
 }
 
-/* There and back again; the value of the signal counts the rounds. */
+/* Sends a signal there and back. The value of the signal counts the rounds. */
 static bool run_put_signal(struct rma_way *way, size_t bytes, int count)
 {
     const struct rma_layout *at = &way->memory->layout;
@@ -137,7 +137,7 @@ static bool run_collective(struct rma_way *way, enum collective which, size_t by
     return good;
 }
 
-/* The least that must come into this rank: the others' blocks. */
+/* Fetches the least data that this rank must receive: the blocks of the others. */
 static bool fetch_blocks(struct rma_way *way, size_t bytes, int count, size_t source_step)
 {
     const struct rma_memory *m = way->memory;
@@ -172,7 +172,7 @@ static bool fetch_mine(struct rma_way *way, size_t bytes, int count)
     return fetch_blocks(way, bytes, count, bytes);
 }
 
-/* One segment of everybody's source, and everybody's segment of the result. */
+/* Fetches one segment of each rank's source, and each rank's segment of the result. */
 static bool fetch_segments(struct rma_way *way, size_t bytes, int count)
 {
     const size_t ranks = (size_t)way->memory->size, segment = (bytes + ranks - 1) / ranks;
@@ -195,7 +195,7 @@ COLLECTIVE_DEFINE(reduce, REDUCE)
 
 /* ---- verification ------------------------------------------------------------------------------------------------ */
 
-/* Every block of source has its contents, and dest has others. */
+/* Fills every block of source with its contents, and dest with others. */
 static bool prepare(struct rma_way *way, int blocks, size_t bytes, uint64_t salt)
 {
     const struct rma_memory *m = way->memory;
@@ -206,7 +206,7 @@ static bool prepare(struct rma_way *way, int blocks, size_t bytes, uint64_t salt
     return rma_call_good(way, expar_barrier_all(m->group));
 }
 
-/* Block `number` of dest is what `from` had for `to`. */
+/* Verifies that block `number` of dest is the one from `from` for `to`. */
 static bool arrived(const struct rma_way *way, int number, size_t bytes, int from, int to, uint64_t salt)
 {
     const struct rma_memory *m = way->memory;
@@ -217,7 +217,7 @@ static bool arrived(const struct rma_way *way, int number, size_t bytes, int fro
     return wrong < 0;
 }
 
-/* Runs one operation on the ranks that take part; all know afterwards that it is over. */
+/* Runs one operation on the ranks that take part. Afterwards all ranks know that it is complete. */
 static bool run_once(struct rma_way *way, const struct rma_kind *kind, size_t bytes)
 {
     bool part = way->memory->rank == 0 || kind->collective || (kind->both && way->memory->rank == target_of(way));
@@ -243,7 +243,7 @@ static bool verify_put_signal(struct rma_way *way, const struct rma_kind *kind, 
     return way->memory->rank != target_of(way) || arrived(way, 0, bytes, 0, 0, salt);
 }
 
-/* All ranks change one word at the same time; nothing may be lost. */
+/* Verifies atomics. All ranks change one word at the same time, and no change may be lost. */
 static bool verify_atomic(struct rma_way *way, const struct rma_kind *kind, size_t bytes, uint64_t salt)
 {
     enum { TIMES = 16 };
@@ -261,7 +261,7 @@ static bool verify_atomic(struct rma_way *way, const struct rma_kind *kind, size
     return false;
 }
 
-/* A rank that leaves a barrier finds all that the others have put before it. */
+/* Verifies a barrier. A rank that leaves it must see all data that the others put before it. */
 static bool verify_barrier(struct rma_way *way, const struct rma_kind *kind, size_t bytes, uint64_t salt)
 {
     const struct rma_memory *m = way->memory;
@@ -282,7 +282,8 @@ static bool verify_broadcast(struct rma_way *way, const struct rma_kind *kind, s
     return prepare(way, 1, bytes, salt) && run_once(way, kind, bytes) && arrived(way, 0, bytes, 0, 0, salt);
 }
 
-/* fcollect, collect: block `from` of dest; alltoall: that rank's block for this one. */
+/* Verifies blocks of dest. With fcollect and collect these are those of each rank, with alltoall each rank's block for
+   this one. */
 static bool verify_blocks(struct rma_way *way, const struct rma_kind *kind, size_t bytes, uint64_t salt)
 {
     const struct rma_memory *m = way->memory;
@@ -375,10 +376,10 @@ const int rma_num_kinds = sizeof rma_kinds / sizeof *rma_kinds;
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */
 
-/* A way that takes its turns. */
+/* A way that takes turns with others. */
 struct rma_turn {
     const struct rma_kind *kind;
-    struct rma_way *way, *closer; /* closer: by whose barrier the turn ends */
+    struct rma_way *way, *closer; /* closer: the way whose barrier ends the turn */
     bool (*run)(struct rma_way *way, size_t bytes, int count);
     size_t bytes;
     int count;
@@ -390,15 +391,15 @@ static bool turn_run(void *context)
     return !self->run || self->run(self->way, self->bytes, self->count);
 }
 
-/* A rank that slept before this turn is no worse off than one that did not. */
+/* Runs some operations before a turn, so that a rank that slept before it has no disadvantage. */
 static bool turn_before(void *context)
 {
     struct rma_turn *self = context;
     return !self->run || self->run(self->way, self->bytes, self->count / 4 + 1);
 }
 
-/* Those who are passive serve the others until all are through. In mapped memory nobody needs to be served, and they
- * wait in the same manner whosever turn it is: how a neighbour waits makes a difference of its own. */
+/* Ends a turn. Passive ranks serve the others until all are done. In mapped memory no rank needs to be served. There
+ * they wait in the same manner for every way, because the manner of a neighbour's wait affects the time. */
 static bool turn_after(void *context, bool check)
 {
     struct rma_turn *self = context;
@@ -406,7 +407,7 @@ static bool turn_after(void *context, bool check)
     return self->closer->ops->barrier(self->closer);
 }
 
-/* So many that the clock does not matter, and that a turn ends soon. */
+/* Returns the number of operations: enough that the clock does not matter, and few enough that a turn ends soon. */
 static int operations_of(const struct rma_contest *contest, const struct rma_kind *kind, size_t bytes)
 {
     const int most = contest->network || kind->collective ? 32 : 1024, least = 4;
@@ -434,7 +435,7 @@ static struct bench_times each(const struct bench_times *times, int count)
         .median_us = times->median_us / count, .min_us = times->min_us / count, .p99_us = times->p99_us / count};
 }
 
-/* All ranks take part in all of it, whatever they find. */
+/* Verifies the ways. All ranks take part in every step, even if they find errors. */
 static bool verify(const struct rma_contest *contest, const struct rma_kind *kind, size_t bytes, uint64_t salt,
                    bool *right)
 {

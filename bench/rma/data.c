@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contents of buffers, computed from who has them for whom, so that what arrived can be checked where it is. */
+/* Contents of buffers, computed from their source and destination rank, so that received data can be checked in
+ * place. */
 #include "bench/rma/rma.h"
 #include <string.h>
 
@@ -8,7 +9,7 @@ static uint64_t key_of(int from, int to, uint64_t salt)
     return (salt + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ ((uint64_t)(unsigned)from << 32 | (unsigned)to);
 }
 
-/* Bytes 8·i … 8·i + 7; multiplying by odd numbers keeps different words apart. */
+/* Returns bytes 8·i … 8·i + 7. Multiplying by odd numbers keeps different words apart. */
 static uint64_t word_of(uint64_t key, size_t i)
 {
     uint64_t word = (key + i) * UINT64_C(0xbf58476d1ce4e5b9);

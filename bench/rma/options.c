@@ -11,7 +11,7 @@
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
-/* A number, followed by K or M for 2^10 or 2^20. */
+/* Parses a number, followed by K or M for 2^10 or 2^20. */
 static int64_t size_of(struct argp_state *state, const char *text)
 {
     int64_t bytes = 1, unit = 1;
@@ -31,7 +31,7 @@ static void add_size(struct argp_state *state, struct rma_options *options, int6
     options->sizes_bytes[options->num_sizes++] = (size_t)bytes;
 }
 
-/* A size, or A..B: A, the powers of two between, and B. */
+/* Adds a size, or A..B: A, the powers of two between, and B. */
 static void add_entry(struct argp_state *state, struct rma_options *options, char *entry)
 {
     char *dots = strstr(entry, "..");
@@ -74,7 +74,8 @@ bool rma_wants(const struct rma_options *options, const struct rma_kind *kind)
     return rma_list_has(options->ops, kind->name) || (kind->group && rma_list_has(options->ops, kind->group));
 }
 
-/* All words for operations, with commas between them: names, and before the first of a group the group's. */
+/* Writes all words for operations, with commas between them: names, and before the first of a group the group's
+   name. */
 static const char *op_words(char *text, size_t bytes)
 {
     size_t used = 0;
@@ -92,7 +93,7 @@ static const char *op_words(char *text, size_t bytes)
     return text;
 }
 
-/* known: what may stand in the list, with commas. */
+/* Checks a list. known: its possible words, with commas. */
 static void check_list(struct argp_state *state, const char *option, const char *list, const char *known)
 {
     char name[64];

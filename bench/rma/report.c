@@ -5,7 +5,7 @@
 #include "table.h"
 #include <stdio.h>
 
-/* 10^9 bytes a second; 0 where bytes are not counted. */
+/* Returns 10^9 bytes a second; 0 if bytes are not counted. */
 static double gbps(double bytes, const struct bench_times *times)
 {
     return times->median_us > 0 ? bytes / times->median_us * 1e-3 : 0;
@@ -97,7 +97,7 @@ static struct table *new_table(void)
     return table;
 }
 
-/* A number with its decimals; an empty cell where there is none. */
+/* Adds a number with its decimals, or an empty cell. */
 static void add_number(struct table *table, bool present, int decimals, double number)
 {
     if (present)

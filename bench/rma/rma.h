@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rma: measures the operations on symmetric memory, each against what the machine or the network does without expar.
+/* rma: measures the operations on symmetric memory, and compares each with the same operation without expar, on the
+ * machine or the network.
  *
  * Called through bench/bench.h (rma_run); calls the public interface of the library only. The same loops run over
  * several *ways* of doing an operation, which take turns within each iteration:
  *
  *   way_expar.c    the library              run.c      transports, sizes and operations, one after another
  *   way_mapped.c   loads, stores, memcpy    case.c     one operation: loops, and their verification
- *   way_fabric.c   bare libfabric           data.c     contents of buffers, and whether they are right
- *   options.c      what is asked for        report.c   JSON, CSV, table
+ *   way_fabric.c   bare libfabric           data.c     contents of buffers, and their verification
+ *   options.c      the options              report.c   JSON, CSV, table
  *
  * An operation between two ranks goes from rank 0 to the last one and is timed on rank 0. A collective is timed from
  * the first start to the last end. Every way completes an operation in the same sense: it is done at the target when
@@ -22,17 +23,17 @@
 
 /* ---- data.c ------------------------------------------------------------------------------------------------------ */
 
-/* Byte i of what rank `from` has for rank `to` under a salt. */
+/* Fills memory with the bytes that rank `from` has for rank `to` under a salt. */
 void rma_fill(void *at, size_t bytes, int from, int to, uint64_t salt);
-/* The first byte that differs from it; -1: none does. */
+/* Returns the first byte that differs from it; -1: none does. */
 int64_t rma_first_wrong(const void *at, size_t bytes, int from, int to, uint64_t salt);
-/* Element i of what a rank gives to a sum, a small whole number, and the same of all ranks together. */
+/* Returns element i of a rank's summand, a small whole number. The next function returns the sum over all ranks. */
 int64_t rma_term(int rank, size_t i, uint64_t salt);
 int64_t rma_total(int num_ranks, size_t i, uint64_t salt);
 
 /* ---- ways -------------------------------------------------------------------------------------------------------- */
 
-/* Where things lie in the memory that all ranks have, in bytes from its start: the same on all. */
+/* The layout of the memory that all ranks have, in bytes from its start. It is the same on all ranks. */
 struct rma_layout {
     size_t bytes;        /* of all */
     size_t area_bytes;   /* of source and of dest: what the largest collective needs */
@@ -53,8 +54,8 @@ static inline size_t rma_word_at(const struct rma_layout *layout, int number)
     return layout->words + (size_t)number * RMA_WORD_STEP;
 }
 
-/* One way of doing things. Offsets are those of the layout; `number` is a word's. Each function returns false after
- * saying on stderr why. All may be called by one thread of a rank. */
+/* One way of doing operations. Offsets are those of the layout; `number` is a word's. Each function returns false after
+ * saying on stderr why. One thread of a rank may call all of them. */
 struct rma_way;
 struct rma_way_ops {
     const char *name;
@@ -69,7 +70,7 @@ struct rma_way_ops {
     bool (*put_signal)(struct rma_way *way, int pe, size_t dest, size_t source, size_t bytes, int number,
                        uint64_t value);
     bool (*wait)(struct rma_way *way, int number, uint64_t value); /* until this rank's own word has it */
-    /* The library's barrier; by other means a token that goes once round all ranks. */
+    /* Waits at a barrier: the library's, or for other ways a token that passes all ranks once. */
     bool (*barrier)(struct rma_way *way);
     void (*close)(struct rma_way *way); /* frees */
 };
@@ -87,16 +88,16 @@ enum { RMA_WORD_SIGNAL, RMA_WORD_COUNTER, RMA_WORD_TOKEN, RMA_WAY_WORDS = 8 };
 bool rma_call_good(struct rma_way *way, expar_status status);
 /* Collective. NULL after saying why. */
 struct rma_way *rma_way_expar(const struct rma_memory *memory);
-/* NULL without a word where some rank is not mapped. */
+/* NULL, without a message, if some rank is not mapped. */
 struct rma_way *rma_way_mapped(const struct rma_memory *memory);
-/* The same, but put_signal sets the flag alone. */
+/* Does the same, but put_signal sets the flag only. */
 struct rma_way *rma_way_flag(const struct rma_memory *memory);
 /* *missing says why when there is none; it is the same on all ranks. */
 struct rma_way *rma_way_fabric(const struct rma_memory *memory, char *missing, size_t missing_bytes);
-/* libfabric's name of the provider that it uses. */
+/* Returns libfabric's name of the provider that it uses. */
 const char *rma_way_fabric_provider(const struct rma_way *way);
 
-/* A turn of a wait that polls: spins at first, then yields. */
+/* Runs a step of a polling wait: it spins at first, then yields. */
 void rma_pause(unsigned turn);
 
 /* ---- case.c ------------------------------------------------------------------------------------------------------ */
@@ -113,11 +114,11 @@ struct rma_result {
 struct rma_kind {
     const char *name, *group; /* group: another word for several of them */
     const char *metric;       /* latency, bandwidth, rate or round_trip */
-    /* `count` operations of this rank. */
+    /* Runs `count` operations of this rank. */
     bool (*run)(struct rma_way *way, size_t bytes, int count);
     /* The operation without expar; NULL: the same. */
     bool (*run_base)(struct rma_way *way, size_t bytes, int count);
-    /* One operation of known contents, looked at in full. Collective. */
+    /* Runs one operation with known contents and verifies it in full. Collective. */
     bool (*verify)(struct rma_way *way, const struct rma_kind *kind, size_t bytes, uint64_t salt);
     double (*moved)(size_t bytes, int num_ranks);
     bool sized;       /* once for each size */
@@ -137,18 +138,18 @@ struct rma_contest {
     const char *transport, *base_name;
     bool network; /* operations take microseconds: fewer of them a turn */
 };
-/* Collective. False after saying why it cannot be had. */
+/* Measures an operation. Collective. False after saying why not. */
 bool rma_measure(const struct rma_contest *contest, const struct rma_kind *kind, size_t bytes,
                  struct rma_result *result);
 
 /* ---- options.c --------------------------------------------------------------------------------------------------- */
 
-/* For bench/options.c: refuse what is wrong, as argp does. */
+/* These check options for bench/options.c. They reject what is wrong, as argp does. */
 void rma_parse_sizes(struct argp_state *state, struct rma_options *options, const char *text);
 void rma_options_check(struct argp_state *state, struct bench_options *options);
-/* Whether `name` is one of the names in `list`, which commas divide. */
+/* Returns whether `name` is one of the names in `list`, which commas divide. */
 bool rma_list_has(const char *list, const char *name);
-/* Whether the options ask for it. */
+/* Returns whether the options ask for an operation. */
 bool rma_wants(const struct rma_options *options, const struct rma_kind *kind);
 
 /* ---- report.c ---------------------------------------------------------------------------------------------------- */
@@ -158,7 +159,7 @@ struct rma_transport_note {
     const char *name;
     char text[256];
 };
-/* As bench_report. */
+/* Prints results, as bench_report does. */
 bool rma_report(const struct bench_options *options, const struct rma_transport_note *notes,
                 const struct rma_result *results, int count);
 

@@ -73,7 +73,7 @@ static void describe_baseline(const struct rma_way *base, char *note, size_t not
         snprintf(note, note_bytes, "baseline: %s", provider);
 }
 
-/* Bare libfabric for the network, loads and stores for mapped memory. */
+/* Makes the other ways: bare libfabric for the network, loads and stores for mapped memory. */
 static bool make_ways(struct session *s, char *note, size_t note_bytes)
 {
     char missing[128];
@@ -97,7 +97,7 @@ static bool make_ways(struct session *s, char *note, size_t note_bytes)
 /* Memory is the ways' own. */
 static const struct bench_device clock_only = {.name = "cpu", .turn = bench_cpu_turn};
 
-/* False with *absent set: the transport cannot be had here. */
+/* Opens a session. False with *absent set: the transport is not available here. */
 static bool session_open(struct session *s, const struct bench_options *options, const char *transport, bool *absent)
 {
     const expar_group_options group = bench_group_options(options);
@@ -117,7 +117,7 @@ static void close_way(struct rma_way *way)
     if (way) way->ops->close(way);
 }
 
-/* After a failure nothing collective is tried any more, and nobody waits for those who have had none. */
+/* Closes a session. After a failure it aborts the group first, so that no rank waits for one that failed. */
 static bool session_close(struct session *s, bool sound)
 {
     if (!sound) expar_group_abort(s->world.group);

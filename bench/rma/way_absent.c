@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stands in for way_fabric.c where libfabric's headers were not found. */
+/* Replaces way_fabric.c if libfabric's headers were not found. */
 #include "bench/rma/rma.h"
 #include <stdio.h>
 

@@ -104,7 +104,7 @@ static struct fi_info *ask(const struct library *library, const char *provider)
     return code == 0 ? found : NULL;
 }
 
-/* The library's order of preference. */
+/* Chooses a provider in the library's order of preference. */
 static struct fi_info *choose(const struct library *library)
 {
     static const char *const known[] = {"cxi", "efa", "verbs;ofi_rxm", "tcp;ofi_rxm"};
@@ -153,7 +153,7 @@ static bool make_slots(struct fabric_way *f)
     return true;
 }
 
-/* 0, or libfabric's negative code. */
+/* Opens the endpoint. Returns 0 or libfabric's negative code. */
 static int open_endpoint(struct fabric_way *f)
 {
     struct fi_cq_attr cq = {.size = 2 * WINDOW, .format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_NONE};
@@ -177,7 +177,7 @@ static int register_memory(struct fabric_way *f)
     return code;
 }
 
-/* Each rank tells this of itself. */
+/* The facts that each rank sends to the others. */
 struct card {
     int32_t ready;
     uint64_t key, address;
@@ -232,7 +232,7 @@ static bool operation_failed(struct fabric_way *f)
     return fi_cq_readerr(f->cq, &entry, 0) == 1 ? failed(f, "an operation", -entry.err) : true;
 }
 
-/* Takes what has come back. */
+/* Takes completions from the queue. */
 static bool progress(struct fabric_way *f)
 {
     struct fi_cq_entry entries[ENTRIES];
@@ -263,7 +263,7 @@ static bool quiet(struct rma_way *way)
     return wait_until_below((struct fabric_way *)way, 1);
 }
 
-/* NULL after a failure. */
+/* Returns an unused slot; NULL after a failure. */
 static struct slot *take_slot(struct fabric_way *f)
 {
     if (!wait_until_below(f, WINDOW)) return NULL;

@@ -37,7 +37,7 @@ static bool get(struct rma_way *way, int pe, size_t dest, size_t source, size_t 
     return true;
 }
 
-/* As the library's: stores have left this core. */
+/* Waits until stores have left this core, as the library's quiet does. */
 static bool quiet(struct rma_way *way)
 {
     (void)way;
@@ -105,7 +105,7 @@ static void pass_token(struct rma_way *way, uint32_t n)
     syscall(SYS_futex, token, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* Rank 0 sends it on its way and has it back in the end. */
+/* Passes the token round all ranks once. Rank 0 starts it and gets it back at the end. */
 static bool barrier(struct rma_way *way)
 {
     uint32_t n = (uint32_t)++((struct mapped_way *)way)->tokens;

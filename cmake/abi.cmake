@@ -13,7 +13,7 @@ set_target_properties(abi_table PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${abi_folder
 target_include_directories(abi_table PRIVATE include)
 add_custom_command(OUTPUT ${abi_table} DEPENDS abi_table COMMAND abi_table > ${abi_table} VERBATIM)
 
-# The text as the bytes of an array: a literal of that length is none of C17's.
+# The text is written as the bytes of an array, because C17 does not allow a literal of that length.
 add_custom_command(OUTPUT ${abi_folder}/abi_text.h DEPENDS ${abi_table} ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake
   COMMAND ${CMAKE_COMMAND} -DFILE=${abi_table} -DOUT=${abi_folder}/abi_text.h -P ${PROJECT_SOURCE_DIR}/cmake/embed_text.cmake
   VERBATIM)

@@ -1,4 +1,4 @@
-# Where things go: library, headers, struct table, pkg-config file, CMake package, tool, man pages.
+# Installs the library, headers, struct table, pkg-config file, CMake package, tool and man pages.
 include(CMakePackageConfigHelpers)
 
 install(TARGETS expar expar-shmem EXPORT expar LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
@@ -15,7 +15,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/exparConfigVersion.cmake 
 install(FILES ${PROJECT_BINARY_DIR}/exparConfig.cmake ${PROJECT_BINARY_DIR}/exparConfigVersion.cmake
   DESTINATION ${package_dir})
 
-# The prefix is found from where the file lies, so that an installed tree can be moved.
+# The file finds the prefix from its own path, so that an installed tree can be moved.
 file(RELATIVE_PATH prefix_from_pc ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 configure_file(cmake/expar.pc.in ${PROJECT_BINARY_DIR}/expar.pc @ONLY)
 configure_file(cmake/expar-shmem.pc.in ${PROJECT_BINARY_DIR}/expar-shmem.pc @ONLY)
@@ -24,7 +24,7 @@ install(FILES ${PROJECT_BINARY_DIR}/expar.pc ${PROJECT_BINARY_DIR}/expar-shmem.p
 # libexpar-shmem finds the libexpar beside it.
 set_target_properties(expar-shmem PROPERTIES INSTALL_RPATH "$ORIGIN")
 
-# Wrappers of the compilers; in which language they compile goes by their names.
+# Wrappers of the compilers. Their names say in which language they compile.
 file(RELATIVE_PATH include_from_bin ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})
 configure_file(tools/openshmem/oshcc.in ${PROJECT_BINARY_DIR}/oshcc @ONLY)
 foreach(wrapper oshcc oshc++ oshcxx)
@@ -62,7 +62,7 @@ if(EXPAR_TOOL)
   install(FILES ${manual} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 
-# The manual of the calls is made from the headers.
+# The man pages of the calls are made from the headers.
 string(TIMESTAMP manual_date "%B %d, %Y" UTC)
 file(GLOB manual_sources CONFIGURE_DEPENDS include/expar/*.h man/make.sh man/*.awk man/examples/*.c)
 list(APPEND manual_sources ${PROJECT_SOURCE_DIR}/src/base/env_table.h)
@@ -75,12 +75,12 @@ add_custom_target(manual_calls ALL DEPENDS ${manual_stamp})
 install(DIRECTORY ${PROJECT_BINARY_DIR}/man3/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 install(FILES ${PROJECT_SOURCE_DIR}/man/expar_pgas.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 
-# Pages to read, and examples to begin with.
+# Documentation and examples.
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.py"
   PATTERN __pycache__ EXCLUDE)
 
-# Takes away what the last `cmake --install` of this build tree has put there.
+# Removes the files that the last `cmake --install` of this build tree has installed.
 add_custom_target(uninstall COMMAND ${CMAKE_COMMAND} -DMANIFEST=${PROJECT_BINARY_DIR}/install_manifest.txt
   -P ${PROJECT_SOURCE_DIR}/cmake/uninstall.cmake VERBATIM)

@@ -1,4 +1,4 @@
-# CUDA kernels: embedded as text, with a generic variant for sm_90 each where nvcc is there.
+# CUDA kernels: embedded as text. If nvcc is there, each also has a generic variant for sm_90.
 find_program(EXPAR_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin
   DOC "CUDA's compiler, for ready code of kernels; not needed")
 if(NOT EXPAR_NVCC AND "$ENV{EXPAR_REQUIRE_KERNELS}" STREQUAL "1")
@@ -35,7 +35,7 @@ function(expar_embed_kernels target table count roots files)
     get_filename_component(name ${source} NAME)
     set(cubin_folder ${folder})
     set(cubin ${folder}/${name}.sm_90.cubin)
-    # A source that is another one under other macros includes it.
+    # A source that only sets other macros includes the other source.
     file(STRINGS ${source} included REGEX "^#include \".*\\.cu\"$")
     list(TRANSFORM included REPLACE "^#include \"(.*)\"$" "${PROJECT_SOURCE_DIR}/src/\\1")
     add_custom_command(OUTPUT ${cubin}
@@ -55,11 +55,11 @@ function(expar_embed_kernels target table count roots files)
   target_sources(${target} PRIVATE ${embedded})
 endfunction()
 
-# The library's own. Their cubins lie in one folder, so kernels of all folders have different names.
+# The library's own kernels. Their cubins lie in one folder, so kernels of all folders have different names.
 set(kernels_folder ${PROJECT_SOURCE_DIR}/src/exec/cuda/kernels)
 file(GLOB kernel_sources CONFIGURE_DEPENDS ${kernels_folder}/*/*.cu)
 file(GLOB kernel_headers CONFIGURE_DEPENDS ${kernels_folder}/*/*.h ${PROJECT_SOURCE_DIR}/src/link/device/*.h)
-# And what they include of other folders.
+# The headers that they include from other folders.
 foreach(header base/portable.h proto/normal.h proto/serving.h proto/low_latency.h proto/decisions.h proto/codec/codec.h proto/codec/logfmt.h proto/codec/number.h net/proxy/ring.h)
   list(APPEND kernel_headers ${PROJECT_SOURCE_DIR}/src/${header})
 endforeach()

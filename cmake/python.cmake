@@ -15,7 +15,7 @@ function(install_packages destination)
     FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE PATTERN ".*" EXCLUDE)
 endfunction()
 
-# The soname is the file's name: a wheel has no links.
+# The file is named by its soname, because a wheel has no links.
 install_packages(. COMPONENT wheel EXCLUDE_FROM_ALL)
 install(TARGETS expar LIBRARY DESTINATION expar NAMELINK_SKIP COMPONENT wheel EXCLUDE_FROM_ALL)
 install(CODE "file(RENAME \"\${CMAKE_INSTALL_PREFIX}/expar/libexpar.so.${PROJECT_VERSION}\"
@@ -29,13 +29,13 @@ if(NOT EXPAR_PYTHON)
 endif()
 set(python_dir ${EXPAR_PYTHON_DIR})
 if(NOT python_dir)
-  # Debian's Python looks into dist-packages.
+  # Debian's Python searches dist-packages.
   execute_process(COMMAND ${EXPAR_PYTHON3} -c "import os, sys, sysconfig
 print('lib/python%d.%d/%s' % (*sys.version_info[:2], os.path.basename(sysconfig.get_path('purelib'))))"
     OUTPUT_VARIABLE python_dir OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 endif()
 install_packages(${python_dir})
-# The package takes the library and the tool that it finds in its folder: links to those that are installed.
+# The package uses the library and the tool in its folder, which are links to the installed ones.
 function(install_link name folder target)
   file(RELATIVE_PATH path ${CMAKE_INSTALL_PREFIX}/${python_dir}/${folder} ${target})
   file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/python)

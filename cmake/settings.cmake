@@ -1,4 +1,4 @@
-# How everything here is compiled, and where what is built lies.
+# The settings of all compilations, and the folders of the outputs.
 set(CMAKE_C_STANDARD 17)
 set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
@@ -14,10 +14,10 @@ file(RELATIVE_PATH lib_from_bin ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FUL
 set(CMAKE_INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
 
 add_compile_definitions(_GNU_SOURCE)
-# -Wvla, -Walloca: no array on the stack grows with what a run brings, such as the number of ranks.
+# -Wvla, -Walloca: no array on the stack may grow with a number of the run, such as that of ranks.
 add_compile_options(-Wall -Wextra -Wpedantic -Wshadow -Wvla -Walloca)
 add_compile_options("$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>")
-# Log lines name files from the root of the sources, wherever they were built.
+# Log lines name files relative to the root of the sources, wherever they were built.
 add_compile_options(-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=)
 if(EXPAR_WERROR)
   add_compile_options(-Werror)

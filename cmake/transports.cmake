@@ -1,4 +1,5 @@
-# Transports: each is a folder, and says in it that it is one. The table that the library looks them up in follows.
+# Transports. The CMakeLists.txt of each transport's folder declares it. The table in which the library finds them is
+# made from that.
 
 # expar_transport(name order source…): the sources of the folder define `transport_ops transport_<name>`. Lower orders
 # come first if EXPAR_TRANSPORTS is not set. The caller of the folder has set transport_target.

@@ -1,5 +1,5 @@
-# Removes the files of an install manifest (MANIFEST), and the folders of the project that are then empty. DESTDIR is as
-# at the install.
+# Removes the files of an install manifest (MANIFEST), and the project's folders that are then empty. DESTDIR is the one
+# of the install.
 if(NOT EXISTS ${MANIFEST})
   message(FATAL_ERROR "${MANIFEST} is not there: nothing was installed from this build tree")
 endif()

@@ -1,4 +1,4 @@
-# The version, read from the header that has it.
+# Reads the version from its header.
 set(version_header ${CMAKE_CURRENT_LIST_DIR}/../include/expar/status.h)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${version_header})
 foreach(part MAJOR MINOR PATCH)

@@ -8,8 +8,8 @@
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 
-# Hosts that shared cores would wait for each other's ranks where real ones wait for the network. One each at least, so
-# that on few cores they share all the same.
+# Hosts that shared cores would wait for each other's ranks, where real ones wait for the network. Each host has at
+# least one core, so on machines with few cores they do share.
 share_of() { # HOST
     local host=$1 cores
     read -ra cores <<<"$BENCH_NODES_CORES"
@@ -72,12 +72,13 @@ for range in $(sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status | tr , ' ')
     BENCH_NODES_CORES+="$(seq -s ' ' "${range%-*}" "${range#*-}") "
 done
 export BENCH_NODES_CORES
-# A host is a process that holds its namespaces. Both ways are limited: what it sends, and what the bridge sends to it.
+# A host is a process that keeps its namespaces alive. Both directions are limited: what it sends, and what the bridge
+# sends to it.
 BENCH_NODES_HOSTS=
 job=
 trap 'kill $job $BENCH_NODES_HOSTS' EXIT
 trap 'exit 143' TERM INT
-# On the first host; in the background, so that a signal is heard at once.
+# Runs on the first host, in the background, so that a signal is handled at once.
 run() {
     nsenter --net --uts --target "${BENCH_NODES_HOSTS%% *}" -- taskset -c "$(share_of 0)" "$@" &
     job=$!

@@ -27,7 +27,7 @@ trap 'rm -rf "$work"' EXIT
     fi
 } | nl -ba -s' ' >"$work/list"
 
-# $1: number, $2: file, the rest: macros. What is wrong goes to $work/$1.bad.
+# Compiles one kernel. $1: number, $2: file, the rest: macros. Errors go to $work/$1.bad.
 cat >"$work/one" <<'ONE'
 #!/bin/sh
 number=$1 file=$2

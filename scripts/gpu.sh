@@ -50,7 +50,8 @@ list() {
         }'
 }
 
-# A program without its symbols, and what a bare machine may lack of its libraries; the C library is the machine's own.
+# Copies a program without its symbols, and the libraries that a bare machine may lack. The C library is the machine's
+# own.
 pack_program() {
     strip -o "$2/bin/$(basename "$1")" "$1"
     ldd "$1" | awk '/libsodium|libcmocka|libjansson|libhwloc|libsmartcols|libfabric|libexpar/ { print $3 }' | xargs -r cp -L -t "$2/lib"
@@ -72,7 +73,7 @@ pack() {
     pack_python "$build" "$out"
 }
 
-# The packages beside their library, and the tests that use them.
+# Copies the packages with their library, and the tests that use them.
 pack_python() {
     mkdir -p "$2/python" "$2/python-tests"
     cp -r "$root/python/expar" "$root/python/deep_ep" "$2/python"
@@ -107,19 +108,19 @@ count_gpus() {
     gpus | wc -l
 }
 
-# Nothing else is seen by a program that has a slot of its own.
+# Lets a program with its own slot see that slot's GPU only.
 see_gpu_of_slot() {
     CUDA_VISIBLE_DEVICES=$(gpus | awk -v slot="$1" 'NR == slot + 1')
     export CUDA_VISIBLE_DEVICES
 }
 
-# Seconds that something may take: EXPAR_TEST_SECONDS, and no more than are left of a call.
+# Prints the seconds that a command may take: EXPAR_TEST_SECONDS, but no more than are left of a call.
 allowed() {
     local most=${EXPAR_TEST_SECONDS:-300} left=$((${EXPAR_CALL_ENDS:-EPOCHSECONDS + 86400} - EPOCHSECONDS))
     echo $((left < most ? left : most))
 }
 
-# A command with that limit; rc 124: it was over.
+# Runs a command with that limit. The status is 124 if it exceeds the limit.
 limited() {
     local seconds
     seconds=$(allowed)
@@ -145,8 +146,8 @@ note() {
         'BEGIN { printf "%-42s %7.1f  %s\n", name, b - a, result }' | tee -a "$logs/results"
 }
 
-# The last lines of what did not go well, and why tests were skipped, each reason once; lines of `results` come by the
-# standard input.
+# Prints the last lines of failed tests, and the reasons of skipped ones, each reason once. It reads lines of `results`
+# from the standard input.
 explain() {
     local name seconds result reasons=
     while read -r name seconds result; do
@@ -174,7 +175,8 @@ count() {
 
 # ---- tests -----------------------------------------------------------------------------------------------------------
 
-# One packed test, shown at once, since others may run beside it. EXPAR_TEST_GPU: the slot, whose GPU is all it sees.
+# Runs one packed test, and shows its result at once, since others may run at the same time. EXPAR_TEST_GPU: the slot,
+# whose GPU is the only one that it sees.
 one() {
     local wanted=$1 name set program arguments code=0 start=$EPOCHREALTIME
     read -r name set program arguments < <(grep "^$wanted " "$here/tests.txt")
@@ -185,10 +187,10 @@ one() {
     note "$name" "$start" "$code"
 }
 
-# These take minutes and run after all others: if time is short, the others have run.
+# These tests take minutes and run after all others: if time is short, the others have run.
 long_tests='ll_(mask_)?faults_(killed|stopped)|ll_random_processes|sums_processes'
 
-# Tests whose names match, so many at a time; "spread": each on a GPU of its own.
+# Runs the tests whose names match, several at a time. "spread": each runs on its own GPU.
 tests() {
     local pattern=$1 jobs=$2 slot=() before
     [ "${3:-}" != spread ] || slot=(--process-slot-var=EXPAR_TEST_GPU)
@@ -213,7 +215,7 @@ run() {
     tests "${1:-.}" "$jobs"
 }
 
-# In a call as long as there is time for what a test may take, so that none is cut short.
+# Repeats tests. In a call it stops when the time left is shorter than a test's limit, so that no test is cut short.
 again() {
     local left=${1%%:*} pattern=${1#*:} most=${EXPAR_TEST_SECONDS:-300}
     for (( ; left > 0; left--)); do
@@ -222,9 +224,9 @@ again() {
     done
 }
 
-# Such ranks run kernels that were compiled for their shapes ("shaped"), or those of the build, for any shape ("ready").
-# Of all options shaped kernels see few tokens (an odd seed). Ready kernels see many tokens (408: three ranks), whose
-# short enough for racecheck. A layout alone waits for nobody.
+# The tools let one kernel of a process run at a time. Kernels of thread ranks wait for each other, so they would reach
+# their deadlines. Process ranks share a GPU in turns. Seed 48 draws so few of them that they meet, with rows so few and
+# short that racecheck ends. A layout alone waits for no other rank.
 # Such ranks run kernels that were compiled for their shapes ("shaped"), or those of the build, for any shape ("ready").
 # Of all options shaped kernels see few tokens (an odd seed). Ready kernels see many tokens (408: three ranks), whose
 # layout several blocks compute.
@@ -237,7 +239,7 @@ sanitize_one() {
     note "$name" "$start" "$code"
 }
 
-# `by`: the words ahead of a program; its GPU is that of the slot.
+# Sets `by`, the words before a program, and the GPU of the slot.
 choose_tool() {
     local sanitizer
     sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
@@ -261,7 +263,7 @@ sanitize_these() {
         xargs -L 1 -P "$(count_gpus)" --process-slot-var=EXPAR_TEST_GPU "$here/gpu.sh" sanitize_one "$here"
 }
 
-# First by no tool, which puts the kernels into the cache: under a tool the compiler would take minutes.
+# Runs first without a tool, which compiles the kernels into the cache. Under a tool the compiler would take minutes.
 sanitize() {
     local before drawn=$RANDOM tool programs=(test_gpu_{options_random,random,layout})
     before=$(wc -l <"$logs/results")
@@ -370,7 +372,7 @@ measure_ll() {
     return $code
 }
 
-# Kernels' times in microseconds, medians of three runs: of each call that before_1.json … and now_3.json tell of.
+# Prints kernels' times in microseconds, medians of three runs, for each call in before_1.json … and now_3.json.
 table_turns() {
     awk -F '[:,]' '
         function row() {
@@ -415,7 +417,7 @@ turns() {
     return $code
 }
 
-# Both, whatever becomes of the first.
+# Runs both, even if the first fails.
 measure_all() {
     local code=0
     measure "${1:-}" || code=$?
@@ -431,7 +433,7 @@ demo() {
     return $code
 }
 
-# A program of those packed, with its arguments.
+# Runs a packed program with its arguments.
 play_python() {
     limited env PYTHONPATH="$here/python:$here/python-tests" PYTHONDONTWRITEBYTECODE=1 \
         EXPAR_LIBRARY="$(find "$here/lib" -name 'libexpar.so.*' | head -n 1)" \
@@ -446,8 +448,8 @@ python() {
     return $code
 }
 
-# First the figures of the C API, with as many ranks and calls. Low-latency calls have 1 token, and the small ones of
-# TOKENS.
+# Measures first the figures of the C API, with as many ranks and calls. Low-latency calls have 1 token, and the small
+# numbers of TOKENS.
 engine_view() {
     local tokens=${1:-4096,128} gpus experts few count code=0 start=$EPOCHREALTIME shape
     gpus=$(count_gpus)
@@ -514,13 +516,13 @@ part() {
     esac
 }
 
-# One file beside the JSONs and `results`.
+# Writes one file beside the JSONs and `results`.
 pack_logs() {
     (cd "$logs" && find . -maxdepth 1 -type f ! -name '*.json' ! -name results ! -name logs.tar.gz -printf '%P\n' |
         tar -czf logs.tar.gz --remove-files -T -)
 }
 
-# Every part is tried, whatever became of those before it.
+# Runs every part, even if earlier ones failed.
 call() {
     local seconds=$1 failed=0 one_part start=$EPOCHSECONDS
     [[ $seconds =~ ^[1-9][0-9]*$ ]] || { echo "gpu.sh: '$seconds': a number of seconds is expected" >&2 && return 2; }

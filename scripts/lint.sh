@@ -19,7 +19,7 @@ step() {
     echo "lint: $1"
 }
 
-# The commits that are not on main yet; those that are stay as they are. An unpacked archive has none.
+# Checks the commits that are not on main yet; those on main stay as they are. An unpacked archive has none.
 subjects() {
     local base
     for base in origin/main main; do
@@ -48,13 +48,13 @@ step "mypy"
 mypy --config-file python/mypy.ini --no-error-summary python/expar python/deep_ep
 
 step "man pages"
-# Those that only lead to another page have nothing to look at.
+# Pages that only lead to another page have nothing to check.
 if command -v mandoc >/dev/null; then
     find man "$build/man3" -name '*.[13]' -size +60c -exec mandoc -T lint -W warning {} +
 fi
 
 step "what the tools see of the library"
-# Beside include/expar. Each of these headers says that tools include it.
+# Headers in addition to include/expar. Each of them says that tools include it.
 if grep -rnE '#include "(base|boot|cuda|ep|exec|group|link|mem|net|openshmem|pgas|proto|shmem)/' bench tools examples |
     grep -vE '"(base/knobs|base/portable|base/shown|cuda/cuda|ep/normal/tools|ep/low_latency/tools|exec/cpu/core/encode|proto/serving|exec/cuda/core/stamps|exec/cuda/kernels/core/tools|mem/device)\.h"'; then
     echo "lint: these headers of src/ are not for the tools" >&2

@@ -13,7 +13,7 @@ if [ $# -lt 1 ] || [ $# -eq 2 ] || { [ $# -gt 2 ] && [ ! -e "$models/$2.pml" ]; 
 fi
 folder=$1
 shift
-depth=200000 # steps of a history at most; what is longer is an error, too
+depth=200000 # the largest number of steps of a history; a longer one is an error, too
 
 if ! command -v spin > /dev/null; then
     echo "models: spin is not installed; no model was checked"

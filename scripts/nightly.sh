@@ -16,7 +16,7 @@ limit=3600 # seconds a step; a rank is killed with the test that it belongs to
 steps=0
 failed=
 
-# at_least LEAST NAME VALUE: fewer rounds would be none for some steps, which would pass.
+# at_least LEAST NAME VALUE: with fewer rounds some steps would run none, and pass.
 at_least() {
     case $3 in
         '' | *[!0-9]*) ;;

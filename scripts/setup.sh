@@ -4,20 +4,21 @@
 # usage: setup.sh run|build|wheel|test|lint|aarch64…
 set -eu
 
-# Everything that `make run` needs, whose demo goes by the network, too.
+# The packages that `make run` needs, whose demo also uses the network.
 run="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev libhwloc-dev libsmartcols-dev libsimde-dev
     libfabric-dev libfabric1"
-# And that `make` needs: the start by PMIx is built where its headers are, the tests where cmocka is.
+# The packages that `make` needs in addition. The start by PMIx is built if its headers are there, the tests if cmocka
+# is.
 build="libcmocka-dev libpmix-dev"
-# And that `make wheel` needs.
+# The packages that `make wheel` needs in addition.
 wheel="python3 python3-pip python3-venv"
-# And that `make test` needs: consumers in C++, man pages, Open MPI, valgrind, and Python with NumPy. Open MPI starts
-# ranks and is compared with. ip, tc and nft make the networks of tests. scripts/torch.sh installs a Python with
-# PyTorch.
+# The packages that `make test` needs in addition: consumers in C++, man pages, Open MPI, valgrind, and Python with
+# NumPy. Open MPI starts ranks, and expar is compared with it. ip, tc and nft make the networks of tests.
+# scripts/torch.sh installs a Python with PyTorch.
 test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy $wheel"
-# And that `make lint` needs.
+# The packages that `make lint` needs in addition.
 lint="clang-format clang-tidy cppcheck shellcheck mypy"
-# Needed by scripts/aarch64.sh, to compile for AArch64 and to run the programs.
+# The packages that scripts/aarch64.sh needs, to compile for AArch64 and to run the programs.
 aarch64="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static"
 wanted=""
 for set in "$@"; do

@@ -14,7 +14,8 @@ version=${2:-}
 python=$folder/bin/python3
 toolkit=${CUDA_HOME:-${CUDA_PATH:-/usr/local/cuda}}
 
-# A release that was built with CUDA 13.0, what it needs of Python's packages, and of NVIDIA's in the versions it names.
+# A release that was built with CUDA 13.0, the Python packages that it needs, and NVIDIA's in the versions that it
+# names.
 torch="torch==2.11.0"
 plain="numpy filelock typing-extensions setuptools<82 sympy==1.14.0 mpmath<1.4 networkx jinja2 markupsafe fsspec"
 lacking="nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6"
@@ -25,7 +26,7 @@ whole() {
     "$python" -c 'import numpy, torch.distributed.run, torch._dynamo, functorch.compile' 2>/dev/null
 }
 
-# Beside it, whether an MPI is there for it or not.
+# Installs it as well, with or without an MPI.
 has_mpi4py() {
     "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("mpi4py") is None)'
 }
@@ -34,7 +35,7 @@ install() {
     "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile "$@" >&2
 }
 
-# Links where CUDA's wheels would lie, and PyTorch looks first.
+# Makes links in the place of CUDA's wheels, where PyTorch looks first.
 lend_toolkit() {
     local wheels library
     wheels=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/nvidia/cu13/lib
@@ -45,7 +46,7 @@ lend_toolkit() {
 }
 
 fill() {
-    # NumPy's first versions are what all releases were compiled with.
+    # All releases were compiled with NumPy's first versions.
     [ -z "$version" ] || { install "torch==$version" "numpy<2" && whole && return 0 || return 1; }
     if [ -e "$toolkit/lib64/libcublas.so.13" ]; then
         # shellcheck disable=SC2086 # words on purpose

@@ -13,7 +13,7 @@ out=$(realpath "$2")
 shift 2
 cd "$(dirname "$0")/.."
 
-# The first Python with pip that can use these tools: $PYTHON, that in PATH, Debian's.
+# Finds the first Python with pip that can use these tools: $PYTHON, that in PATH, Debian's.
 python=""
 for each in "${PYTHON:-}" python3 /usr/bin/python3; do
     if [ -n "$each" ] && "$each" -c 'import pip, sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; then

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every call on a buffer has: see call.h. */
+/* Common to all calls on a buffer: see call.h. */
 #include "ep/call/call.h"
 #include "exec/event.h"
 
@@ -26,7 +26,7 @@ expar_status ep_call_poison(const ep_call *call, expar_status status)
     const bool first = buffer->poison.status == EXPAR_OK;
     if (first) error_keep(&buffer->poison, status);
     pthread_mutex_unlock(&buffer->poison_lock);
-    /* Whoever awaits this rank there, or in a later call, learns that it does not come. */
+    /* A rank that awaits this one there, or in a later call, learns that it does not come. */
     const boot_topic topic = call_topic(call);
     if (first) boot_note_ended(buffer->group->boot, &topic, status, expar_last_error());
     return status;
@@ -42,7 +42,7 @@ expar_status ep_call_check_poison(const ep_call *call)
     return ep_call_prefix(call, error_prefix(status, "the buffer is poisoned"));
 }
 
-/* The call was broken off with others waiting in it; a refusal has been told to them. */
+/* The call was broken off with others waiting in it; they know of a rejection. */
 static bool is_broken_off(const ep_call *call, expar_status status)
 {
     if (status == EXPAR_ERR_INTERRUPTED) return call->refusal.status != EXPAR_ERR_INTERRUPTED;
@@ -104,8 +104,8 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
     status = ep_call_check_earlier(call);
     if (status != EXPAR_OK) return ep_buffer_give(buffer, status);
     ep_call_tell_untold(call);
-    /* The one before the last has ended when the last, behind it on the same thread, is sent; where that one has ended
-       in its caller's thread this is not known. */
+    /* The call before the last has ended when the last, after it on the same thread, is sent. If it has ended in its
+       caller's thread this is not known. */
     if (kind->overlaps && buffer->last_issued) call->behind = EP_CALL_SENT;
     buffer->last_issued = false;
     call->number = kind->number(++buffer->calls) + halves->second;
@@ -197,7 +197,7 @@ expar_status ep_call_follow(ep_call *call)
     call->followed = true;
     bool by_stream = event && exec->ops->follows(exec, &call->exec, event);
     error_keep(&waited, by_stream ? EXPAR_OK : wait_event(event));
-    /* A refusal that comes with the call's offers has its place, too. */
+    /* A rejection that comes with the call's advertisements has its place, too. */
     expar_status placed = exec->ops->place(exec, &call->exec);
     if (placed == EXPAR_OK && by_stream) placed = exec->ops->join(exec, &call->exec, event);
     return waited.status == EXPAR_OK ? placed : error_restore(&waited);
@@ -272,13 +272,13 @@ static void issue(ep_call *call)
     ep_issuer_put(own->buffer->issuer, &own->job);
 }
 
-/* What is left of a call when its stream comes to its end. */
+/* Ends the rest of a call when its stream comes to its end. */
 typedef struct ending {
     ep_call call;
     expar_event *event;
 } ending;
 
-/* Of executor_done_fn: the executor tells all ends before it goes, and the buffer with it. */
+/* An executor_done_fn: the executor tells all ends before it goes, and the buffer with it. */
 static void end_by_stream(void *context, expar_status status, const ep_verdict *verdict, int64_t dropped)
 {
     ending *end = context;
@@ -307,7 +307,7 @@ static expar_status have_told(ep_call *call)
     return ep_call_prefix(call, status);
 }
 
-/* Behind the halves, in the caller's thread. */
+/* Ends a call after its phases, in the caller's thread. */
 static expar_status close_steps(ep_call *call)
 {
     executor *exec = call->buffer->exec;

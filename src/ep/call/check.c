@@ -29,7 +29,7 @@ ep_dtype_text ep_tell_dtype(expar_dtype dtype)
     return told;
 }
 
-/* What the tensor says of itself, and what its address says. */
+/* The device that the tensor names, and the one of its address. */
 static expar_status check_device(expar_device device, const char *name, const expar_tensor *tensor)
 {
     if (tensor->device.type != device.type)

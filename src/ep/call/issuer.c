@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread of a buffer that carries out what the caller does not wait for, one call after the other, in the order in
- * which they were issued, any number of them: of either mode's buffers. */
+/* The thread of a buffer that carries out calls which the caller does not wait for. It takes any number of them, one
+ * after the other, in the order in which they were issued, of either mode's buffers. */
 #include "base/interrupt.h"
 #include "ep/call/call.h"
 #include "exec/event.h"

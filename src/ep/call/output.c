@@ -23,7 +23,7 @@ expar_ep_output *ep_output_hold(expar_ep_output *output)
     return output;
 }
 
-/* What cannot be put behind the stream any more goes back as it is: all that ran there has come to its end. */
+/* If nothing can be enqueued on the stream any more, the memory is freed at once: all work there has ended. */
 static void hold_for_readers(const expar_ep_output *output)
 {
     mem_block *const blocks[] = {output->block, output->arrival};
@@ -89,7 +89,7 @@ expar_status expar_ep_output_release_after(expar_ep_output *output, void *stream
     return EXPAR_OK;
 }
 
-/* Of all outputs: a stream is noted seldom, and in no time. */
+/* For all outputs: a stream is noted seldom, and in no time. */
 static pthread_mutex_t readers_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool note_reader(expar_ep_output *output, void *stream)
@@ -134,13 +134,13 @@ expar_status expar_ep_output_get_tensor(const expar_ep_output *output, expar_ep_
     return call_ended(part_find(call, output, part, tensor));
 }
 
-/* Of a tensor that went out: any thread, any time. */
+/* For a tensor that went out: any thread, any time. */
 static void output_let_go(void *context)
 {
     expar_ep_output_release(context);
 }
 
-/* That part, which is there, with a reference for whoever gets it. */
+/* That part, which is there, with a reference for its receiver. */
 static expar_status part_hold(const char *call, expar_ep_output *output, expar_ep_part part, expar_tensor *out)
 {
     expar_status status = part_find(call, output, part, out);

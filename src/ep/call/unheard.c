@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What went wrong in calls that nobody asked about, until expar_ep_query is asked: of those with an event once that has
- * gone without anybody's having waited for it, of those without one when a look at the executor finds it. */
+/* Errors of calls that nobody asked about, until expar_ep_query is asked. An error of a call with an event is kept once
+ * the event has gone and nobody has waited for it. An error of a call without one is kept when a look at the executor
+ * finds it. */
 #include "ep/call/call.h"
 
 #include <stdlib.h>

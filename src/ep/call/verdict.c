@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all ranks have found out about a call, as an error's text: a rank's refusal, or ranks that called for something
- * else. */
+/* The common result of all ranks about a call, as an error's text: a rank's rejection, or ranks that called for another
+ * one. */
 #include "ep/call/call.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ expar_status ep_call_verdict(const ep_call *call, const ep_verdict *verdict)
     if (verdict->rank < 0) return EXPAR_OK;
     if (verdict->reason.status == EXPAR_ERR_MISMATCH && !verdict->reason.text[0])
         return ep_call_prefix(call, call->buffer->kind->mismatch(verdict, call->buffer->rank));
-    /* What kernels find wrong with this rank's own arguments is known to them before the host. */
+    /* Kernels know errors in this rank's own arguments before the host does. */
     if (verdict->rank == call->buffer->rank)
         return ep_call_prefix(call, error_set((expar_status)verdict->reason.status, "%s", verdict->reason.text));
     if (verdict->reason.status == EXPAR_ERR_PEER)
@@ -30,14 +30,14 @@ expar_status ep_call_judge(const ep_call *call, expar_status status, const ep_ve
 
 /* ---- of an earlier one, whose caller was not told ---------------------------------------------------------------- */
 
-/* What this rank refused by itself it has returned. */
+/* This rank has returned its own rejection by itself. */
 static bool is_told(const ep_buffer *buffer, const ep_verdict *verdict)
 {
     return verdict->rank == buffer->rank && verdict->reason.status == buffer->own_refusal.status &&
            strcmp(verdict->reason.text, buffer->own_refusal.text) == 0;
 }
 
-/* Of the threads that look one at a time. */
+/* For the threads that look one at a time. */
 static bool untold_take(ep_buffer *buffer, ep_verdict *verdict, int64_t *dropped)
 {
     pthread_mutex_lock(&buffer->poison_lock);

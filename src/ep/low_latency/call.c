@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every low-latency call has beside ep/call: its two halves, which the executor carries out, and how they went. */
+/* Common to all low-latency calls beside ep/call: two phases, which the executor carries out, and how they went. */
 #include "ep/low_latency/ll.h"
 
 #include <string.h>
@@ -89,7 +89,7 @@ static void count_call(ll_op *op)
     op->half = (int32_t)(++ll_of(&op->base)->made[op->kind] % LL_HALVES);
 }
 
-/* The call's units tell it, without anything else. */
+/* The call's message headers tell it, without anything else. */
 static expar_status tell_refusal(const ep_call *base, exec_call *call, ll_kind kind)
 {
     executor *exec = base->buffer->exec;

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* All cleans of a buffer are one topic, behind all of its calls: of those ranks that come have made different numbers.
+/* All cleans of a buffer are one topic, after all of its calls: of those ranks that come have made different numbers.
    */
 #define CLEAN_NUMBER (UINT64_C(1) << 62)
 

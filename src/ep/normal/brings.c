@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a call of normal mode brings: its form, which all ranks agree on, and which records and rings have to hold. */
+/* Facts that a call of normal mode brings: its form, which all ranks agree on, and which records and rings must hold.
+   */
 #include "ep/normal/normal.h"
 
 #include <string.h>

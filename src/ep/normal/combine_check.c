@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What may be wrong with the arguments of a combine. */
+/* Checks of the arguments of a combine. */
 #include "ep/normal/combine.h"
 
 static expar_status combine_check_x(const combine_call *call)

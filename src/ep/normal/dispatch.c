@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_dispatch: from arguments to steps.
  *
- * Begun: checks; memory, where its size is known; fresh: notify (layout, hellos with counts), and memory as the counts
- * tell. Send: offers, and rows. Receive: the rest of the rows; then they are arranged as the caller wants them. */
+ * Begun: checks; memory, where its size is known; fresh: notify (layout, headers with counts), and memory as the counts
+ * tell. Send: advertisements, and rows. Receive: the rest of the rows; then they are arranged as the caller wants. */
 #include "ep/normal/dispatch.h"
 #include "exec/event.h"
 
@@ -156,7 +156,7 @@ static expar_status grow_for_later(dispatch_call *call)
     return ep_call_step(&call->base, grow_pools(call, dispatch_lies_beside(call)));
 }
 
-/* Opens a fresh dispatch. A rank that fails behind it says so with its offers, unless they stand. */
+/* Opens a fresh dispatch. A rank that fails after it says so with its advertisements, unless they stand. */
 static expar_status notify(dispatch_call *call)
 {
     ep_call *base = &call->base;
@@ -176,7 +176,7 @@ static expar_status notify(dispatch_call *call)
         step.rows = &rows;
     }
     expar_status status = opening_notify(base, &step);
-    /* Of a call that leaves the caller has its result already. */
+    /* Asynchronous calls: the result struct was filled when the call returned; do not write to it here. */
     if (status != EXPAR_OK || base->leaves) return status;
     call->grows = step.grows;
     if (!step.counted) return grow_for_later(call);
@@ -186,7 +186,7 @@ static expar_status notify(dispatch_call *call)
     return EXPAR_OK;
 }
 
-/* ---- the halves -------------------------------------------------------------------------------------------------- */
+/* ---- the phases -------------------------------------------------------------------------------------------------- */
 
 /* A dispatch that was to fill the handle's map, and will not. */
 static void leave_map(dispatch_call *call)

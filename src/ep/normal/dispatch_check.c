@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What may be wrong with the arguments of a dispatch. */
+/* Checks of the arguments of a dispatch. */
 #include "ep/normal/dispatch.h"
 
 static expar_status dispatch_check_x(const dispatch_call *call)
@@ -45,7 +45,7 @@ static expar_status check_fresh(const dispatch_call *call)
     return opening_check(ep_of(&call->base), &call->opening, needs);
 }
 
-/* What goes with rows whose places the handle tells. */
+/* Options for rows whose places the handle tells. */
 static expar_status check_topk_beside_handle(const dispatch_call *call)
 {
     const expar_ep_dispatch_args *args = &call->args;
@@ -137,7 +137,7 @@ static expar_status check_out_x(const dispatch_call *call)
     return EXPAR_OK;
 }
 
-/* Of the other outputs: as wide as what it is to take, each row behind the one before. */
+/* For the other outputs: as wide as their content, each row after the one before. */
 static expar_status check_own(const dispatch_call *call, int part, const char *from, const expar_tensor *like)
 {
     const expar_tensor *out = dispatch_own(call, part);
@@ -194,7 +194,7 @@ static expar_status check_stride(const dispatch_call *call)
     return EXPAR_OK;
 }
 
-/* Of those that have one element a row. */
+/* For those that have one element a row. */
 static expar_status check_own_vector(const dispatch_call *call, int part, expar_dtype dtype)
 {
     const expar_tensor *out = dispatch_own(call, part);

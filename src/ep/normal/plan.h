@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the rows of one dispatch or combine lie on this rank, and which way they go. plan.c decides it, once, before
- * the call is sent; all that comes after carries it out. */
+/* The places of the rows of one dispatch or combine on this rank, and their way. They are decided in plan.c, once,
+ * before the call is sent. All later steps carry that out. */
 #ifndef EXPAR_EP_NORMAL_PLAN_H
 #define EXPAR_EP_NORMAL_PLAN_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_ep_route: how a fresh dispatch opens, and nothing else. All that is to be known of the routing comes with the
- * hellos, so that a call which has opened has nothing to send; what is left is to tell the caller where it asks. */
+/* expar_ep_route: the opening of a fresh dispatch, and nothing else. All facts of the routing come with the headers. So
+ * a call which has opened has nothing to send, and only tells the caller where it asks. */
 #include "ep/normal/opening.h"
 
 #include <stdlib.h>
@@ -132,7 +132,7 @@ static expar_status route_notify(route_call *call)
     executor *exec = call->base.buffer->exec;
     expar_status status = opening_notify(&call->base, &step);
     if (status == EXPAR_OK && step.grows) status = ep_call_step(&call->base, exec->normal->grow_pool(exec, NULL, 0));
-    /* Of a call that leaves the caller has its result already. */
+    /* Asynchronous calls: the result struct was filled when the call returned; do not write to it here. */
     if (status == EXPAR_OK && step.counted && !call->base.leaves) route_take_counts(call);
     return status;
 }

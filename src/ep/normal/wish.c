@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a dispatch wants to receive, part by part; how large blocks of it are, for pools that are to grow; and spare
- * memory for rows ahead of their counts. */
+/* The parts that a dispatch is to receive; how large blocks of it are, for pools that are to grow; and spare memory for
+ * rows ahead of their counts. */
 #include "ep/normal/wish.h"
 
 #include <stdlib.h>
@@ -59,7 +59,7 @@ ep_block_map wish_arrival(const wish *w)
 
 /* ---- how much it takes ------------------------------------------------------------------------------------------- */
 
-/* So much more that the next routing, which is another one, finds room, too. */
+/* So much more that the next routing, which is another one, fits, too. */
 static uint64_t with_spare(uint64_t bytes)
 {
     return bytes + bytes / 8;
@@ -97,9 +97,10 @@ int32_t dispatch_sizes_ahead(dispatch_call *call, uint64_t sizes[3])
 
 /* ---- ahead of the counts -------------------------------------------------------------------------------------------
  *
- * Between the counts of a fresh dispatch and its rows lies a way to the host and back: it learns how many rows come,
- * takes memory for them, has them sent. An executor that sends ahead has them sent before that, into a free piece of
- * the pool as it is, which is offered with the hello; once the counts are there all know how much of it is needed. */
+ * Between the counts of a fresh dispatch and its rows lies a way to the host and back. The host learns how many rows
+ * come, takes memory for them, and has them sent. An executor that sends ahead has them sent before that, into a free
+ * piece of the pool as it is. That piece is advertised with the header; once the counts are there all know how much of
+ * it is needed. */
 
 /* As if each token of this rank brought as many rows as the last time, and some to spare: the next routing is another
    one. */
@@ -122,8 +123,8 @@ static uint64_t bytes_of_rows(const wish *w, int64_t rows)
     return wish_at_least_one(ep_block_map_of(&shape).total_bytes);
 }
 
-/* Rows that were sent ahead lie as those that stand alone. Where there is no room for the spare ones as well, the guess
-   may still be right without them. */
+/* Rows that were sent ahead lie as those that stand alone. Where the spare ones do not fit as well, the guess may still
+   be right without them. */
 static mem_block *take_spare(dispatch_call *call, const wish *w)
 {
     executor *exec = call->base.buffer->exec;
@@ -147,8 +148,8 @@ static uint64_t bytes_that_come(const wish *w, int64_t rows)
     return bytes_of_rows(&bare, rows);
 }
 
-/* Bytes to offer, so that the whole output has its place in the block whenever what comes fits into them: less than one
-   row more than fits would take. */
+/* Bytes to advertise, so that the whole output has its place in the block whenever the rows fit into them: less than
+   one row more than fits would take. */
 static uint64_t bytes_to_offer(const wish *w, const mem_block *block)
 {
     int64_t fit = 0, over = (int64_t)(block->bytes / (uint64_t)w->shape.row_bytes) + 1;

@@ -105,7 +105,7 @@ static bool fill(const expar_python_functions *python, const expar_python_form *
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
-/* What a call has given. */
+/* The result of a call. */
 typedef struct results {
     expar_ep_output *output;
     expar_ll_handle *handle;

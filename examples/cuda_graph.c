@@ -9,7 +9,7 @@
 
 enum { TOKENS = 64, HIDDEN = 512, TOPK = 2, LAUNCHES = 3, SKIPPED = 77 };
 
-/* This rank's share, in memory of its GPU, and what calls on it need. */
+/* This rank's tensors in memory of its GPU, and the other arguments of its calls. */
 typedef struct layer {
     void *x, *topk_idx, *y, *stream;
     int32_t gpu, rank, num_ranks;
@@ -23,7 +23,7 @@ static expar_tensor on_gpu(const layer *self, void *data, expar_dtype dtype, int
     return tensor;
 }
 
-/* Puts both calls on the stream: nothing waits on the host, since outputs have a worst-case size. */
+/* Enqueues both calls on the stream. The host does not wait, because outputs have a worst-case size. */
 static void layer_enqueue(const layer *self, expar_ep *ep)
 {
     expar_ep_dispatch_args dispatch = EXPAR_EP_DISPATCH_ARGS_INIT;
@@ -41,7 +41,7 @@ static void layer_enqueue(const layer *self, expar_ep *ep)
     combine.out_y = on_gpu(self, self->y, EXPAR_F32, HIDDEN);
     combine.stream = self->stream;
     must(expar_ep_combine(ep, &combine, NULL));
-    /* Used again after these calls; a graph keeps what its calls use. */
+    /* Later calls use the memory again. A graph keeps the memory of its calls. */
     expar_ep_output_release(rows.output);
     expar_ep_handle_release(rows.handle);
 }
@@ -54,7 +54,7 @@ static void x_fill(const layer *self, float (*x)[HIDDEN], int round)
     must(cuMemcpyHtoD_v2(self->x, x, sizeof(float[TOKENS][HIDDEN])));
 }
 
-/* Numbers of y that are wrong. */
+/* Returns the number of wrong elements of y. */
 static int64_t y_check(const layer *self, float (*x)[HIDDEN], float (*y)[HIDDEN])
 {
     int64_t wrong = 0;
@@ -89,7 +89,7 @@ static int64_t layer_run(const layer *self, expar_ep *ep)
     layer_enqueue(self, ep);
     int64_t wrong = y_check(self, x, y);
 
-    must(cuStreamBeginCapture_v2(self->stream, 1)); /* of this thread's calls */
+    must(cuStreamBeginCapture_v2(self->stream, 1)); /* captures calls of this thread only */
     layer_enqueue(self, ep);
     must(cuStreamEndCapture(self->stream, &graph));
     must(cuGraphInstantiateWithFlags(&launchable, graph, 0));
@@ -97,7 +97,7 @@ static int64_t layer_run(const layer *self, expar_ep *ep)
         x_fill(self, x, round);
         must(cuGraphLaunch(launchable, self->stream));
         wrong += y_check(self, x, y);
-        must(expar_ep_query(ep)); /* nobody else asks how calls in a graph ended */
+        must(expar_ep_query(ep)); /* nothing else reports errors of calls in a graph */
     }
     must(cuGraphExecDestroy(launchable));
     must(cuGraphDestroy(graph));

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Decoding in low-latency mode, as an engine does it: two micro-batches take turns, so that the rows of one are on
- * their way while the other one computes.
+/* Decoding in low-latency mode, as an engine does it. Two micro-batches take turns: the rows of one are in transit
+ * while the other one computes.
  *
  *     expar run -n 4 -- decode
  *
  *     batch 0   send ─▶ ┄┄┄┄┄┄┄┄┄ receive, experts, send back ─▶ ┄┄┄┄┄┄┄┄┄ receive
  *     batch 1           send ─▶ ┄┄┄┄┄┄┄┄┄ receive, experts, send back ─▶ ┄┄┄┄┄┄┄┄┄ receive
  *
- * Each call only sends, and gives a hook back that receives. Expert e multiplies a row by e + 1. All numbers are small
- * and exact, so the result can be compared without a tolerance. */
+ * Each call only sends, and returns a hook that receives. Expert e multiplies a row by e + 1. All numbers are small and
+ * exact, so the result can be compared without a tolerance. */
 #include <expar/expar.h>
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ static void must(expar_status status)
     exit(1);
 }
 
-/* Attention and the router would bring this. */
+/* Fills a batch. In a model, attention and the router compute this. */
 static void batch_fill(batch *b, int32_t num_experts)
 {
     b->tokens = rand() % (MOST_TOKENS + 1);
@@ -49,7 +49,7 @@ static void batch_fill(batch *b, int32_t num_experts)
             b->x[t][h] = (float)(rand() % 16);
         int first = rand() % num_experts;
         for (int k = 0; k < TOPK; k++) {
-            b->topk_idx[t][k] = (first + k) % num_experts; /* an expert stands at most once in a token */
+            b->topk_idx[t][k] = (first + k) % num_experts; /* a token has an expert at most once */
             b->topk_weights[t][k] = (float)(1 + rand() % 8) / 8;
         }
     }
@@ -76,8 +76,8 @@ static void batch_send(engine *e, batch *b)
     must(expar_ll_dispatch(e->ll, &args, &b->rows));
 }
 
-/* Receives, and lets each local expert work on its rows in place: recv_x is [experts][ranks · MOST_TOKENS][HIDDEN],
-   and the first recv_count of each expert are there. */
+/* Receives, and runs each local expert on its rows in place. recv_x is [experts][ranks · MOST_TOKENS][HIDDEN]; each
+   expert has recv_count rows, from the first one on. */
 static void batch_compute(engine *e, batch *b)
 {
     must(expar_ll_hook_call(b->rows.hook, NULL));
@@ -97,7 +97,7 @@ static void batch_send_back(engine *e, batch *b)
     args.topk_idx = topk_idx_of(b);
     args.topk_weights = topk_weights_of(b);
     args.handle = b->rows.handle;
-    args.sum = EXPAR_LL_SUM_REDUCED; /* one row a rank comes back, and not one an expert */
+    args.sum = EXPAR_LL_SUM_REDUCED; /* one row comes back from each rank, not from each expert */
     args.out_y = expar_tensor_2d(b->y, EXPAR_F32, b->tokens, HIDDEN);
     args.hook = 1;
     b->sums = (expar_ll_combine_result)EXPAR_LL_COMBINE_RESULT_INIT;
@@ -113,7 +113,7 @@ static void batch_receive(batch *b)
     expar_ep_output_release(b->rows.output);
 }
 
-/* Number of elements of y that differ from the same sum made without any communication. */
+/* Returns the number of elements of y that differ from the same sum made without any communication. */
 static int64_t batch_check(const batch *b)
 {
     int64_t wrong = 0;
@@ -127,7 +127,8 @@ static int64_t batch_check(const batch *b)
     return wrong;
 }
 
-/* One layer for both micro-batches. All ranks make the same calls in the same order; hooks may come in any. */
+/* Runs one layer for both micro-batches. All ranks make the same calls in the same order; hooks may be called in any
+   order. */
 static int64_t engine_step(engine *e)
 {
     batch *b = e->batches;

@@ -40,7 +40,7 @@ BLAS(DECLARE)
     *(void **)&name = dlsym(library, #name);                                                                           \
     if (!name) return 0;
 
-/* A status of the library, the driver or cuBLAS: 0 is success in all of them. */
+/* Checks a status of the library, the driver or cuBLAS: 0 is success in all of them. */
 static inline void must(int status)
 {
     if (status == 0) return;
@@ -48,7 +48,7 @@ static inline void must(int status)
     exit(1);
 }
 
-/* How many GPUs there are; 0 also without a driver. */
+/* Returns the number of GPUs; 0 also without a driver. */
 static inline int driver_open(void)
 {
     int num_gpus = 0;
@@ -67,7 +67,8 @@ static inline int blas_open(void)
     return 1;
 }
 
-/* A stream of the GPU's primary context, which becomes the thread's; it does not wait for the default stream. */
+/* Makes a stream of the GPU's primary context, and makes that context the thread's. The stream does not wait for the
+   default stream. */
 static inline void *stream_make(int32_t gpu)
 {
     void *context, *stream;
@@ -84,7 +85,7 @@ typedef struct device {
     void *stream, *blas; /* NULL on the CPU */
 } device;
 
-/* The rank's own GPU; the CPU where there are fewer GPUs than ranks, or no cuBLAS. */
+/* Opens the rank's own GPU, or the CPU if there are fewer GPUs than ranks, or no cuBLAS. */
 static inline device device_open(const expar_group *group)
 {
     device self = {.is = {EXPAR_CPU, 0}};
@@ -103,7 +104,7 @@ static inline expar_tensor device_view(const device *self, void *data, expar_dty
     return view;
 }
 
-/* A tensor in the device's memory, with what lies at `host`, as long as the program runs. */
+/* Makes a tensor in the device's memory, with the content at `host`. It lives as long as the program runs. */
 static inline expar_tensor device_tensor(const device *self, void *host, expar_dtype dtype, int64_t rows,
                                          int64_t columns)
 {
@@ -116,7 +117,7 @@ static inline expar_tensor device_tensor(const device *self, void *host, expar_d
     return device_view(self, data, dtype, rows, columns);
 }
 
-/* The first float of a tensor, after all that is on the stream. */
+/* Returns the first float of a tensor, after all work on the stream. */
 static inline float device_first(const device *self, const expar_tensor *tensor)
 {
     float value;
@@ -144,10 +145,10 @@ static inline void device_gemm(const device *self, const expar_tensor *x, const 
     }
 }
 
-/* Work between the two is captured into a graph, which is then launched; on the CPU it runs at once. */
+/* Work between these two calls is captured into a graph, which is then launched; on the CPU it runs at once. */
 static inline void device_capture(const device *self)
 {
-    if (self->is.type == EXPAR_CUDA) must(cuStreamBeginCapture_v2(self->stream, 1)); /* of this thread's calls */
+    if (self->is.type == EXPAR_CUDA) must(cuStreamBeginCapture_v2(self->stream, 1)); /* this thread's calls only */
 }
 static inline void device_launch(const device *self)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine from start to end (expar run -n 4 -- engine), on GPUs where each rank has one, else on CPUs. */
+/* An engine from start to end (expar run -n 4 -- engine), on GPUs if each rank has one, else on CPUs. */
 #include "device.h"
 
 enum { T = 64, H = 64 };
 static _Alignas(16) float x[T][H], w[H][H] = {{2}}, y[T][H];
 static int32_t topk_idx[T][1];
-static expar_tensor tokens, weights, results, sums; /* results: what a GEMM gives for each row that comes */
+static expar_tensor tokens, weights, results, sums; /* results: a GEMM's output for each received row */
 
 static void layer(expar_ep *ep, const expar_ep_handle *handle, const device *on)
 {
@@ -14,7 +14,7 @@ static void layer(expar_ep *ep, const expar_ep_handle *handle, const device *on)
     expar_ep_dispatch_result rows = EXPAR_EP_DISPATCH_RESULT_INIT;
     must(expar_ep_dispatch(ep, &there, &rows));
     device_gemm(on, &rows.recv_x, &weights, &results);
-    must(expar_ep_combine(ep, &back, NULL)); /* reads them where they are */
+    must(expar_ep_combine(ep, &back, NULL)); /* it reads the rows in place */
     expar_ep_output_release(rows.output);
 }
 
@@ -38,18 +38,18 @@ int main(void)
     const expar_tensor choices = device_tensor(&on, topk_idx, EXPAR_I32, T, 1);
     const expar_ep_route_args args = {sizeof args, choices, .num_experts = size, .stream = on.stream};
     expar_ep_route_result route = EXPAR_EP_ROUTE_RESULT_INIT;
-    must(expar_ep_route(ep, &args, &route)); /* tells how much memory is needed */
+    must(expar_ep_route(ep, &args, &route)); /* it returns how much memory is needed */
     expar_ep_output *memory;
     must(expar_ep_alloc(ep, (size_t)route.num_recv_tokens * sizeof x[0], &memory));
     must(expar_ep_output_get_tensor(memory, EXPAR_EP_PART_X, &results));
     results = device_view(&on, results.data, EXPAR_F32, route.num_recv_tokens, H);
-    layer(ep, route.handle, &on); /* as it comes */
+    layer(ep, route.handle, &on); /* directly */
     device_capture(&on);
-    layer(ep, route.handle, &on); /* in a graph, which keeps what it uses */
+    layer(ep, route.handle, &on); /* in a graph, which keeps its memory */
     device_launch(&on);
     must(expar_ep_output_retain(memory)); /* for a second tensor of it; the first one goes */
     expar_ep_output_release(memory);
-    expar_ep_abandon(spare); /* waits for nobody, as finalisers must not */
+    expar_ep_abandon(spare); /* it does not wait, as a finaliser must not */
     must(expar_ep_destroy(ep));
     must(expar_group_destroy(group)); /* the memory outlives both */
     const float result = device_first(&on, &results), sum = device_first(&on, &sums);

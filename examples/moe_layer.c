@@ -42,7 +42,8 @@ static void layer_fill(moe_layer *layer)
     }
 }
 
-/* The experts of this rank: recv_topk_idx has their local numbers, -1 where a slot's expert lives elsewhere. */
+/* Runs the experts of this rank. recv_topk_idx has their local numbers, and -1 if a slot's expert is on another
+   rank. */
 static void experts_apply(const moe_layer *layer, const expar_ep_dispatch_result *rows)
 {
     float *x = rows->recv_x.data;
@@ -84,7 +85,7 @@ static int64_t layer_run(moe_layer *layer, expar_ep *ep)
     return received;
 }
 
-/* Number of elements of y that differ from the same sum made without any communication. */
+/* Returns the number of elements of y that differ from the same sum made without any communication. */
 static int64_t layer_check(const moe_layer *layer)
 {
     int64_t wrong = 0;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A group among the ranks of an MPI program, which goes on with MPI beside it.
+/* A group of the ranks of an MPI program, which also uses MPI.
  *
  *     mpirun -n 4 mpi
  *
- * Each rank puts its number into its right neighbour's memory; MPI sums what came. */
+ * Each rank puts its number into its right neighbour's memory; MPI sums the received numbers. */
 #include <expar/expar.h>
 #include <expar/mpi.h>
 #include <stdio.h>

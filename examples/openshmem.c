@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An OpenSHMEM program: each PE puts a number into its right neighbour's memory and tells it by a signal; then all sum.
+/* An OpenSHMEM program: each PE puts a number into its right neighbour's memory and sends a signal with it; then all
+ * sum.
  *
  *     cc openshmem.c $(pkg-config --cflags --libs expar-shmem) -o openshmem
  *     expar run -n 4 -- openshmem
  *
- * Variables of the program are symmetric. A call that cannot be carried out ends the program and says why; what gives a
- * status is looked at. */
+ * Variables of the program are symmetric. A call that fails ends the program and says why, unless it returns a status.
+ * The program checks each status. */
 #include <shmem.h>
 #include <stdio.h>
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are threads of one process: no launcher, no sockets; one thread makes the group of all.
+/* Ranks that are threads of one process, without a launcher or sockets. One thread makes the group of all.
  *
  *     threads [RANKS]
  *
- * Every rank sends each of its tokens to the next two ranks, one expert a rank, and gets twice the token back. */
+ * Every rank sends each of its tokens to the next two ranks, with one expert on each rank, and gets twice the token
+ * back. */
 #include <expar/expar.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -17,7 +18,7 @@ typedef struct rank_thread {
     int64_t wrong; /* numbers of y, -1: a call failed */
 } rank_thread;
 
-/* Says what failed, as which rank. */
+/* Prints the error and the rank. */
 static expar_status tell(const expar_group *group, expar_status status)
 {
     if (status != EXPAR_OK)
@@ -36,7 +37,7 @@ static expar_status exchange(expar_ep *ep, int32_t num_ranks, float *x, int32_t 
     if (status != EXPAR_OK) return status;
 
     expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
-    combine.x = rows.recv_x; /* an expert that gives back what it gets */
+    combine.x = rows.recv_x; /* this expert returns its input */
     combine.handle = rows.handle;
     combine.out_y = expar_tensor_2d(y, EXPAR_F32, TOKENS, HIDDEN);
     status = expar_ep_combine(ep, &combine, NULL);

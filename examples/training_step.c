@@ -51,7 +51,7 @@ static void layer_fill(layer *self, int32_t rank)
     }
 }
 
-/* *rows, with its output and handle, is what the backward pass needs. */
+/* The forward pass. The backward pass needs *rows, with its output and handle. */
 static void forward(layer *self, expar_ep *ep, expar_ep_dispatch_result *rows)
 {
     expar_ep_dispatch_args dispatch = EXPAR_EP_DISPATCH_ARGS_INIT;
@@ -84,8 +84,8 @@ static void forward(layer *self, expar_ep *ep, expar_ep_dispatch_result *rows)
     expar_ep_output_release(output);
 }
 
-/* For each received row: its x and weights from the forward pass, and dy, which becomes dx. dw: for the slots whose
-   experts live here. */
+/* The experts' backward pass. Each received row has its x and weights from the forward pass, and dy, which becomes dx.
+   dw: the gradients for slots whose experts are on this rank. */
 static void experts_backward(layer *self, const expar_ep_dispatch_result *rows, float *dy, float *dw)
 {
     const float *x = rows->recv_x.data, *weights = rows->recv_topk_weights.data;
@@ -109,7 +109,7 @@ static void backward(layer *self, expar_ep *ep, expar_ep_dispatch_result *rows)
 {
     expar_ep_dispatch_args dispatch = EXPAR_EP_DISPATCH_ARGS_INIT;
     dispatch.x = expar_tensor_2d(self->dy, EXPAR_F32, TOKENS, HIDDEN);
-    dispatch.handle = rows->handle; /* the ways of the forward pass */
+    dispatch.handle = rows->handle; /* the routing of the forward pass */
     expar_ep_dispatch_result gradients = EXPAR_EP_DISPATCH_RESULT_INIT;
     must(expar_ep_dispatch(ep, &dispatch, &gradients));
 
@@ -130,7 +130,7 @@ static void backward(layer *self, expar_ep *ep, expar_ep_dispatch_result *rows)
     expar_ep_handle_release(rows->handle);
 }
 
-/* Numbers that differ from those made without any communication. */
+/* Returns the number of elements that differ from those computed without any communication. */
 static int64_t layer_check(const layer *self)
 {
     int64_t wrong = 0;

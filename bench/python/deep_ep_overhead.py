@@ -50,7 +50,7 @@ def view(tensor: Any) -> Any:
 
 
 class Arguments:
-    """One token, whose experts are all here."""
+    """The arguments of calls with one token, whose experts are all on this rank."""
 
     def __init__(self, device: str) -> None:
         self.on_gpu = device == "cuda"
@@ -63,7 +63,8 @@ class Arguments:
         self.counts = torch.empty(3 * EXPERTS, dtype=torch.int32, device=device)
 
     def microseconds(self, call: Callable[[], Any]) -> float:
-        """How long the call holds the host. On a GPU work of many calls would stand in line, and hold it, too."""
+        """Returns the time that the call takes on the host. On a GPU the work of many calls would queue up and delay
+        the host, too."""
         if not self.on_gpu:
             return microseconds(call)
         total_ns = 0
@@ -75,11 +76,11 @@ class Arguments:
         return total_ns / CALLS / 1000
 
     def later(self, **more: Any) -> dict[str, Any]:
-        """Says that the host need not wait: on a GPU, where nothing is to be known, as the module does."""
+        """Adds async_finish on a GPU, as the module does. The host then need not wait, because it needs no counts."""
         return dict(async_finish=1, **more) if self.on_gpu else {}
 
     def give_back(self, result: Any, handle: bool = True) -> None:
-        """Results of a dispatch."""
+        """Releases the results of a dispatch."""
         if self.on_gpu:
             lib.expar_ep_output_read_on(result.output, LEGACY)
         lib.expar_ep_output_release(result.output)
@@ -88,7 +89,7 @@ class Arguments:
         lib.expar_event_release(result.event)
 
     def bare(self, ep: Any, args: Any, handle: bool = True) -> Callable[[], None]:
-        """A dispatch with these arguments. handle: a fresh one, which gives one."""
+        """Returns a dispatch with these arguments. handle: it is fresh, and returns a handle."""
         result = sized(_abi.EpDispatchResult)
 
         def call() -> None:
@@ -253,7 +254,7 @@ def show(own: Arguments, calls: dict[str, Pair], rounds: int) -> None:
 
 
 def profile(own: Arguments, calls: dict[str, Pair], rounds: int) -> None:
-    """Six lines a call: how often what is called in it, and how long that takes by itself, with cProfile's own time."""
+    """Prints six lines for each call: how often each function is called, and its own time, including cProfile's."""
     for name, (call, _) in calls.items():
         profiler = cProfile.Profile()
         for _ in range(rounds * CALLS):

@@ -63,11 +63,11 @@ _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
 
 
 class _Clock:
-    """The steps of one call at a time."""
+    """Measures the steps of one call at a time."""
 
     def __init__(self) -> None:
-        self._looking_ns = self._around_ns = 0.0  # of what is measured, and of what is not
-        self._inside_ns = 0.0  # steps inside of the one that is under way, with what is around them
+        self._looking_ns = self._around_ns = 0.0  # the clock's own time inside of a measured step, and around it
+        self._inside_ns = 0.0  # the time of steps inside of the present one, with the clock's own
         self._taken: dict[str, float] = {}
         self._calls = 0
         self._calibrate()
@@ -97,7 +97,7 @@ class _Clock:
         self._around_ns = whole - statistics.median(plain) - self._looking_ns
 
     def split(self, call: Callable[[], Any]) -> tuple[Any, dict[str, float], int]:
-        """(what the call gave, nanoseconds of each step, calls of the library)"""
+        """Makes a call. Returns (its result, nanoseconds of each step, the number of library calls)."""
         self._taken, self._inside_ns, self._calls = {}, 0.0, 0
         return call(), self._taken, self._calls
 
@@ -109,14 +109,14 @@ def _elapsed_ns(call: Callable[[], Any]) -> float:
 
 
 def _functions(clock: _Clock) -> Any:
-    """Gives the function object of a form, with the clock around it."""
+    """Returns a property of forms: the function object with the clock around it."""
     of_form = _forms.Form.call
     return property(lambda form: clock.watched("form", of_form.__get__(form)), of_form.__set__)
 
 
 def _way_to_library_ns() -> float:
-    """The steps of a call by ctypes."""
-    nothing = _call.plain("expar_ep_handle_release", *[ctypes.c_void_p] * 3)  # of no handle; the others are not read
+    """Returns the nanoseconds that a call through ctypes takes."""
+    nothing = _call.plain("expar_ep_handle_release", *[ctypes.c_void_p] * 3)  # it gets no handle
     return statistics.median(_elapsed_ns(lambda: nothing(None, None, None)) for _ in range(4000))
 
 
@@ -150,7 +150,7 @@ class _Times:
 
 
 def _measure(times: _Times, call: Callable[[], Any], settle: Callable[[], None]) -> None:
-    """As they are: by itself, each with nothing under way; and in a row, where nobody waits but calls."""
+    """Measures calls alone, each with nothing else pending, and in a row without waits in between."""
     for _ in range(CALLS):
         settle()
         begin = _now()
@@ -193,9 +193,9 @@ def heading() -> str:
 
 
 def table(calls: dict[str, Callable[[], Any]], settle: Callable[[], None], rounds: int) -> list[str]:
-    """A line a call, of those that take their turns: its whole time, the least and the median. Then its time in a row
-    with others, results released at once; how long that release takes; and the steps. settle: waits until nothing is
-    under way.
+    """Returns a line for each call; the calls take turns. It has the whole time, the least and the median, and the time
+    in a row with others, with results released at once. Then come the time of that release, and the steps. settle:
+    waits until nothing is pending.
     """
     clock, way_ns = _Clock(), _way_to_library_ns()
     all_times = {name: _Times() for name in calls}

@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 RANKS = 3
-MOMENT_S = 0.3  # until the rank that is to wait does
+MOMENT_S = 0.3  # the time that a rank needs until it waits
 
 
 def tell(what: str, times_ms: list[float]) -> None:
@@ -37,7 +37,7 @@ def tell(what: str, times_ms: list[float]) -> None:
 
 
 def milliseconds_to_learn(outer: expar.Group, wait_in: str, leave: str) -> float:
-    """In a group of their own, beside the one in which the ranks tell each other their times."""
+    """Measures in a new group. The ranks exchange their times in the outer one."""
     group = expar.Group.from_env()
     buffer = expar.Buffer(group)
     x, experts = numpy.zeros((4, 8), "float32"), numpy.zeros((4, 1), "int32")
@@ -83,7 +83,7 @@ def milliseconds_to_end(tool: str) -> float:
     time.sleep(MOMENT_S)
     begin_ns = time.monotonic_ns()
     os.killpg(job.pid, signal.SIGINT)
-    text, _ = job.communicate()  # until the last of them has closed its end
+    text, _ = job.communicate()  # until the last process has closed its end
     end_ns = time.monotonic_ns()
     if job.returncode != 128 + signal.SIGINT:
         raise SystemExit(f"{tool} bench ended with {job.returncode}: {text}")

@@ -24,7 +24,7 @@ Members = dict[str, Any]
 
 @dataclasses.dataclass
 class Case:
-    """One kind of call, and what it is compared with."""
+    """One kind of call, and its references."""
 
     through: str  # the class that makes the call
     name: str
@@ -178,7 +178,7 @@ def _cell(value: float | None, form: str = ".1f") -> str:
 
 
 def row(case: Case, times: Times, bench: Bench | None) -> str:
-    loop_us = None if case.flush else times.loop_us  # the flush is in it
+    loop_us = None if case.flush else times.loop_us  # it includes the flush
     own = [loop_us, times.single_us, times.most_us, times.host_us, times.host_p99_us]
     cells = "".join(map(_cell, own))
     if bench:

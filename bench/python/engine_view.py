@@ -58,7 +58,7 @@ class Shape:
 
 
 class Tokens:
-    """The tokens of one rank, and where they go."""
+    """The tokens of one rank and their routing."""
 
     def __init__(self, shape: Shape, count: int) -> None:
         random = torch.Generator().manual_seed(7 * count + dist.get_rank())

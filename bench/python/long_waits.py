@@ -35,7 +35,7 @@ Call = Callable[[], Any]
 
 
 def rest(microseconds: int) -> None:
-    """The host rests; short rests by looking at the clock, since the system rounds them up."""
+    """Pauses the host. Short pauses poll the clock, since the system rounds them up."""
     end = time.perf_counter() + microseconds / 1e6
     if microseconds > 5000:
         time.sleep((microseconds - 2000) / 1e6)
@@ -44,7 +44,7 @@ def rest(microseconds: int) -> None:
 
 
 def kernels(profiler: Any, word: str) -> list[tuple[int, int]]:
-    """Begins and ends, in nanoseconds of the host's clock, of kernels whose names contain the word."""
+    """Returns begins and ends, in nanoseconds of the host's clock, of kernels whose names contain the word."""
     found = []
     for event in profiler.profiler.kineto_results.events():
         if word in event.name() and event.device_type().name == "CUDA":
@@ -78,7 +78,7 @@ def report(name: str, delay_us: int, found: list[list[tuple[int, int]]]) -> None
 
 
 def calls(group: Any, size: int) -> tuple[list[Any], list[tuple[str, str, Call]]]:
-    """The buffers; and of each call its name, a word of its kernel's name, and the call."""
+    """Returns the buffers, and for each call its name, a word of its kernel's name, and the call."""
     import deep_ep
 
     device = torch.device("cuda", torch.cuda.current_device())

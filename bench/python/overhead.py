@@ -45,7 +45,7 @@ def sized(kind: Any, **values: Any) -> Any:
 
 
 class Arguments:
-    """As arrays of NumPy's or tensors of PyTorch's, and as tensors of the library's."""
+    """The arguments of calls, as NumPy arrays or PyTorch tensors, and as tensors of the library."""
 
     def __init__(self, of_torch: bool) -> None:
         self.x = numpy.zeros((0, HIDDEN), "float32")
@@ -140,8 +140,8 @@ def microseconds(call: Callable[[], Any]) -> float:
 
 
 def import_milliseconds(module: str, before: str = "sys", repeats: int = 5) -> float:
-    """Time of a module's import beyond another one, by fresh interpreters, as once installed: the first one compiles
-    it."""
+    """Returns the time of a module's import in addition to another one, in fresh interpreters. As after an
+    installation, the first one compiles it."""
     code = f"import time, {before}; begin = time.perf_counter(); import {module}; print(time.perf_counter() - begin)"
     env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long dispatch and combine take from Python, on the CPU, with every result verified.
+"""Measures dispatch and combine from Python, on the CPU, and verifies every result.
 
     expar run -n 4 -- python3 bench.py --tokens 256 --hidden 2048 --topk 4 --dtype float16
 
-GB/s are of the rows that rank 0 receives. Beside them is a copy of these by NumPy. `expar bench dispatch combine`
-measures the library alone, and much more.
+GB/s are those of the rows that rank 0 receives. A copy of these rows by NumPy is shown beside them. `expar bench
+dispatch combine` measures the library alone, and much more.
 """
 
 from __future__ import annotations

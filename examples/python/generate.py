@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The language model of `expar demo` in PyTorch, its experts spread over the ranks.
+"""The language model of `expar demo` in PyTorch, with its experts spread over the ranks.
 
-Whole prompts run in normal mode, then a byte of each text a step in low-latency mode.
+Whole prompts run in normal mode. Then each step in low-latency mode adds one byte to each text.
 
     torchrun --nproc-per-node 8 generate.py
     torchrun --nproc-per-node 2 generate.py --device cuda --bytes 40
 
-Each shipped prompt is continued by the likeliest bytes. The texts must equal those that the model was shipped with,
-which `expar demo` writes, too. data/moe-lm/README.md has the model.
-Letters in shapes: T tokens, D hidden, K top-k, E experts, N ranks, L = E/N local experts. R is the rows that this rank
-receives, B the most tokens of a rank in low-latency mode.
+Each shipped prompt is continued by the likeliest bytes. The texts must equal those that the model was shipped with.
+`expar demo` writes the same texts. data/moe-lm/README.md describes the model.
+
+Letters in shapes: T tokens, D hidden, K top-k, E experts, N ranks, L = E/N local experts. R is the number of rows that
+this rank receives, B the largest number of tokens of a rank in low-latency mode.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SHIPPED = Path(__file__).resolve().parents[2] / "data" / "moe-lm"
 
 
 def weights_of(path: Path, device: torch.device) -> dict[str, Tensor]:
-    """A file of safetensors, in FP32: the length of a header in JSON, the header, and the tensors' bytes."""
+    """Reads a safetensors file into FP32: the length of a JSON header, the header, and the tensors' bytes."""
     content = path.read_bytes()
     begin = 8 + int.from_bytes(content[:8], "little")
     tensors = {}
@@ -53,7 +54,7 @@ def weights_of(path: Path, device: torch.device) -> dict[str, Tensor]:
 
 
 class Experts:
-    """A layer's router, and those experts that live here."""
+    """A layer's router, and the experts on this rank."""
 
     def __init__(self, buffer: deep_ep.Buffer, sizes: dict[str, Any], weights: dict[str, Tensor], batch: int) -> None:
         self.buffer, self.batch = buffer, batch
@@ -64,7 +65,7 @@ class Experts:
         self.router, self.bias = weights["wr"], weights["bias"]
 
     def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x: [T, D]; experts [T, K], and their weights."""
+        """x: [T, D]. Returns the experts [T, K] and their weights."""
         scores = torch.sigmoid(x @ self.router.t())
         # Equal logits: the lower number wins.
         chosen = torch.sort(scores + self.bias, dim=-1, descending=True, stable=True).indices[:, : self.topk]
@@ -76,7 +77,7 @@ class Experts:
         return (silu(x @ self.gate[number].t()) * (x @ self.up[number].t())) @ self.down[number].t()
 
     def whole_prompts(self, x: Tensor) -> Tensor:
-        """x: [T, D], in normal mode: a row comes once to each rank that has an expert of its."""
+        """x: [T, D], in normal mode. A row goes once to each rank that has one of its experts."""
         chosen, weights = self.route(x)
         per_rank, per_node, per_expert, in_rank, _ = self.buffer.get_dispatch_layout(chosen, self.count)
         rows, local, row_weights, _, handle, _ = self.buffer.dispatch(
@@ -89,7 +90,8 @@ class Experts:
         return self.buffer.combine(y, handle)[0]
 
     def step(self, x: Tensor) -> Tensor:
-        """x: [T, D], T <= B, in low-latency mode: a row comes to each expert, and is weighted on its way back."""
+        """x: [T, D], T <= B, in low-latency mode. A row goes to each of its experts, and is weighted on its way
+        back."""
         chosen, weights = self.route(x)
         rows, count, handle, _, _ = self.buffer.low_latency_dispatch(x, chosen, self.batch, self.count, use_fp8=False)
         y = torch.empty_like(rows)  # rows after the count are not sent
@@ -102,7 +104,7 @@ class Experts:
 
 
 class Attention:
-    """With what came before it: a text's keys and values."""
+    """Attention of a layer. `past` has the keys and values of a text."""
 
     def __init__(self, sizes: dict[str, Any], weights: dict[str, Tensor]) -> None:
         self.heads, self.width = sizes["heads"], sizes["hidden"] // sizes["heads"]
@@ -111,7 +113,7 @@ class Attention:
         self.turns = sizes["rope_theta"] ** (-half / (self.width // 2))
 
     def turned(self, x: Tensor, first: int) -> Tensor:
-        """x: [heads, T, width], at positions from `first` on."""
+        """Rotates x: [heads, T, width] by its positions, from `first` on."""
         places = torch.arange(first, first + x.shape[1], dtype=torch.float64, device=x.device)
         angle = places[:, None] * self.turns
         sine, cosine = angle.sin().float(), angle.cos().float()
@@ -135,7 +137,7 @@ class Attention:
 
 
 class Model:
-    """Attention and embeddings are on every rank, for the texts of its own; experts only on theirs."""
+    """The model. Attention and embeddings are on every rank, for its own texts; an expert is on one rank only."""
 
     def __init__(self, buffer: deep_ep.Buffer, folder: Path, batch: int, device: torch.device) -> None:
         self.sizes = json.loads((folder / "config.json").read_text())
@@ -152,8 +154,8 @@ class Model:
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.sizes["rms_eps"]) * gain
 
     def __call__(self, texts: list[Tensor], pasts: list[Any]) -> list[int]:
-        """The likeliest next byte of each text. Collective. texts: the new bytes of each: whole prompts at first, then
-        one byte each; pasts: of each text, a list a layer."""
+        """Returns the likeliest next byte of each text. Collective. texts: the new bytes of each, whole prompts at
+        first, then one byte. pasts: for each text, a list for each layer."""
         lengths = [len(text) for text in texts]
         new = torch.cat([torch.empty(0, dtype=torch.int64, device=self.table.device), *texts])
         step = bool(pasts) and bool(pasts[0][0])
@@ -170,7 +172,7 @@ class Model:
 
 
 def generate(model: Model, prompts: list[bytes], count: int, device: torch.device) -> list[bytes]:
-    """Prints so many bytes after each prompt."""
+    """Generates count bytes after each prompt."""
     pasts = [[[] for _ in model.layers] for _ in prompts]
     found = [bytearray() for _ in prompts]
     new = [list(prompt) for prompt in prompts]

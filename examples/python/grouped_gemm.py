@@ -26,11 +26,12 @@ except ModuleNotFoundError as error:
     ) from None
 
 T, H, F, K, EXPERTS_PER_RANK = 48, 64, 32, 2, 3
-CLOSE = 0.02  # of BF16's sums and products, beside float64's
+CLOSE = 0.02  # the bound of BF16's error compared with float64
 
 
 def has_kernel(x: Tensor) -> bool:
-    """Whether PyTorch has one call for the products of all groups: new ones have, on GPUs for BF16, since Ampere."""
+    """Returns whether PyTorch has one call for the products of all groups. Recent versions have it, on GPUs for BF16,
+    since Ampere."""
     if not hasattr(nn.functional, "grouped_mm") or x.shape[0] == 0:
         return False
     if x.is_cuda:
@@ -39,9 +40,10 @@ def has_kernel(x: Tensor) -> bool:
 
 
 def grouped_mm(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    """x [X, H], expert after expert, times the matrix of each one's expert, weight [L, H, F]: [X, F]. ends: int32 [L],
-    where the rows of each expert end. Where there is no such call, products one by one, for which the host waits for
-    `ends`."""
+    """Multiplies x [X, H], ordered by expert, by the matrix of each row's expert, weight [L, H, F]. Returns [X, F].
+
+    ends: int32 [L], where the rows of each expert end. Without such a call there is one product for each expert, and
+    the host waits for `ends`."""
     if has_kernel(x):
         return nn.functional.grouped_mm(x, weight, offs=ends)
     starts = [0, *ends.tolist()]
@@ -66,7 +68,7 @@ class Layer(nn.Module):
 
 
 def dense(x: Tensor, topk_idx: Tensor, topk_weights: Tensor, up: Tensor, down: Tensor) -> Tensor:
-    """The same, of all experts."""
+    """Computes the same layer with all experts."""
     y = torch.zeros_like(x)
     for expert in range(up.shape[0]):
         gate = torch.where(topk_idx == expert, topk_weights, 0.0).sum(-1, keepdim=True)
@@ -75,8 +77,8 @@ def dense(x: Tensor, topk_idx: Tensor, topk_weights: Tensor, up: Tensor, down: T
 
 
 def make(ranks: int) -> tuple[Tensor, ...]:
-    """x and its expected sums [N, T, H], topk_idx and topk_weights [N, T, K], up and down of all experts: any rank can
-    make them, to compare with."""
+    """Makes x and its expected sums [N, T, H], topk_idx and topk_weights [N, T, K], up and down of all experts. Any
+    rank can make them, to compare with."""
     random = torch.Generator().manual_seed(7)
     experts = ranks * EXPERTS_PER_RANK
 
@@ -94,7 +96,7 @@ def off_by(found: Tensor, wanted: Tensor) -> float:
 
 
 def step(buffer: deep_ep.ElasticBuffer, device: torch.device) -> dict[str, float]:
-    """How far the result and the gradients of tokens, weights and experts are off."""
+    """Returns the errors of the result and of the gradients of tokens, weights and experts."""
     rank, everything = buffer.rank_idx, make(buffer.num_ranks)
     own = slice(rank * EXPERTS_PER_RANK, (rank + 1) * EXPERTS_PER_RANK)
     x, target, topk_idx, topk_weights = (each[rank].to(device) for each in everything[:4])

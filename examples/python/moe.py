@@ -38,7 +38,7 @@ class Dispatch(torch.autograd.Function):
             topk_weights=topk_weights,
         )
         ctx.buffer = buffer
-        ctx.save_for_backward(*handle)  # a handle is a tuple of tensors, and may be kept as such
+        ctx.save_for_backward(*handle)  # a handle is a tuple of tensors, so it can be saved
         ctx.mark_non_differentiable(recv_idx)
         return recv_x, recv_idx, recv_weights, counts, handle
 

@@ -74,7 +74,7 @@ class Layer:
         return self.buffer.combine(y, self.handle).y.numpy()
 
     def backward(self, grad: Any) -> tuple[Any, Any]:
-        """Gradients of x and of topk_weights."""
+        """Returns the gradients of x and of topk_weights."""
         assert self.handle is not None
         rows = self.buffer.dispatch(grad, handle=self.handle)
         grad_x, grad_weights = self.experts.backward(rows.x.numpy(), K)
@@ -83,7 +83,7 @@ class Layer:
 
 
 def make(size: int) -> dict[str, Any]:
-    """Tokens and routing of all ranks, and all experts: any rank can make them, to compare with."""
+    """Makes tokens and routing of all ranks, and all experts. Any rank can make them, to compare with."""
     random = numpy.random.default_rng(7)
     experts = size * EXPERTS_PER_RANK
     normal = lambda *shape: random.standard_normal(shape).astype("float32")  # noqa: E731
@@ -98,7 +98,7 @@ def make(size: int) -> dict[str, Any]:
 
 
 def check(rank: int, data: dict[str, Any], layer: Layer, y: Any, grad_x: Any, grad_weights: Any) -> None:
-    """Against all experts and the tokens of all ranks in one piece."""
+    """Compares the results with those of all experts and the tokens of all ranks, computed in one piece."""
     whole = Experts(data["up"], data["down"])
     expected = whole.forward(*(data[name].reshape(-1, data[name].shape[2]) for name in ("x", "topk_idx", "topk_weights")))
     expected_x, expected_weights = whole.backward(expected - data["target"].reshape(-1, H), K)

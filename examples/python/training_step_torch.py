@@ -74,7 +74,7 @@ class Experts(nn.Module):
 
 
 def make(size: int) -> dict[str, Tensor]:
-    """Tokens and routing of all ranks, and all experts: any rank can make them, to compare with."""
+    """Makes tokens and routing of all ranks, and all experts. Any rank can make them, to compare with."""
     random = torch.Generator().manual_seed(7)
     experts = size * EXPERTS_PER_RANK
     normal = lambda *shape: torch.randn(*shape, generator=random)  # noqa: E731
@@ -89,7 +89,7 @@ def make(size: int) -> dict[str, Tensor]:
 
 
 def step(experts: Experts, x: Tensor, weights: Tensor, target: Tensor, layer: Any) -> list[Tensor]:
-    """The result, and the gradients of tokens, weights and experts."""
+    """Returns the result and the gradients of tokens, weights and experts."""
     x, weights = x.clone().requires_grad_(), weights.clone().requires_grad_()
     y = layer(x, weights)
     ((y - target) ** 2).sum().backward()

@@ -105,7 +105,7 @@ static bool fill(const expar_python_functions *python, const expar_python_form *
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
-/* The result of a call. */
+/* The results of a call. */
 typedef struct results {
     expar_ep_output *output;
     expar_ll_handle *handle;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creation, use and end of a buffer in both modes: which threads are inside, and which one owns it for a call. */
+/* Creation, use and destruction of a buffer in both modes: which threads are inside, and which one owns it for a
+   call. */
 #include "ep/call/call.h"
 
 #include <stdio.h>
@@ -66,7 +67,7 @@ expar_status ep_buffer_take(ep_buffer *buffer, const char *call)
         ep_buffer_leave(buffer);
         return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", call);
     }
-    /* A thread that abandons the buffer now sees that it is busy, or has been seen. */
+    /* A thread that abandons the buffer now either sees that it is busy, or has been seen. */
     return atomic_load(&buffer->ended) ? ep_buffer_give(buffer, ep_buffer_has_ended(call)) : EXPAR_OK;
 }
 
@@ -85,12 +86,13 @@ static void retire(const ep_buffer *buffer)
     if (buffer->poison.status != EXPAR_OK) return;
     snprintf(refusal.text, sizeof refusal.text, "rank %d has abandoned the buffer", buffer->rank);
     buffer->exec->ops->retire(buffer->exec, (uint32_t)calls, &refusal);
-    /* For those who are in that call already, await another part of it, or whose records hold no such rejection. */
+    /* This is for ranks that are in that call already, that await something else of it, or whose records cannot have
+       such a rejection. */
     const boot_topic next = ep_buffer_topic(buffer, buffer->kind->number(calls));
     boot_note_ended(buffer->group->boot, &next, EXPAR_ERR_PEER, "it has abandoned the buffer");
 }
 
-/* The executor goes with who ends the buffer; one that was destroyed has none any more. */
+/* The thread that ends the buffer destroys the executor; a destroyed buffer has none any more. */
 void ep_buffer_leave(ep_buffer *buffer)
 {
     const ep_buffer_kind *kind = buffer->kind;
@@ -131,9 +133,9 @@ static expar_status end_calls(ep_buffer *buffer)
     return ended;
 }
 
-/* Whether the ranks give the buffer back together. All of them know only which rank has abandoned it, or says that the
-   group has failed. A call that failed may have failed here alone, and so may the group. A rank that was missed in it
-   may have fallen silent, though; asking takes less time than waiting for it again. */
+/* Says whether the ranks give the buffer back together. All of them know only which rank has abandoned it, or says that
+   the group has failed. A failed call may have failed here alone, and so may the group. A rank that did not come to a
+   call may have fallen silent, though; asking takes less time than waiting for it again. */
 static bool all_come(ep_buffer *buffer, expar_status ended)
 {
     sym *symmetric = buffer->group->sym;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Common to all calls on a buffer: see call.h. */
+/* The steps of every call on a buffer: see call.h. */
 #include "ep/call/call.h"
 #include "exec/event.h"
 
@@ -42,7 +42,8 @@ expar_status ep_call_check_poison(const ep_call *call)
     return ep_call_prefix(call, error_prefix(status, "the buffer is poisoned"));
 }
 
-/* The call was broken off with others waiting in it; they know of a rejection. */
+/* Says whether the call was broken off while other ranks wait in it. A rejection has been told to them, so it is
+   none. */
 static bool is_broken_off(const ep_call *call, expar_status status)
 {
     if (status == EXPAR_ERR_INTERRUPTED) return call->refusal.status != EXPAR_ERR_INTERRUPTED;
@@ -104,8 +105,8 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
     status = ep_call_check_earlier(call);
     if (status != EXPAR_OK) return ep_buffer_give(buffer, status);
     ep_call_tell_untold(call);
-    /* The call before the last has ended when the last, after it on the same thread, is sent. If it has ended in its
-       caller's thread this is not known. */
+    /* The call before the last has ended when the last one, after it on the same thread, is sent. If the last one has
+       ended in its caller's thread, this is not known. */
     if (kind->overlaps && buffer->last_issued) call->behind = EP_CALL_SENT;
     buffer->last_issued = false;
     call->number = kind->number(++buffer->calls) + halves->second;
@@ -197,7 +198,7 @@ expar_status ep_call_follow(ep_call *call)
     call->followed = true;
     bool by_stream = event && exec->ops->follows(exec, &call->exec, event);
     error_keep(&waited, by_stream ? EXPAR_OK : wait_event(event));
-    /* A rejection that comes with the call's advertisements has its place, too. */
+    /* A rejection that comes with the call's buffer advertisements has its place, too. */
     expar_status placed = exec->ops->place(exec, &call->exec);
     if (placed == EXPAR_OK && by_stream) placed = exec->ops->join(exec, &call->exec, event);
     return waited.status == EXPAR_OK ? placed : error_restore(&waited);
@@ -272,13 +273,13 @@ static void issue(ep_call *call)
     ep_issuer_put(own->buffer->issuer, &own->job);
 }
 
-/* Ends the rest of a call when its stream comes to its end. */
+/* The data that a call needs when its stream comes to its end. */
 typedef struct ending {
     ep_call call;
     expar_event *event;
 } ending;
 
-/* An executor_done_fn: the executor tells all ends before it goes, and the buffer with it. */
+/* An executor_done_fn. The executor tells all ends before it is destroyed, and the buffer with it. */
 static void end_by_stream(void *context, expar_status status, const ep_verdict *verdict, int64_t dropped)
 {
     ending *end = context;
@@ -307,7 +308,7 @@ static expar_status have_told(ep_call *call)
     return ep_call_prefix(call, status);
 }
 
-/* Ends a call after its phases, in the caller's thread. */
+/* Ends the call's steps after send and receive, in the caller's thread. */
 static expar_status close_steps(ep_call *call)
 {
     executor *exec = call->buffer->exec;

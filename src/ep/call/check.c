@@ -29,7 +29,7 @@ ep_dtype_text ep_tell_dtype(expar_dtype dtype)
     return told;
 }
 
-/* The device that the tensor names, and the one of its address. */
+/* Checks the tensor's own device, and that of its address. */
 static expar_status check_device(expar_device device, const char *name, const expar_tensor *tensor)
 {
     if (tensor->device.type != device.type)

@@ -89,7 +89,7 @@ expar_status expar_ep_output_release_after(expar_ep_output *output, void *stream
     return EXPAR_OK;
 }
 
-/* For all outputs: a stream is noted seldom, and in no time. */
+/* One lock for all outputs: a stream is recorded seldom, and quickly. */
 static pthread_mutex_t readers_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool note_reader(expar_ep_output *output, void *stream)
@@ -134,13 +134,13 @@ expar_status expar_ep_output_get_tensor(const expar_ep_output *output, expar_ep_
     return call_ended(part_find(call, output, part, tensor));
 }
 
-/* For a tensor that went out: any thread, any time. */
+/* Releases an exported tensor: any thread, any time. */
 static void output_let_go(void *context)
 {
     expar_ep_output_release(context);
 }
 
-/* That part, which is there, with a reference for its receiver. */
+/* Exports that part, which exists, with a reference for the consumer. */
 static expar_status part_hold(const char *call, expar_ep_output *output, expar_ep_part part, expar_tensor *out)
 {
     expar_status status = part_find(call, output, part, out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Errors of calls that nobody asked about, until expar_ep_query is asked. An error of a call with an event is kept once
- * the event has gone and nobody has waited for it. An error of a call without one is kept when a look at the executor
- * finds it. */
+/* Keeps failures of calls that no caller has asked about, until expar_ep_query reports them. A call with an event gets
+   here when the event is freed and no thread has waited for it. A call without an event gets here when a look at the
+   executor finds its failure. */
 #include "ep/call/call.h"
 
 #include <stdlib.h>

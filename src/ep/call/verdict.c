@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The common result of all ranks about a call, as an error's text: a rank's rejection, or ranks that called for another
- * one. */
+/* The result of the vote of all ranks about a call, as an error's text: a rank's rejection, or ranks with different
+   forms. */
 #include "ep/call/call.h"
 
 #include <string.h>
@@ -13,7 +13,7 @@ expar_status ep_call_verdict(const ep_call *call, const ep_verdict *verdict)
     if (verdict->rank < 0) return EXPAR_OK;
     if (verdict->reason.status == EXPAR_ERR_MISMATCH && !verdict->reason.text[0])
         return ep_call_prefix(call, call->buffer->kind->mismatch(verdict, call->buffer->rank));
-    /* Kernels know errors in this rank's own arguments before the host does. */
+    /* Kernels know errors of this rank's own arguments before the host does. */
     if (verdict->rank == call->buffer->rank)
         return ep_call_prefix(call, error_set((expar_status)verdict->reason.status, "%s", verdict->reason.text));
     if (verdict->reason.status == EXPAR_ERR_PEER)
@@ -30,14 +30,14 @@ expar_status ep_call_judge(const ep_call *call, expar_status status, const ep_ve
 
 /* ---- of an earlier one, whose caller was not told ---------------------------------------------------------------- */
 
-/* This rank has returned its own rejection by itself. */
+/* Says whether it is this rank's own last rejection, which its call has returned. */
 static bool is_told(const ep_buffer *buffer, const ep_verdict *verdict)
 {
     return verdict->rank == buffer->rank && verdict->reason.status == buffer->own_refusal.status &&
            strcmp(verdict->reason.text, buffer->own_refusal.text) == 0;
 }
 
-/* For the threads that look one at a time. */
+/* Only one thread at a time may look. */
 static bool untold_take(ep_buffer *buffer, ep_verdict *verdict, int64_t *dropped)
 {
     pthread_mutex_lock(&buffer->poison_lock);

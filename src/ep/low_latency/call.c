@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Common to all low-latency calls beside ep/call: two phases, which the executor carries out, and how they went. */
+/* The parts of every low-latency call beside ep/call: send and receive, which the executor carries out, and their
+   results. */
 #include "ep/low_latency/ll.h"
 
 #include <string.h>
@@ -89,7 +90,7 @@ static void count_call(ll_op *op)
     op->half = (int32_t)(++ll_of(&op->base)->made[op->kind] % LL_HALVES);
 }
 
-/* The call's message headers tell it, without anything else. */
+/* Tells a rejection by the message headers of the call alone. */
 static expar_status tell_refusal(const ep_call *base, exec_call *call, ll_kind kind)
 {
     executor *exec = base->buffer->exec;

@@ -20,7 +20,7 @@ expar_status ll_check_dtype(const expar_ll *ll, const char *name, expar_dtype dt
                      name, expar_dtype_string(dtype), ll->shape.hidden, (long long)row_bytes, ROW_UNIT);
 }
 
-/* The shape of a tensor of any number of dimensions. */
+/* Checks the members of a tensor with any number of dimensions. */
 static expar_status given_check_basics(const expar_ll *ll, const char *name, const expar_tensor *tensor, int32_t ndim)
 {
     if (!tensor_given(tensor)) return error_set(EXPAR_ERR_NULL, "%s is not given", name);

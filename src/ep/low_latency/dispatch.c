@@ -12,7 +12,7 @@ static uint64_t tensor_bytes(const expar_tensor *tensor)
     return ep_round(bytes, EP_ALIGN_BYTES);
 }
 
-/* The library's own memory for outputs that the caller does not give: one block. */
+/* The library's own memory, in one block, for results that have no tensor of the caller. */
 static expar_status ll_dispatch_make_output(ll_dispatch_call *call)
 {
     static const expar_ep_part numbers[] = {EXPAR_EP_PART_X, EXPAR_EP_PART_SCALES, EXPAR_EP_PART_COUNT};

@@ -116,7 +116,7 @@ expar_status expar_ll_handle_get_info(const expar_ll_handle *handle, expar_ll_ha
     return call_ended(struct_give(name, "info", "EXPAR_LL_HANDLE_INFO_INIT", &full, sizeof full, info));
 }
 
-/* For a tensor that went out: any thread, any time. */
+/* Releases an exported tensor: any thread, any time. */
 static void handle_let_go(void *context)
 {
     expar_ll_handle_release(context);

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* All cleans of a buffer are one topic, after all of its calls: of those ranks that come have made different numbers.
-   */
+/* All cleans of a buffer are one topic, with a number above those of all its calls: the ranks that come may have made
+   different numbers of calls. */
 #define CLEAN_NUMBER (UINT64_C(1) << 62)
 
 static expar_status mask_begin(expar_ll *ll, const char *name)

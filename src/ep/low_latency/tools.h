@@ -11,10 +11,10 @@
 
 /* Has the kernels of calls from now on read clocks, or none, of a buffer on a GPU; on also forgets the last one's. */
 expar_status ll_times_take(expar_ll *ll, bool on);
-/* The times of the kernel of the last call or hook, which must be done. False: there are none. */
+/* Gets the times of the kernel of the last call or hook, which must be done. False: there are none. */
 bool ll_times_last(expar_ll *ll, ll_times *out);
-/* Operations that this rank has posted to its network for the buffer, all calls together: rows are messages, and rows
-   of combines. Any thread. All 0 where nothing goes by a network. */
+/* Gets what this rank has passed to its network for the buffer, in all calls together: rows are messages, and rows of
+   combines. Any thread. All 0 if nothing goes by a network. */
 link_sent ll_sent_so_far(const expar_ll *ll);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Facts that a call of normal mode brings: its form, which all ranks agree on, and which records and rings must hold.
-   */
+/* The requirements of a normal-mode call: its form, on which all ranks agree, and for which records and rings must be
+   large enough. */
 #include "ep/normal/normal.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_combine: from arguments to steps.
  *
- * Begun: checks, and which rows travel how. Send: expert-major rows are summed to one row a token, rows that peers
- * cannot reach are copied where they can; advertisements. Receive: rows, and sums. */
+ * Begun: checks, and the way of each row. Send: expert-major rows are summed to one row for each token, and rows that
+ * peers cannot reach are copied to where they can; then buffer advertisements. Receive: rows, and sums. */
 #include "ep/normal/combine.h"
 #include "exec/event.h"
 
@@ -100,8 +100,8 @@ static ep_combine_step combine_step(const combine_call *call)
     return step;
 }
 
-/* The dispatch that was to fill the map may have been rejected since this call began; its place follows that one's end.
-   Where calls lie on streams this is not known. */
+/* The dispatch that was to fill the map may have been rejected since this call began. This call's place is after that
+   one's end. If calls are put on streams, this is not known. */
 static expar_status look_at_map(const combine_call *call)
 {
     const bool needs = call->args.expert_major && !call->base.buffer->exec->ops->streams;
@@ -109,7 +109,7 @@ static expar_status look_at_map(const combine_call *call)
     return error_set(EXPAR_ERR_HANDLE, "the expert-major dispatch with this handle was refused, or has not ended");
 }
 
-/* A rank that fails in here says so with its advertisements. */
+/* A rank that fails in here says so with its buffer advertisements. */
 static expar_status combine_send(ep_call *base)
 {
     combine_call *call = (combine_call *)base;
@@ -175,7 +175,8 @@ static expar_status combine_prepare(combine_call *call)
     return status == EXPAR_OK && call->args.async_finish ? ep_call_promise(&call->base) : status;
 }
 
-/* Blocks go with the call that finishes by itself, else here: their next user comes after it. */
+/* A call that finishes by itself frees its blocks then, other calls free them here. The next user of a block comes
+   after this call. */
 static expar_status combine_carry_out(combine_call *call)
 {
     expar_status status = ep_call_finish(&call->base);

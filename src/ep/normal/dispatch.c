@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_dispatch: from arguments to steps.
  *
- * Begun: checks; memory, where its size is known; fresh: notify (layout, headers with counts), and memory as the counts
- * tell. Send: advertisements, and rows. Receive: the rest of the rows; then they are arranged as the caller wants. */
+ * Begun: checks, and memory if its size is known. A fresh dispatch then does the header exchange (layout, headers with
+ * counts), and takes memory by the counts. Send: buffer advertisements, and rows. Receive: the rest of the rows; then
+ * they are arranged as the caller wants them. */
 #include "ep/normal/dispatch.h"
 #include "exec/event.h"
 
@@ -156,7 +157,8 @@ static expar_status grow_for_later(dispatch_call *call)
     return ep_call_step(&call->base, grow_pools(call, dispatch_lies_beside(call)));
 }
 
-/* Opens a fresh dispatch. A rank that fails after it says so with its advertisements, unless they stand. */
+/* Opens a fresh dispatch. A rank that fails after it says so with its buffer advertisements, unless these are already
+   binding. */
 static expar_status notify(dispatch_call *call)
 {
     ep_call *base = &call->base;
@@ -186,7 +188,7 @@ static expar_status notify(dispatch_call *call)
     return EXPAR_OK;
 }
 
-/* ---- the phases -------------------------------------------------------------------------------------------------- */
+/* ---- send and receive -------------------------------------------------------------------------------------------- */
 
 /* A dispatch that was to fill the handle's map, and will not. */
 static void leave_map(dispatch_call *call)

@@ -19,7 +19,7 @@ typedef struct dispatch_call {
     ep_plan plan;                 /* its output may be there before: being made, or with spare memory for rows */
     uint64_t offered_bytes;       /* of spare memory, advertised before the number of rows is known; 0: none */
     uint64_t lacking_bytes;       /* of such memory, where the pool had none; 0: it had, or was not asked */
-    bool sent_ahead;              /* the rows fit what was advertised, and are on their way already */
+    bool sent_ahead;              /* the rows fit the advertised memory, and are already on their way */
     bool fills_map;               /* of the handle: none has before */
     bool grows;                   /* all ranks' pools grow before rows move, and this rank has not come to it yet */
     expar_status growth;          /* how it went: not OK, the ranks are out of step */
@@ -58,7 +58,7 @@ static inline const expar_tensor *dispatch_own(const dispatch_call *call, int pa
     return own[part] && tensor_given(tensor) ? tensor : NULL;
 }
 
-/* For column-major scales, elements from column to column; 0: they are not. */
+/* Returns the number of elements from column to column of column-major scales; 0: they are not column-major. */
 static inline int64_t dispatch_scales_pitch(const dispatch_call *call)
 {
     const expar_tensor *own = dispatch_own(call, EXPAR_EP_PART_SCALES);
@@ -90,7 +90,7 @@ const char *dispatch_out_name(int part);
 /* Fills the plan, whose output is there, and takes the memory of all results, whose rows the handle tells. A graph that
    is being captured keeps them. On failure the output is gone. */
 expar_status dispatch_plan(dispatch_call *call);
-/* The output did not fit into the pool, which was to have it. */
+/* Says that the output did not fit into the pool, where it should be. */
 bool dispatch_lies_beside(const dispatch_call *call);
 
 /* ---- wish.c ------------------------------------------------------------------------------------------------------ */
@@ -98,11 +98,10 @@ bool dispatch_lies_beside(const dispatch_call *call);
 int32_t dispatch_sizes(const dispatch_call *call, uint64_t sizes[3]);
 /* Likewise, where they are known before the others are asked; else none. */
 int32_t dispatch_sizes_ahead(dispatch_call *call, uint64_t sizes[3]);
-/* Makes the output of a fresh dispatch, with spare memory for rows that may come. It does so where the executor sends
-   ahead, the pool has some, and nothing can go wrong with it afterwards: such an advertisement is binding where the
-   rows fit. */
+/* Makes the output of a fresh dispatch, with spare memory for rows that may come. It does so if the executor sends
+   ahead, the pool has memory, and nothing can fail afterwards: this advertisement is binding if the rows fit. */
 void dispatch_take_spare(dispatch_call *call);
-/* The advertisement of that memory. */
+/* Returns the spare memory that was taken, for the advertisement. */
 ep_room dispatch_offer_spare(const dispatch_call *call);
 /* Leaves the output what the rows need, which are known now, or gives it back where they do not fit. */
 void dispatch_settle_spare(dispatch_call *call);
@@ -110,7 +109,7 @@ void dispatch_settle_spare(dispatch_call *call);
 /* ---- dispatch_results.c ------------------------------------------------------------------------------------------ */
 /* Rows that have arrived, to where the results are to be. */
 expar_status dispatch_arrange(dispatch_call *call);
-/* Tells the caller of them; the output keeps those that lie in it. */
+/* Fills the caller's result; the output keeps those tensors that are in it. */
 void dispatch_tell(const dispatch_call *call, expar_ep_dispatch_result *result);
 
 #endif

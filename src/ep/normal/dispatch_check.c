@@ -45,7 +45,7 @@ static expar_status check_fresh(const dispatch_call *call)
     return opening_check(ep_of(&call->base), &call->opening, needs);
 }
 
-/* Options for rows whose places the handle tells. */
+/* Checks topk_idx and topk_weights of a dispatch with a handle, which gives the places of rows. */
 static expar_status check_topk_beside_handle(const dispatch_call *call)
 {
     const expar_ep_dispatch_args *args = &call->args;
@@ -137,7 +137,7 @@ static expar_status check_out_x(const dispatch_call *call)
     return EXPAR_OK;
 }
 
-/* For the other outputs: as wide as their content, each row after the one before. */
+/* Checks one of the other outputs: it is as wide as the tensor `like`, and its rows are contiguous. */
 static expar_status check_own(const dispatch_call *call, int part, const char *from, const expar_tensor *like)
 {
     const expar_tensor *out = dispatch_own(call, part);
@@ -194,7 +194,7 @@ static expar_status check_stride(const dispatch_call *call)
     return EXPAR_OK;
 }
 
-/* For those that have one element a row. */
+/* Checks an output that has one element in each row. */
 static expar_status check_own_vector(const dispatch_call *call, int part, expar_dtype dtype)
 {
     const expar_tensor *out = dispatch_own(call, part);

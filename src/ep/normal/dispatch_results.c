@@ -26,8 +26,8 @@ static bool dispatch_takes_map(dispatch_call *call)
     return call->fills_map;
 }
 
-/* Where steps are put on a stream the host need not know how a dispatch ends. So until one dispatch is known to have
-   filled the map, those that can fill it again do so, one after the other. */
+/* If steps are put on a stream, the host need not know how a dispatch ends. So dispatches that can fill the map fill it
+   again, one after the other, until the host knows that one has filled it. */
 static bool dispatch_fills_again(const dispatch_call *call)
 {
     return call->base.buffer->exec->ops->streams && !ep_handle_map_is_sure(dispatch_handle(call)) &&

@@ -75,7 +75,7 @@ static expar_status handle_check(const char *call, const expar_ep_handle *handle
                      (const void *)handle);
 }
 
-/* For a handle from another buffer of the group. */
+/* Checks the limits for a handle from another buffer of the group. */
 static expar_status check_handle_fits(const expar_ep *ep, const ep_routing *routing)
 {
     const ep_limits *limited = &ep->limits;
@@ -157,7 +157,7 @@ expar_status expar_ep_handle_get_info(const expar_ep_handle *handle, expar_ep_ha
     expar_ep_handle_info checked;
     status = ep_copy_struct("info", &checked, sizeof checked, info);
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_ep_handle_get_info"));
-    /* The host does not know counts that nobody has waited for. */
+    /* The host does not know counts that no call has waited for. */
     bool known = handle->recv_tokens >= 0;
     expar_ep_handle_info full = {.struct_size = checked.struct_size,
                                  .num_tokens = handle->routing.tokens,

@@ -21,25 +21,25 @@ static inline int64_t opening_alignment(const ep_opening *opening)
     return opening->expert_alignment > 1 ? opening->expert_alignment : 1;
 }
 
-/* All that can be wrong with them. needs: another argument that is given, and needs topk_idx; NULL: none. */
+/* Checks all of them. needs: another argument that is given, and needs topk_idx; NULL: none. */
 expar_status opening_check(const expar_ep *ep, const ep_opening *opening, const char *needs);
-/* Among these: the numbers, which a dispatch with a handle may give, too. */
+/* Checks only the numbers, which a dispatch with a handle may give, too. */
 expar_status opening_check_sizes(const ep_opening *opening);
-/* topk_idx and topk_weights of so many tokens. */
+/* Checks topk_idx and topk_weights of so many tokens. */
 expar_status opening_check_topk(const expar_ep *ep, const ep_opening *opening);
 /* Counts that the host is to learn are known only when a graph runs. */
 expar_status opening_check_capture(const ep_call *call, const ep_opening *opening);
 /* As executors read them. */
 ep_route_view opening_view(const ep_opening *opening);
 
-/* A form's word about slots that a handle keeps: across nodes they come with the rows, so all ranks ask for them, or
-   none. */
+/* Returns what a form says of slots that a handle keeps. Across nodes these come with the rows, so either all ranks ask
+   for them or none does. */
 int32_t opening_slots_option(const ep_call *call, bool keeps_slots);
 /* The handle of a call of that form; its counts are not known yet. */
 expar_status opening_make_handle(const ep_call *call, const ep_form *form, const ep_opening *opening,
                                  expar_ep_handle **out);
-/* The call's word about this rank's pool. A call that need not wait for its counts may say it, and does for that alone:
-   a rank that does not wait keeps the others from growing. */
+/* Says whether this rank's pool can grow in this call. A call that need not wait for its counts can wait for the growth
+   alone. A rank that never waits keeps the others from growing. */
 ep_growth opening_growth(const ep_call *call, const ep_opening *opening, bool async_finish);
 /* Opens the call: step has its routing, and rows if some are to be sent ahead. OK: all ranks go on, and step->counted
    says whether the host knows the counts. */
@@ -48,7 +48,7 @@ expar_status opening_notify(ep_call *call, ep_notify_step *step);
 void opening_take_counts(const ep_opening *opening, expar_ep_handle *made);
 /* [L] counts rounded up to multiples of the alignment, which fit (EP_MOST_ALIGNMENT). Returns their sum. */
 int64_t opening_round_counts(const ep_opening *opening, const ep_routing *routing, int32_t *counts);
-/* Facts that the caller wants where its tensors lie. given: NULL for nothing. */
+/* Checks the counts that the caller wants where its tensors are. given: NULL for none. */
 expar_status opening_check_counts(const expar_ep *ep, const expar_ep_recv_counts *given, expar_ep_recv_counts *out);
 /* A step; nothing where nothing is wanted. */
 expar_status opening_tell_counts(ep_call *call, const expar_ep_handle *handle, const expar_ep_recv_counts *counts);

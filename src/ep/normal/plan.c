@@ -53,8 +53,8 @@ static expar_status refuse_pool(const expar_ep *ep, uint64_t bytes, const char *
 
 /* ---- blocks of a dispatch ---------------------------------------------------------------------------------------- */
 
-/* From the pool while rows are to come directly, else from other memory (AUTO: or where they do not fit, which then
-   also settles the way). */
+/* Takes the block from the pool while rows are to come directly, else from other memory. With AUTO a full pool also
+   leads to other memory, which then decides the way, too. */
 static expar_status output_take_block(expar_ep *ep, const wish *w, uint64_t bytes, ep_plan *plan, mem_block **block)
 {
     bytes = wish_at_least_one(bytes);
@@ -81,8 +81,7 @@ static expar_status take_result_block(expar_ep *ep, const wish *w, ep_plan *plan
     return output_take_block(ep, w, bytes, plan, &plan->output->block);
 }
 
-/* Rows that were to pass through the pool on their way to the caller's memory come by the queue where they do not
-   fit. */
+/* Rows that were to pass through the pool on their way to the caller's memory come by the queue if it is full. */
 static void take_stage(const expar_ep *ep, wish *w, ep_plan *plan)
 {
     if (mem_pool_take(ep->base.exec->pool, wish_block(w).total_bytes, &plan->output->block) == EXPAR_OK) return;
@@ -90,7 +89,7 @@ static void take_stage(const expar_ep *ep, wish *w, ep_plan *plan)
     plan->mode = EP_MODE_QUEUE;
 }
 
-/* All blocks of one output are of one kind: where the second does not fit into the pool, the first is taken again. */
+/* All blocks of one output are of one kind: if the second does not fit into the pool, the first is taken again. */
 static expar_status take_blocks(expar_ep *ep, wish *w, ep_plan *plan)
 {
     expar_ep_output *output = plan->output;
@@ -164,8 +163,8 @@ static expar_status check_space(const wish *w)
     return EXPAR_OK;
 }
 
-/* Whether the caller's request and memory allow rows to be written by their senders. Rows that do not come are not
-   written: where they are staged, their number must be known to copy the others. */
+/* Says whether the caller's request and memory allow senders to write rows. Rows that do not come are not written: if
+   rows are staged, their number must be known to copy the others. */
 static expar_status choose_way(const ep_call *call, wish *w, ep_plan *plan)
 {
     plan->mode = w->path == EXPAR_EP_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
@@ -211,7 +210,7 @@ bool dispatch_lies_beside(const dispatch_call *call)
 
 /* ---- a combine --------------------------------------------------------------------------------------------------- */
 
-/* The part is made before it travels: in the pool where it fits, else beside it. */
+/* The part is made before it travels: in the pool if it fits there, else beside it. */
 static expar_status take_made(combine_call *call, ep_plan_place *place)
 {
     ep_plan *plan = &call->plan;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_ep_route: the opening of a fresh dispatch, and nothing else. All facts of the routing come with the headers. So
- * a call which has opened has nothing to send, and only tells the caller where it asks. */
+/* expar_ep_route: how a fresh dispatch opens, and nothing else. The headers bring all facts of the routing, so a call
+   that has opened has nothing to send. It only fills the results that the caller asks for. */
 #include "ep/normal/opening.h"
 
 #include <stdlib.h>

@@ -89,7 +89,8 @@ static bool default_pool_overflows(const ep_shape *shape, const executor_kind *k
     return *bytes >= UINT64_MAX / 4;
 }
 
-/* For a pool that begins with the size of the largest calls, where there is a limit to these: no more than its own. */
+/* Sets the first size of the pool to the needs of the largest calls, if these have limits; at most to the pool's own
+   limit. Says whether that overflows. */
 static bool pool_overflows(const expar_ep_config *config, const executor_kind *kind, ep_shape *shape)
 {
     const uint64_t limit = (uint64_t)config->pool_limit_bytes;

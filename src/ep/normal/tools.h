@@ -12,11 +12,11 @@
 typedef executor_times ep_times;
 /* Switches it on or off for the calls from now on, of a buffer on a GPU; on also forgets the last one's times. */
 expar_status ep_times_take(expar_ep *ep, bool on);
-/* The times of the last call, which must be done. False: there are none. */
+/* Gets the times of the last call, which must be done. False: there are none. */
 bool ep_times_last(expar_ep *ep, ep_times *out);
 
-/* Operations that this rank has posted to its network for the buffer, all calls together: rows are records and sums.
-   Any thread. All 0 where nothing goes by a network. */
+/* Gets what this rank has passed to its network for the buffer, in all calls together: rows are records and sums. Any
+   thread. All 0 if nothing goes by a network. */
 link_sent ep_sent_so_far(const expar_ep *ep);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts that a dispatch is to receive; how large blocks of it are, for pools that are to grow; and spare memory for
- * rows ahead of their counts. */
+/* The request of a dispatch: the parts that it wants to receive, and the sizes of their blocks, for pools that will
+   grow. It also has spare memory for rows that come before their counts. */
 #include "ep/normal/wish.h"
 
 #include <stdlib.h>
@@ -59,7 +59,7 @@ ep_block_map wish_arrival(const wish *w)
 
 /* ---- how much it takes ------------------------------------------------------------------------------------------- */
 
-/* So much more that the next routing, which is another one, fits, too. */
+/* Adds enough that the next, different routing fits, too. */
 static uint64_t with_spare(uint64_t bytes)
 {
     return bytes + bytes / 8;
@@ -97,10 +97,10 @@ int32_t dispatch_sizes_ahead(dispatch_call *call, uint64_t sizes[3])
 
 /* ---- ahead of the counts -------------------------------------------------------------------------------------------
  *
- * Between the counts of a fresh dispatch and its rows lies a way to the host and back. The host learns how many rows
- * come, takes memory for them, and has them sent. An executor that sends ahead has them sent before that, into a free
- * piece of the pool as it is. That piece is advertised with the header; once the counts are there all know how much of
- * it is needed. */
+ * Between the counts of a fresh dispatch and its rows, control goes to the host and back. The host learns how many rows
+ * come, takes memory for them, and starts their transfer. An executor that sends ahead starts it before that, into a
+ * free piece of the pool. That piece is advertised with the header. Once the counts have come all ranks know how much
+ * of it is needed. */
 
 /* As if each token of this rank brought as many rows as the last time, and some to spare: the next routing is another
    one. */
@@ -123,7 +123,7 @@ static uint64_t bytes_of_rows(const wish *w, int64_t rows)
     return wish_at_least_one(ep_block_map_of(&shape).total_bytes);
 }
 
-/* Rows that were sent ahead lie as those that stand alone. Where the spare ones do not fit as well, the guess may still
+/* Rows that were sent ahead have the layout of an output by itself. If the spare rows do not fit, the guess may still
    be right without them. */
 static mem_block *take_spare(dispatch_call *call, const wish *w)
 {
@@ -148,8 +148,8 @@ static uint64_t bytes_that_come(const wish *w, int64_t rows)
     return bytes_of_rows(&bare, rows);
 }
 
-/* Bytes to advertise, so that the whole output has its place in the block whenever the rows fit into them: less than
-   one row more than fits would take. */
+/* Returns the bytes to advertise. Whenever the rows that come fit into these bytes, the whole output fits into the
+   block: they are less than one row more than fits would take. */
 static uint64_t bytes_to_offer(const wish *w, const mem_block *block)
 {
     int64_t fit = 0, over = (int64_t)(block->bytes / (uint64_t)w->shape.row_bytes) + 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts that a dispatch is to receive; shared by wish.c and plan.c only. */
+/* The parts that a dispatch wants to receive; shared by wish.c and plan.c only. */
 #ifndef EXPAR_EP_NORMAL_WISH_H
 #define EXPAR_EP_NORMAL_WISH_H
 

@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locks: a queue of ranks. The lock's copy on its home rank names the last rank in the queue; every rank's own copy
- * names the one behind it, and says when its turn has come, so that everybody waits for a word of its own.
+/* Locks: a queue of ranks. The lock's copy on one rank (lock_call.home) names the last rank in the queue. Every rank's
+ * own copy names the rank after it, and says when its turn has come. So every rank waits for a word of its own.
  *
- * Who gives up waiting cannot step out of the queue by itself: the one behind it has told it alone. It leaves a mark in
- * its own copy. Whoever hands over to it then finds the mark, takes it out, and hands over to the one behind. Until
- * that the rank may come back to its place. */
+ * A rank that gives up waiting cannot leave the queue by itself, because only that rank knows which one comes after it.
+ * It leaves a mark in its own copy. The rank that passes the lock on to it finds the mark, takes the rank out, and
+ * passes the lock on to the next one. Until then the rank may come back to its place. */
 #include "base/interrupt.h"
 #include "pgas/ops.h"
 #include "pgas/target.h"
 #include <expar/lock.h>
 
 /* The two words of a lock, low address first.
-   tail: 0, or 1 + the rank that asked last. On the home rank; changed by all with atomics.
-   mine: 0, or 1 + the rank behind this one; GRANTED is there when the lock has been handed over, AWAY while the owner
-   stands in the queue and does not wait. On every rank; the owner clears it, sets AWAY and takes it off, the rank
-   behind adds its number, whoever hands over sets GRANTED, all with atomics. Who sets GRANTED beside AWAY takes the
-   owner out of the queue and then clears the word; the owner leaves it alone until then. */
+      tail: 0, or 1 + the rank that asked last. It is used on the rank lock_call.home; all ranks change it with atomics.
+      mine: 0, or 1 + the rank after this one. GRANTED is set when the lock has been passed on, AWAY while the rank is
+      in the queue and does not wait. Every rank has one. The rank itself clears it, sets AWAY and removes it. The rank
+      after it adds its number. The rank that passes the lock on sets GRANTED. All use atomics. A rank that sets GRANTED
+      and finds AWAY takes this rank out of the queue and then clears the word; this rank does not touch it until
+   then. */
 typedef struct lock_words {
     uint32_t tail, mine;
 } lock_words;
@@ -42,7 +43,7 @@ static expar_status lock_begin(lock_call *call, uint64_t *lock)
     return EXPAR_OK;
 }
 
-/* Given up half-way nobody would know this rank's place in the queue: no interrupt ends it. */
+/* No interrupt ends this: if it were given up half-way, no rank would know this rank's place in the queue. */
 static expar_status lock_change(const lock_call *call, const uint32_t *word, int32_t pe, transport_atomic_op op,
                                 uint32_t operand, uint32_t compare, uint32_t *old)
 {
@@ -67,7 +68,7 @@ static expar_status change_mine(const lock_call *call, transport_atomic_op op, u
     return lock_change(call, &call->words->mine, call->group->rank, op, operand, 0, old);
 }
 
-/* before: who stands in the queue right before this rank, or has the lock; -1: that is not known. */
+/* before: the rank right before this one in the queue, or the holder of the lock; -1: that is not known. */
 static expar_status wait_mine(const lock_call *call, int32_t before, expar_cmp cmp, uint32_t value, uint32_t *seen)
 {
     expar_status status = expar_wait_until_u32(call->group, &call->words->mine, cmp, value, seen);
@@ -78,7 +79,7 @@ static expar_status wait_mine(const lock_call *call, int32_t before, expar_cmp c
 
 /* ---- in the queue ------------------------------------------------------------------------------------------------ */
 
-/* The wait for this rank's turn has failed. The turn may have come after all: then nobody else has it. */
+/* The wait for this rank's turn has failed. The turn may have come after all: then no other rank has it. */
 static expar_status go_away(const lock_call *call, expar_status failed)
 {
     uint32_t old = 0;
@@ -92,7 +93,7 @@ static expar_status await_turn(const lock_call *call, int32_t before)
     return status == EXPAR_OK ? change_mine(call, TRANSPORT_AND, TICKET, NULL) : go_away(call, status);
 }
 
-/* Behind `before`: says so, and waits for it to hand over. */
+/* Takes the place after `before`: tells it, and waits until it passes the lock on. */
 static expar_status queue_behind(const lock_call *call, int32_t before)
 {
     expar_status status = lock_change(call, &call->words->mine, before, TRANSPORT_ADD, own_ticket(call), 0, NULL);
@@ -104,8 +105,8 @@ static expar_status is_away(const lock_call *call, int *away)
     return expar_test_u32(call->group, &call->words->mine, EXPAR_CMP_GE, AWAY, away);
 }
 
-/* Of a rank that went away: takes its mark off, and is in the queue again (*back), unless the turn was handed to it;
-   then it waits until it has been taken out. Others change the word twice at most, so this ends. */
+/* Removes the mark of a rank that went away. It is in the queue again (*back), unless the turn was passed to it; then
+   it waits until it has been taken out. Other ranks change the word at most twice, so this ends. */
 static expar_status come_back(const lock_call *call, bool *back)
 {
     uint32_t seen, old;
@@ -122,9 +123,9 @@ static expar_status come_back(const lock_call *call, bool *back)
     return status;
 }
 
-/* ---- handing over ------------------------------------------------------------------------------------------------ */
+/* ---- passing the lock on ----------------------------------------------------------------------------------------- */
 
-/* Somebody stands behind `rank`, which is away, and has told it or is about to. */
+/* Another rank comes after `rank`, which is away, and has told it or is about to. Waits for that ticket. */
 static expar_status await_ticket(const lock_call *call, int32_t rank, uint32_t *behind)
 {
     uint32_t seen = 0;
@@ -138,7 +139,7 @@ static expar_status await_ticket(const lock_call *call, int32_t rank, uint32_t *
     return status;
 }
 
-/* Does for a rank that is away what it would do itself, had it the lock: lets go, or finds the one behind. */
+/* Does what a rank that is away would do itself if it had the lock: frees it, or finds the next rank. */
 static expar_status take_out(const lock_call *call, uint32_t ticket, uint32_t *behind)
 {
     uint32_t last = 0;
@@ -149,7 +150,7 @@ static expar_status take_out(const lock_call *call, uint32_t ticket, uint32_t *b
     return status == EXPAR_OK ? lock_change(call, &call->words->mine, rank, TRANSPORT_SET, 0, 0, NULL) : status;
 }
 
-/* To the first rank from this one on that waits; where all are away, the lock is free. */
+/* Passes the lock on to the first waiting rank, beginning with this ticket. If all are away, the lock is free. */
 static expar_status lock_hand_over(const lock_call *call, uint32_t ticket)
 {
     uint32_t old = AWAY, behind = 0;
@@ -161,14 +162,14 @@ static expar_status lock_hand_over(const lock_call *call, uint32_t ticket)
         if (status != EXPAR_OK) break;
         ticket = behind;
     }
-    /* Another clear goes on with the same rank. */
+    /* Another clear continues with the same rank. */
     if (status != EXPAR_OK) change_mine(call, TRANSPORT_SET, ticket, NULL);
     return status;
 }
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */
 
-/* At the end of the queue. */
+/* Takes the place at the end of the queue. */
 static expar_status queue_up(const lock_call *call)
 {
     uint32_t last = 0;
@@ -193,7 +194,7 @@ expar_status expar_lock_set(expar_group *group, uint64_t *lock)
 expar_status expar_lock_test(expar_group *group, uint64_t *lock, int *taken)
 {
     int away = 0;
-    uint32_t last = 1; /* of a rank that is in the queue: somebody has the lock */
+    uint32_t last = 1; /* for a rank in the queue: another rank has the lock */
     lock_call call = {.name = "expar_lock_test", .group = group};
     if (!taken) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: taken is NULL", call.name));
     expar_status status = lock_begin(&call, lock);
@@ -219,7 +220,7 @@ expar_status expar_lock_clear(expar_group *group, uint64_t *lock)
         status = lock_change(&call, &call.words->tail, call.home, TRANSPORT_COMPARE_SWAP, 0, own_ticket(&call), &last);
     if (status != EXPAR_OK || last == own_ticket(&call)) return group_ended(group, status);
     if (last == 0) return group_ended(group, error_set(EXPAR_ERR_STATE, "%s: nobody holds the lock", call.name));
-    /* Somebody has asked, and is about to say who it is. */
+    /* Another rank has asked, and is about to write its ticket. */
     status = wait_mine(&call, -1, EXPAR_CMP_NE, 0, &behind);
     return group_ended(group, status == EXPAR_OK ? lock_hand_over(&call, behind) : status);
 }

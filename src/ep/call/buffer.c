@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creation, use and destruction of a buffer in both modes: which threads are inside, and which one owns it for a
-   call. */
+ * call. */
 #include "ep/call/call.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The thread of a buffer that carries out calls that the caller does not wait for. It carries out any number of them,
-   one after the other, in the order in which they were issued. Buffers of both modes use it. */
+ * one after the other, in the order in which they were issued. Buffers of both modes use it. */
 #include "base/interrupt.h"
 #include "ep/call/call.h"
 #include "exec/event.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds out whether all ranks come to a buffer's end. Each rank has a word of its own in every rank's heap. In it the
-   rank says once that it comes to the end, or that it does not: it has gone, or its group has failed. A word never
-   changes again, so all ranks that come read the same. Either all of them give the buffer back together, or none does,
-   and the group is unchanged. The others wait for a rank that says nothing, as in any collective call. */
+ * rank says once that it comes to the end, or that it does not: it has gone, or its group has failed. A word never
+ * changes again, so all ranks that come read the same. Either all of them give the buffer back together, or none does,
+ * and the group is unchanged. The others wait for a rank that says nothing, as in any collective call. */
 #include "ep/call/call.h"
 
 static const char parting_name[] = "the buffer's end";

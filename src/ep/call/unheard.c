@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps failures of calls that no caller has asked about, until expar_ep_query reports them. A call with an event gets
-   here when the event is freed and no thread has waited for it. A call without an event gets here when a look at the
-   executor finds its failure. */
+ * here when the event is freed and no thread has waited for it. A call without an event gets here when a look at the
+ * executor finds its failure. */
 #include "ep/call/call.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The result of the vote of all ranks about a call, as an error's text: a rank's rejection, or ranks with different
-   forms. */
+ * forms. */
 #include "ep/call/call.h"
 
 #include <string.h>

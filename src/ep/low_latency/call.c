@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of every low-latency call beside ep/call: send and receive, which the executor carries out, and their
-   results. */
+ * results. */
 #include "ep/low_latency/ll.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The requirements of a normal-mode call: its form, on which all ranks agree, and for which records and rings must be
-   large enough. */
+ * large enough. */
 #include "ep/normal/normal.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The places of the rows of one dispatch or combine on this rank, and their way. plan.c decides both once, before the
-   call is sent. All later steps follow that. */
+ * call is sent. All later steps follow that. */
 #ifndef EXPAR_EP_NORMAL_PLAN_H
 #define EXPAR_EP_NORMAL_PLAN_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_route: how a fresh dispatch opens, and nothing else. The headers bring all facts of the routing, so a call
-   that has opened has nothing to send. It only fills the results that the caller asks for. */
+ * that has opened has nothing to send. It only fills the results that the caller asks for. */
 #include "ep/normal/opening.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The request of a dispatch: the parts that it wants to receive, and the sizes of their blocks, for pools that will
-   grow. It also has spare memory for rows that come before their counts. */
+ * grow. It also has spare memory for rows that come before their counts. */
 #include "ep/normal/wish.h"
 
 #include <stdlib.h>

@@ -46,7 +46,8 @@ static inline int bench_run(const struct bench_world *world, const struct bench_
 }
 /* Operations on symmetric memory, in groups that it forms from the environment, one a transport. Collective. */
 int rma_run(const struct bench_options *options);
-/* How long it takes until ranks have a group and a buffer; and what of the options can be refused. Collective. */
+/* setup_run measures the time until ranks have a group and a buffer. The other function rejects wrong options of it.
+   Collective. */
 int setup_run(const struct bench_world *world, const struct bench_options *options);
 void setup_options_check(struct argp_state *state, struct bench_options *options);
 /* Both modes on options->num_ranks threads that share out options->num_gpus GPUs. */

@@ -24,7 +24,7 @@ struct bench_sent {
     double bytes;           /* of both */
     double rows;            /* of tokens in the messages */
 };
-/* The same, from the library's link_sent. */
+/* Converts the library's link_sent. */
 #define BENCH_SENT(so_far)                                                                                             \
     ((struct bench_sent){(double)(so_far).messages, (double)(so_far).flags, (double)(so_far).bytes,                    \
                          (double)(so_far).rows})

@@ -21,7 +21,7 @@ struct bench_moments {
     double ended_us; /* 0: not known */
 };
 
-/* Where the time of a call's kernels goes: medians over the measured calls, each by itself. */
+/* The parts of the time of a call's kernels: medians over the measured calls, each computed separately. */
 struct bench_breakdown {
     bool known;                  /* the times of all measured calls are known on all ranks; otherwise all is 0 */
     bool notified;               /* normal mode: else the first five spans are 0 */
@@ -31,7 +31,7 @@ struct bench_breakdown {
     int late_rank;               /* the rank whose last warp was last in most calls; -1: no rank sends */
 };
 
-/* How a mode divides a call's time. */
+/* A mode's division of a call's time. */
 struct bench_spans {
     int count;
     int first, limit_first; /* the first span of a call that was not notified, and of the copy roofline */

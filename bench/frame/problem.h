@@ -57,7 +57,7 @@ void pattern_row(expar_dtype dtype, uint64_t key, int hidden, void *row);
 void pattern_rows(const struct problem *problem, uint64_t salt, int rank, int64_t count, void *rows);
 /* sum[j] += value j of that row, in FP32. Not of 8-bit rows, which are not added. */
 void pattern_add(expar_dtype dtype, uint64_t key, int hidden, float *sum);
-/* The same of a row as pattern_round gives it. */
+/* Does the same with a row that pattern_round has written. */
 void pattern_add_row(expar_dtype dtype, const void *row, int hidden, float *sum);
 /* Rounds to nearest even. Finite values only. */
 void pattern_round(expar_dtype dtype, const float *sum, int hidden, void *row);

@@ -191,7 +191,7 @@ struct bench_mode {
     bool (*verify_baseline)(const struct bench_call *call, uint64_t salt);
     /* Releases the last call's outputs, and checks the counts of isolated calls. */
     void (*release)(struct bench_call *call);
-    /* Whether what the calls have sent is what the routing demands: rows to other nodes; rows and messages of all calls
+    /* Returns whether the calls have sent what the routing demands: rows to other nodes; rows and messages of all calls
        of some contests. NULL: nothing is counted. */
     bool (*sent_right)(const struct bench_call *call);
     bool (*counts_right)(const struct bench_contest *contests, int count);

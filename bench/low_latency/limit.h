@@ -71,7 +71,7 @@ static inline size_t limit_whole_lines(size_t bytes)
 
 /* ---- limit.c ----------------------------------------------------------------------------------------------------- */
 
-/* False: no memory. */
+/* Allocates a list. False: no memory. */
 bool limit_list_make(struct limit_list *list, size_t room);
 struct limit_copy *limit_list_add(struct limit_list *list, const void *source, void *target, size_t bytes);
 

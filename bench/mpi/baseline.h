@@ -12,10 +12,10 @@
 
 extern const struct bench_baseline mpi_baseline;
 
-/* The same of low-latency mode, with the same layout: MPI_Alltoall of the counts of rows and of messages. One record
- * (row, token, top-k) for each (token, rank) is packed by destination; MPI_Alltoallv; each record is fanned out to the
- * rows of its experts. Combine, exact: rows packed by the rank they came from, MPI_Alltoallv back, weighted sums in
- * FP32. Reduced: weighted sums of a token's rows here, these back, and their sums. */
+/* The baseline of low-latency mode, with expar's layout. Dispatch: MPI_Alltoall of the counts of rows and of messages.
+ * One record (row, token, top-k) for each (token, rank) is packed by destination; MPI_Alltoallv; each record is copied
+ * to the rows of its experts. Combine, exact: rows packed by their source rank, MPI_Alltoallv back, weighted sums in
+ * FP32. Reduced: weighted sums of a token's rows here, MPI_Alltoallv of these, and their sums. */
 extern const struct bench_baseline mpi_ll_baseline;
 
 /* Runs an MPI barrier. MPI makes progress only while it is called, so data that a rank has sent may still be on this

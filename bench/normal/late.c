@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the time of a call goes. The kernel of a dispatch or combine is one sum:
+/* The parts of a call's time. The time of a dispatch's or combine's kernel is the sum of these spans:
  *
  *   open    until the last warp of any rank knows the peers' places
  *   rows    from there until the median warp of the median rank has its last row on its way, or added
@@ -7,7 +7,7 @@
  *   ranks   how much later the last rank's last warp has
  *   close   until the last rank's kernel ends
  *
- * The spans before it in a fresh dispatch, notify's and the gap, are the median rank's. */
+ * In a fresh dispatch notify's spans and the gap come before. They are the median rank's. */
 #include "bench/normal/late.h"
 #include <assert.h>
 #include <math.h>

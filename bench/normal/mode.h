@@ -33,7 +33,7 @@ struct normal_call {
     bool direct;             /* all isolated dispatches went directly */
     expar_ep_stats before, after;
 };
-/* For a dispatch of this session's x that computes its routing. */
+/* Returns the arguments of a dispatch of this session's x that computes its routing. */
 expar_ep_dispatch_args normal_dispatch_args(const struct bench_session *session, expar_ep_path path);
 /* Functions for bench_mode. */
 bool normal_open(struct bench_call *call);

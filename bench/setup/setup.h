@@ -16,7 +16,7 @@ struct setup_result {
     bool verified; /* the objects worked on all ranks */
 };
 
-/* False: out of memory. */
+/* Prints the results. False: memory ran out. */
 bool setup_report(const struct bench_world *world, const struct bench_options *options,
                   const struct setup_result *results, int count);
 

@@ -16,7 +16,7 @@ _by_group: weakref.WeakKeyDictionary[Any, expar.Group] = weakref.WeakKeyDictiona
 # Groups of communicators that do not support weak references. These entries are never removed.
 _by_comm: dict[int, tuple[Any, expar.Group]] = {}
 
-# How long a rank may be silent, unless EXPAR_TIMEOUT says something else.
+# The time that a rank may be silent, unless EXPAR_TIMEOUT gives another one.
 _TIMEOUT_MS = 100_000
 
 

@@ -171,7 +171,7 @@ class DispatchForm:
     def dispatch(
         self, x: Any, topk_idx: Any, stats: Any, wait_ns: Any, alike: bool = True
     ) -> Dispatched | None:
-        """As Buffer's. None: the tensors do not look alike, and alike is set."""
+        """Does what Buffer's dispatch does. Returns None if alike is set and the tensors do not look alike."""
         place = self._place
         turn = place.turn(None, self._aside)
         outs: tuple[Any, ...] = _NO_OUTS
@@ -224,7 +224,7 @@ class CombineForm:
         wait_ns: Any,
         alike: bool = True,
     ) -> Combined | None:
-        """As Buffer's. None: the tensors do not look alike, and alike is set."""
+        """Does what Buffer's combine does. Returns None if alike is set and the tensors do not look alike."""
         place = self._place
         turn = place.turn(None, self._aside)
         if self._region is not None:

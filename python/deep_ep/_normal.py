@@ -141,7 +141,9 @@ class AgainForm:
     def dispatch(
         self, x: Any, scales: Any, handle: _handles.Handle, previous: EventHandle | None, asked: bool, alike: bool = True
     ) -> Again | None:
-        """As Buffer's. asked: for an event. None: the tensors do not look alike, and alike is set."""
+        """Does what Buffer's dispatch does. asked: an event is asked for.
+
+        Returns None if alike is set and the tensors do not look alike."""
         turn = self._place.turn(previous, asked)
         call = self._form.call if alike else self._form.steps
         waits = 0 if turn.previous is None else turn.previous.pointer
@@ -179,7 +181,9 @@ class CombineForm:
         asked: bool,
         alike: bool = True,
     ) -> tuple[Any, Any, EventOverlap] | None:
-        """As Buffer's. asked: for an event. None: the tensors do not look alike, and alike is set."""
+        """Does what Buffer's combine does. asked: an event is asked for.
+
+        Returns None if alike is set and the tensors do not look alike."""
         place, weights = self._place, None
         turn = place.turn(previous, asked)
         if self._weights is not None:

@@ -98,7 +98,7 @@ class Place:
         return 0
 
     def on_comm(self) -> bool:
-        """Whether a stream for communication is the current one."""
+        """Returns whether a stream for communication is the current one."""
         return False
 
     def settle(self) -> None:

@@ -68,7 +68,7 @@ class Event:
 
     @property
     def done(self) -> bool:
-        """Whether it has happened. It does not wait."""
+        """Says whether the event has happened. It does not wait."""
         happened = ctypes.c_int()
         lib.expar_event_query(self.pointer, ctypes.byref(happened))
         return happened.value != 0

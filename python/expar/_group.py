@@ -57,7 +57,7 @@ class Owned:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed or abandoned."""
+        """Says whether the object was closed or abandoned."""
         return self._pointer is None
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ class Symmetric:
 
     @property
     def in_use(self) -> bool:
-        """Whether arrays of the block exist."""
+        """Says whether arrays of the block exist."""
         return self._lease() is not None
 
     def numpy(self, pe: int | None = None) -> numpy.ndarray[Any, Any]:

@@ -9,7 +9,7 @@
 /* Places of a row that a push with bulk copies reaches: a lane of its warp has one. */
 #define COPY_PLACES 32
 
-/* For copy_limit.cu. */
+/* Arguments of copy_limit.cu. */
 typedef struct copy_list {
     uint8_t *own;           /* [rows] row_bytes: what is pushed, or where what is pulled goes */
     uint8_t *const *places; /* [rows][most]; NULL after the last */
@@ -21,7 +21,7 @@ typedef struct copy_list {
     uint64_t *stamps; /* [GPU_MOMENTS][blocks][warps] (exec/cuda/kernels/core/moments.h), or NULL */
 } copy_list;
 
-/* For gate.cu. */
+/* Arguments of gate.cu. */
 typedef struct gate_call {
     /* [ranks], pinned host memory: the turn that each rank's host has come to, ~0 when it has given up. Written by the
        host (release), read by the kernel (acquire). */
@@ -32,7 +32,7 @@ typedef struct gate_call {
     int32_t ranks, unused;
 } gate_call;
 
-/* For ll_limit.cu: one copy; bytes are whole words, and its places aligned to 16. */
+/* Arguments of ll_limit.cu for one copy. Bytes are whole words, and its places are aligned to 16. */
 typedef struct ll_copy {
     const uint8_t *source;
     uint8_t *target;
@@ -77,7 +77,7 @@ typedef struct ll_trip_call {
     int32_t trips, rank;
 } ll_trip_call;
 
-/* For an empty launch, with about as many bytes of arguments as a call has. */
+/* Arguments of an empty launch, with about as many bytes as those of a call. */
 typedef struct ll_nothing {
     uint64_t unused[96];
 } ll_nothing;

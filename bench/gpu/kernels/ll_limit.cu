@@ -45,7 +45,7 @@ GPU_FUNC void copy_rest(const ll_turn *t, const ll_copy *copy, int64_t bytes, in
     if (lane == 0 && copy->info) *copy->info = copy->token;
 }
 
-/* False: none of them is this warp's. */
+/* Copies this warp's parts of a list. False: it has none. */
 GPU_FUNC bool copy_list_parts(const ll_turn *t, const ll_copy *list, int64_t count, int64_t most_bytes)
 {
     const int64_t warp = (int64_t)(threadIdx.x / 32) * gridDim.x + blockIdx.x;
@@ -79,7 +79,7 @@ GPU_FUNC void add_part(const ll_turn *t, const ll_sums *list, const ll_sum *sum,
     store_row((uint4 *)sum->out + vector, narrow_vector(t->dtype, sums));
 }
 
-/* The same. */
+/* Adds this warp's parts of a list. False: it has none. */
 GPU_FUNC bool add_list(const ll_turn *t, const ll_sums *list)
 {
     const int64_t warp = (int64_t)(threadIdx.x / 32) * gridDim.x + blockIdx.x;

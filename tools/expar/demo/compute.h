@@ -70,7 +70,7 @@ typedef struct compute_kind {
     const char *name;  /* "cpu", "cuda" */
     const char *where; /* "on the CPU" */
     bool threads;      /* ranks that the demo starts are threads of one process */
-    /* False, with a text, if this machine does not support it. */
+    /* Returns false, with a text, if this machine does not support it. */
     bool (*check)(demo_error *error);
     /* Creates the object of the rank `local` of `num_local` on this host. NVRTC may have to compile, which takes a
        second. */

@@ -26,7 +26,7 @@ typedef struct moe_low_latency {
     float *weights;      /* [max_tokens][top_k] */
     int32_t *recv_count; /* [share] rows that came for each expert */
     moe_counts *counts;
-    /* Where the model computes: */
+    /* In memory of the compute: */
     int32_t *topk_idx;   /* [max_tokens][top_k] slots */
     float *topk_weights; /* [max_tokens][top_k] weights */
     int32_t *one_slot;   /* [most_rows][top_k] 0, then none: each row goes through the given expert only */

@@ -137,8 +137,8 @@ class Team:
         lib.expar_broadcast(self.pointer, address, span_of(source, "source")[0], size, _values.whole(root, "root"))
 
     def fcollect(self, dest: Any, source: Any) -> None:
-        """Copies the sources of all members, in the order of members, to every member's dest. dest has as many bytes as
-        all sources together. Both may have any shape and dtype."""
+        """Copies source of all members, in the order of members, to every member's dest. dest has the team's size times
+        the bytes of source. Both may have any shape and dtype."""
         address, size = _pair(dest, source, self.size)
         lib.expar_fcollect(self.pointer, address, span_of(source, "source")[0], size)
 

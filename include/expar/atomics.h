@@ -12,7 +12,7 @@ extern "C" {
 #endif
 
 /* `old` gets the value before. The nbi forms return when the operation has been started: *old is valid after
-   expar_quiet. P is what the names begin with, ON says on what they act (a group, or a context). */
+   expar_quiet. P is the beginning of the names, ON the object on which they act (a group, or a context). */
 #define EXPAR_ATOMICS_SWAP_DECLARE_ON(P, ON, T, S)                                                                     \
     EXPAR_API expar_status P##atomic_fetch_##S(ON, const T *word, int32_t pe, T *value);                               \
     EXPAR_API expar_status P##atomic_fetch_nbi_##S(ON, const T *word, int32_t pe, T *value);                           \

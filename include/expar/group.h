@@ -15,8 +15,8 @@ extern "C" {
    calls, and none while it is being destroyed. */
 typedef struct expar_group expar_group;
 
-/* Where a group meets: the address of a listening socket and a 128-bit secret. Plain bytes, to be shipped
-   to the other ranks by any means that strangers cannot read. */
+/* The meeting place of a group: the address of a listening socket and a 128-bit secret. These are plain bytes. Send
+   them to the other ranks by any means that strangers cannot read. */
 #define EXPAR_UNIQUE_ID_BYTES 128
 typedef struct expar_unique_id {
     unsigned char bytes[EXPAR_UNIQUE_ID_BYTES];
@@ -27,18 +27,19 @@ typedef struct expar_unique_id {
    the interface or address in EXPAR_BOOTSTRAP_INTERFACE (default: 127.0.0.1 only, which other hosts do not reach).
    Errors: EXPAR_ERR_NULL, EXPAR_ERR_SYSTEM. Any thread. */
 EXPAR_API expar_status expar_unique_id_create(expar_unique_id *id);
-/* The same on an interface that the caller names ("eth0", or one of its addresses), whatever the environment says. NULL
-   or "": as expar_unique_id_create. EXPAR_ERR_ARGUMENT: there is no such interface, or it has no address. */
+/* Like expar_unique_id_create, on an interface that the caller names ("eth0", or one of its addresses), whatever the
+   environment says. NULL or "": as expar_unique_id_create. EXPAR_ERR_ARGUMENT: there is no such interface, or it has no
+   address. */
 EXPAR_API expar_status expar_unique_id_create_on(const char *interface, expar_unique_id *id);
-/* Stops serving an id that this process made; EXPAR_ERR_ARGUMENT for any other, EXPAR_ERR_NULL. Groups that stand go
-   on. Any thread. */
+/* Stops serving an id that this process made; EXPAR_ERR_ARGUMENT for any other, EXPAR_ERR_NULL. Existing groups
+   continue. Any thread. */
 EXPAR_API expar_status expar_unique_id_retire(const expar_unique_id *id);
-/* As hexadecimal digits, for environment variables and files: writes 2·EXPAR_UNIQUE_ID_BYTES + 1 characters, the last
-   of them 0. id NULL: text becomes "", which expar_unique_id_parse refuses; text NULL: nothing is written. Either way
-   expar_last_error says so. Any thread. */
+/* Writes the id as hexadecimal digits, for environment variables and files. These are 2·EXPAR_UNIQUE_ID_BYTES + 1
+   characters, the last of them 0. With id NULL the text becomes "", which expar_unique_id_parse rejects. With text NULL
+   nothing is written. Either way expar_last_error says so. Any thread. */
 #define EXPAR_UNIQUE_ID_TEXT (2 * EXPAR_UNIQUE_ID_BYTES + 1)
 EXPAR_API void expar_unique_id_format(const expar_unique_id *id, char text[EXPAR_UNIQUE_ID_TEXT]);
-/* Reads that form back. EXPAR_ERR_ARGUMENT when it is not one, EXPAR_ERR_NULL. Any thread. */
+/* Reads an id from that text. EXPAR_ERR_ARGUMENT when it has another form, EXPAR_ERR_NULL. Any thread. */
 EXPAR_API expar_status expar_unique_id_parse(const char *text, expar_unique_id *id);
 
 /* The way in which the symmetric heap gets its memory. Dynamic: as allocations need it. Static: all of it when the

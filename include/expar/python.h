@@ -41,13 +41,14 @@ typedef struct expar_python_objects {
     expar_python_tensor_fn tensor_new;
 } expar_python_objects;
 
-/* Several parts of an output at once: item i of `list` becomes parts[i], with a reference of its own. Where parts[i] is
-   negative the item stays as it is. What has become an object before a failure stays one. Errors: EXPAR_ERR_NULL,
-   EXPAR_ERR_MEMORY, and those of expar_ep_output_to_dlpack. */
+/* Exports several parts of an output at once: item i of `list` becomes parts[i], with a reference of its own. Where
+   parts[i] is negative the item is unchanged. Objects that were made before a failure stay in the list. Errors:
+   EXPAR_ERR_NULL, EXPAR_ERR_MEMORY, and those of expar_ep_output_to_dlpack. */
 EXPAR_API expar_status expar_python_put_output(expar_ep_output *output, const int32_t *parts, int32_t count,
                                                const expar_python_objects *python, void *list);
-/* src_info and range of a handle as items 0 and 1 of `list`, each with a reference to the handle. What has become an
-   object before a failure stays one. Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE, EXPAR_ERR_MEMORY. */
+/* Puts src_info and range of a handle into `list` as items 0 and 1, each with a reference to the handle. Objects that
+   were made before a failure stay in the list. Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE,
+   EXPAR_ERR_MEMORY. */
 EXPAR_API expar_status expar_python_put_ll_handle(expar_ll_handle *handle, const expar_python_objects *python,
                                                   void *list);
 
@@ -154,7 +155,7 @@ typedef struct expar_python_form {
     const void *args;
     /* expar_ep, or expar_ll */
     void *object;
-    /* 1: nobody wants the event */
+    /* 1: the program does not want the event */
     int32_t forget_event;
     /* 1: expar_ep_query or expar_ll_query comes after the call, and may fail it */
     int32_t query;

@@ -18,17 +18,18 @@ extern "C" {
 
 /* ---- put and get ------------------------------------------------------------------------------------------------- */
 
-/* Returns when `source` may be reused; complete at the target after expar_quiet or a barrier. */
+/* Copies bytes from this rank to pe. Returns when `source` may be reused. The put is complete at pe after expar_quiet
+   or a barrier. */
 EXPAR_API expar_status expar_put(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe);
-/* Returns when the data is here. */
+/* Copies bytes from pe to this rank. Returns when the data has arrived. */
 EXPAR_API expar_status expar_get(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe);
-/* Return when the operation has been started, which waits for nobody but where too many are under way; one that loads
-   and stores carry out is complete at once. Complete after expar_quiet, until when source must not change and dest must
-   not be read; a failure after the start is told there, with the PE. */
+/* These return when the operation has been started. Starting waits only if too many operations are pending. An
+   operation that is done by loads and stores is complete at once, others after expar_quiet. Until then source must not
+   change and dest must not be read. expar_quiet reports a failure after the start, with the PE. */
 EXPAR_API expar_status expar_put_nbi(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe);
 EXPAR_API expar_status expar_get_nbi(expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe);
 
-/* `count` elements of element_bytes; element i goes from source[i·source_stride] to dest[i·dest_stride]. */
+/* Copies `count` elements of element_bytes. Element i goes from source[i·source_stride] to dest[i·dest_stride]. */
 EXPAR_API expar_status expar_iput(expar_group *group, void *dest, const void *source, ptrdiff_t dest_stride,
                                   ptrdiff_t source_stride, size_t element_bytes, size_t count, int32_t pe);
 EXPAR_API expar_status expar_iget(expar_group *group, void *dest, const void *source, ptrdiff_t dest_stride,
@@ -38,8 +39,8 @@ EXPAR_API expar_status expar_iput_nbi(expar_group *group, void *dest, const void
 EXPAR_API expar_status expar_iget_nbi(expar_group *group, void *dest, const void *source, ptrdiff_t dest_stride,
                                       ptrdiff_t source_stride, size_t element_bytes, size_t count, int32_t pe);
 
-/* The same by type, and one element by value (p) or into *value (g). P is what the names begin with, ON says on what
-   they act. */
+/* The same calls by type. p puts one element by value; g gets one element into *value. P is the beginning of the names,
+   ON the object on which they act. */
 #define EXPAR_RMA_MOVE_DECLARE(P, ON, T, S, name)                                                                      \
     EXPAR_API expar_status P##name##_##S(ON, T *dest, const T *source, size_t count, int32_t pe);
 #define EXPAR_RMA_STRIDED_DECLARE(P, ON, T, S, name)                                                                   \
@@ -71,18 +72,19 @@ EXPAR_API expar_status expar_put_signal(expar_group *group, void *dest, const vo
    expar_quiet. */
 EXPAR_API expar_status expar_put_signal_nbi(expar_group *group, void *dest, const void *source, size_t bytes,
                                             uint64_t *signal, uint64_t value, expar_signal_op op, int32_t pe);
-/* The value of this rank's own signal (acquire). */
+/* Reads this rank's own signal (acquire). */
 EXPAR_API expar_status expar_signal_fetch(expar_group *group, const uint64_t *signal, uint64_t *value);
 
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
 /* Orders this rank's puts, signals and atomics to each PE: those before the fence arrive before those after it. */
 EXPAR_API expar_status expar_fence(expar_group *group);
-/* All of this rank's puts, signals and atomics are complete at their targets, and what it fetched is here. Like fence
-   and the barriers it is about operations on the group; those on a context are the context's (expar/context.h). */
+/* Returns when all of this rank's puts, signals and atomics are complete at their targets, and everything it fetched
+   has arrived. Like fence and the barriers it covers operations on the group; operations on a context are completed by
+   the context (expar/context.h). */
 EXPAR_API expar_status expar_quiet(expar_group *group);
-/* quiet, and no rank leaves before all have come. Over the symmetric heap, by whatever transports lead there; only
-   where some rank is reached by none over the control sockets, which is slow, as expar_group_barrier. */
+/* Does quiet, then waits until all ranks have come. It uses the symmetric heap, by any transport that reaches it. If no
+   transport reaches some rank, it uses the control sockets, which is slow, as expar_group_barrier. */
 EXPAR_API expar_status expar_barrier_all(expar_group *group);
 
 #ifdef __cplusplus

@@ -66,13 +66,13 @@ EXPAR_API int32_t expar_team_my_pe(const expar_team *team);
 EXPAR_API int32_t expar_team_n_pes(const expar_team *team);
 EXPAR_API expar_group *expar_team_group(const expar_team *team);
 EXPAR_API expar_status expar_team_get_config(const expar_team *team, expar_team_config *config);
-/* *dest_pe is the number in `dest` of member pe of `source`, or -1 when it is no member there. Local. */
+/* Sets *dest_pe to the number in `dest` of member pe of `source`, or to -1 when it is no member there. Local. */
 EXPAR_API expar_status expar_team_translate_pe(const expar_team *source, int32_t pe, const expar_team *dest,
                                                int32_t *dest_pe);
 
-/* No member leaves before all have come. */
+/* Waits until all members have come. */
 EXPAR_API expar_status expar_team_sync(expar_team *team);
-/* The same, after expar_quiet: what members put has arrived. */
+/* Like expar_team_sync, after expar_quiet: everything that members put has arrived. */
 EXPAR_API expar_status expar_team_barrier(expar_team *team);
 
 #ifdef __cplusplus

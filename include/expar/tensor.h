@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors as arguments: a view of memory that somebody else owns. */
+/* Tensors as arguments: views of memory that they do not own. */
 #ifndef EXPAR_TENSOR_H
 #define EXPAR_TENSOR_H
 
@@ -51,7 +51,7 @@ typedef struct expar_tensor {
 #define EXPAR_TENSOR_NONE ((expar_tensor){0})
 #endif
 
-/* Contiguous row-major views of CPU memory, which stays the caller's; extents are elements. Nothing is checked here:
+/* Contiguous row-major views of CPU memory, which the caller owns; extents are in elements. Nothing is checked here:
    calls check what they are given. Any thread. */
 EXPAR_API expar_tensor expar_tensor_1d(void *data, expar_dtype dtype, int64_t n);
 EXPAR_API expar_tensor expar_tensor_2d(void *data, expar_dtype dtype, int64_t rows, int64_t columns);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One combine on its way; shared by combine.c, combine_check.c and plan.c only. */
+/* A combine in progress; shared by combine.c, combine_check.c and plan.c only. */
 #ifndef EXPAR_EP_NORMAL_COMBINE_H
 #define EXPAR_EP_NORMAL_COMBINE_H
 
@@ -31,7 +31,7 @@ static inline bool combine_adds_each_slot(const combine_call *call)
     return call->args.sum_order == EXPAR_EP_SUM_ORDER_EACH_SLOT;
 }
 
-/* Else one row a token travels, which is made of them. */
+/* Otherwise one row for each token travels, which is made of them. */
 static inline bool combine_reduces(const combine_call *call)
 {
     return call->args.expert_major && !combine_adds_each_slot(call);
@@ -42,7 +42,7 @@ static inline bool combine_wants_owners_weights(const combine_call *call)
     return call->args.weights_of == EXPAR_EP_WEIGHTS_OF_OWNER && tensor_given(&call->args.topk_weights);
 }
 
-/* Weights are given one an expert-major row. */
+/* There is one weight for each expert-major row. */
 static inline bool combine_weighs_rows(const combine_call *call)
 {
     return call->args.expert_major && combine_wants_owners_weights(call);
@@ -54,13 +54,13 @@ static inline bool combine_goes_row_by_row(const combine_call *call)
 }
 
 /* ---- combine_check.c --------------------------------------------------------------------------------------------- */
-/* Fills args, and looks at everything that can be wrong with them. */
+/* Fills args, and checks them. */
 expar_status combine_check(combine_call *call, const expar_ep_combine_args *args,
                            const expar_ep_combine_result *result);
 
 /* ---- plan.c ------------------------------------------------------------------------------------------------------ */
-/* Fills the plan, and takes what memory it needs. A graph that is being captured keeps that. What is held on failure
-   plan_release gives back. */
+/* Fills the plan, and takes the memory that it needs. A graph that is being captured keeps it. On failure plan_release
+   frees what is held. */
 expar_status combine_plan(combine_call *call);
 
 #endif

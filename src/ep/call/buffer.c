@@ -119,7 +119,7 @@ static void issuer_end(ep_buffer *buffer)
     life_drop(&buffer->life, buffer->kind->magic);
 }
 
-/* How this rank's calls went, once all have ended: one that nobody has waited for may tell only now. */
+/* Returns how this rank's calls ended, after all have. A call that no thread has waited for may report only now. */
 static expar_status end_calls(ep_buffer *buffer)
 {
     const char *destroying = buffer->kind->destroying;
@@ -156,7 +156,7 @@ static void end_together(ep_buffer *buffer)
     expar_group *group = buffer->group;
     expar_status ended = end_calls(buffer);
     bool sound = all_come(buffer, ended);
-    /* No other collective of this rank's runs beside a destroy that is one. */
+    /* While a collective destroy runs, no other collective of this rank does. */
     if (sound) group->boot->call = destroying;
     if (buffer->kind->let_go) buffer->kind->let_go(buffer);
     buffer->exec->ops->destroy(buffer->exec, sound, ended == EXPAR_OK);
@@ -165,7 +165,7 @@ static void end_together(ep_buffer *buffer)
     buffer->exec = NULL;
 }
 
-/* It is not destroyed. */
+/* Rejects the destroy: the buffer lives on. */
 static expar_status refuse_end(ep_buffer *buffer, bool taken, expar_status status)
 {
     atomic_store_explicit(&buffer->ended, false, memory_order_relaxed);

@@ -100,7 +100,7 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
     call->name = name;
     call->halves = halves;
     call->behind = EP_CALL_ENDED;
-    /* Which of several that may be open has failed is not known. */
+    /* If several calls may be open, the number of the failed one is not known. */
     call->number = kind->overlaps ? 0 : kind->number(buffer->calls);
     status = ep_call_check_earlier(call);
     if (status != EXPAR_OK) return ep_buffer_give(buffer, status);
@@ -140,7 +140,7 @@ expar_status ep_call_await(ep_call *call, ep_phase phase)
 {
     if (call->issued) return EXPAR_OK;
     expar_status status = ep_issuer_await(call->buffer->issuer, phase);
-    /* As if it had not been made, where nobody has heard of it. */
+    /* A call that no other rank has heard of counts as not made. */
     call->withdrawn = status != EXPAR_OK && !call->opened;
     return status == EXPAR_OK ? EXPAR_OK : ep_call_prefix(call, status);
 }
@@ -242,7 +242,7 @@ static expar_status carry_on(ep_call *call)
     return call->hooked ? EXPAR_OK : carry_out_second(call);
 }
 
-/* By the buffer's own thread: the call, or that it is refused. */
+/* Runs on the buffer's own thread: carries out the call, or tells its rejection. */
 static expar_status run_issued(void *issued)
 {
     ep_call *call = issued;
@@ -342,7 +342,7 @@ expar_status ep_call_receive(ep_call *call, const char *name, void *stream)
     return went_through(status) ? close_steps(call) : status;
 }
 
-/* Its number is the next call's. */
+/* Gives the call's number to the next call. */
 static void withdraw(const ep_call *call)
 {
     call->buffer->calls--;
@@ -357,8 +357,8 @@ expar_status ep_call_end(ep_call *call, expar_status status)
     else
         poison_with_group(call, status);
     if (!went_through(status)) {
-        /* A call that has failed on its way has left work on its stream all the same. Why it failed stays
-           the last error. */
+        /* A call that failed before its end has still left work on its stream. The reason of its failure stays the last
+           error. */
         error_kept kept;
         error_keep(&kept, status);
         ep_call_step(call, exec->ops->end(exec, &call->exec));

@@ -13,17 +13,17 @@ struct ep_issuer {
     pthread_mutex_t lock;
     pthread_cond_t change;
     /* Guarded by lock: */
-    ep_issuer_job *first, *last; /* those that wait for their turn; they lie in their calls */
-    bool carries;                /* another one is being carried out, which has come to this phase */
+    ep_issuer_job *first, *last; /* jobs that wait for their turn; each is stored in its call */
+    bool carries;                /* a job is running, and has reached this phase */
     ep_phase phase;
     bool closing;
     bool gone; /* the thread takes no more */
-    /* Nobody joins the thread: it gives the buffer back itself. Else NULL. */
+    /* Set if no thread joins this one: it gives the buffer back itself. Else NULL. */
     void (*leave)(void *owner);
     void *owner;
 };
 
-/* With the lock, which is given back meanwhile. The call's memory goes while it is carried out. */
+/* Call this with the lock held; it is released while the job runs. Running the job frees the call's memory. */
 static void carry_out_first(ep_issuer *self)
 {
     const ep_issuer_job one = *self->first;
@@ -105,7 +105,7 @@ void ep_issuer_reach(ep_issuer *self, ep_phase phase)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* With the lock. One that has ended is no job any more. */
+/* Call this with the lock held. A job that has ended is not in the queue any more. */
 static bool all_reached(const ep_issuer *self, ep_phase phase)
 {
     return !self->first && !(self->carries && self->phase < phase);

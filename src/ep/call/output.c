@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outputs: the memory of a dispatch's results, or of rows that a caller is to write, for all who hold it. */
+/* Outputs: the memory of a dispatch's results, or of rows that a caller will write, with its references. */
 #include "base/dlpack.h"
 #include "ep/call/call.h"
 

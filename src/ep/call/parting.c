@@ -21,7 +21,7 @@ expar_status ep_parting_make(ep_parting *parting)
     sym *symmetric = parting->group->sym;
     const uint64_t bytes = ep_parting_bytes(parting->group->size);
     expar_status status = sym_take(symmetric, "the buffer", bytes, sizeof(uint64_t), &parting->offset);
-    /* Before this rank makes its part: until all have, there is no buffer to end. */
+    /* This comes before this rank makes its part: until all ranks have made theirs, there is no buffer to end. */
     if (status == EXPAR_OK) sym_clear(symmetric, parting->offset, bytes);
     return status;
 }
@@ -43,7 +43,8 @@ static uint64_t told_by(const ep_parting *parting, int32_t source)
     return atomic_load_explicit(word, memory_order_acquire);
 }
 
-/* Where a heap is not mapped the note alone tells of it, for no network is waited for here. */
+/* Tells this rank's absence. For a heap that is not mapped only the wait registry tells it, because this must not wait
+   for a network. */
 static void tell_absence(const ep_parting *parting, parting_word word, const char *reason)
 {
     sym *symmetric = parting->group->sym;
@@ -79,7 +80,7 @@ static bool misses_parting(const void *context, int32_t rank)
     return told_by(context, rank) == PARTING_UNTOLD;
 }
 
-/* The first rank that does not come; -1: none is known. *all: all ranks have told. */
+/* Returns the first rank that does not come; -1: none is known. *all: all ranks have told. */
 static int32_t parting_find_absent(const ep_parting *parting, bool *all)
 {
     *all = true;
@@ -109,7 +110,7 @@ expar_status ep_parting_meet(ep_parting *parting)
         return error_set(EXPAR_ERR_PEER, "%s: rank %d %s", parting_name, absent,
                          told_by(parting, absent) == PARTING_GONE ? "has abandoned the buffer"
                                                                   : "comes no more: its group has failed");
-    /* Where its heap is not mapped its note tells: all ranks hear the same of it, and nobody is to blame. */
+    /* If its heap is not mapped, the wait registry tells it: all ranks hear the same, and no rank is blamed. */
     if (status == EXPAR_OK || rest.wait.verdict == BOOT_WILL_NOT_COME) return status;
     return sym_rest_blame(&rest, status);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How this rank refuses a call, and the others learn of it. */
+/* Rejection of a call by this rank, and how the other ranks learn of it. */
 #include "ep/call/call.h"
 
 #include <stdlib.h>
@@ -26,7 +26,8 @@ expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal)
     return ep_call_prefix(call, error_set((expar_status)refusal->status, "%s", refusal->text));
 }
 
-/* The caller has its error; nobody has an event. False: it is to be told from here. */
+/* Queues the rejection for the buffer's own thread, without an event, since the caller has its error. False: it has to
+   be told from here. */
 static bool issue_refusal(ep_call *call)
 {
     if (!call->by_itself || call->issued || call->buffer->exec->ops->streams ||
@@ -46,7 +47,7 @@ expar_status ep_call_tell_refusal(ep_call *call, expar_status refused)
     ep_call_refuse(call, refused);
     error_kept kept;
     error_keep(&kept, (expar_status)call->refusal.status);
-    /* In a graph it would be told again and again. */
+    /* A graph would tell it at every launch. */
     if (call->exec.captured) ep_call_note_uncaptured(call, kept.status);
     if (call->exec.captured || issue_refusal(call)) return error_restore(&kept);
     expar_status status = ep_call_open(call);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One dispatch on its way; shared by the files of dispatch, wish.c and plan.c only. */
+/* A dispatch in progress; shared by the files of dispatch, wish.c and plan.c only. */
 #ifndef EXPAR_EP_NORMAL_DISPATCH_H
 #define EXPAR_EP_NORMAL_DISPATCH_H
 
@@ -16,13 +16,13 @@ typedef struct dispatch_call {
     expar_ep_recv_counts counts;  /* that the caller wants */
     const expar_ep_handle *given; /* the caller's handle, or NULL */
     expar_ep_handle *made;        /* by a fresh dispatch */
-    ep_plan plan;                 /* its output may be there before: being made, or with spare memory for rows */
+    ep_plan plan;                 /* its output may exist before: while it is made, or with spare memory for rows */
     uint64_t offered_bytes;       /* of spare memory, advertised before the number of rows is known; 0: none */
-    uint64_t lacking_bytes;       /* of such memory, where the pool had none; 0: it had, or was not asked */
+    uint64_t lacking_bytes;       /* of spare memory that the pool lacked; 0: it had enough, or was not asked */
     bool sent_ahead;              /* the rows fit the advertised memory, and are already on their way */
     bool fills_map;               /* of the handle: none has before */
-    bool grows;                   /* all ranks' pools grow before rows move, and this rank has not come to it yet */
-    expar_status growth;          /* how it went: not OK, the ranks are out of step */
+    bool grows;                   /* all ranks' pools grow before rows move, and this rank has not done so yet */
+    expar_status growth;          /* the result of growing; not OK: the ranks are out of step */
     ep_dispatch_step step;        /* between send and receive */
 } dispatch_call;
 
@@ -31,7 +31,7 @@ static inline bool dispatch_cached(const dispatch_call *call)
     return call->given != NULL;
 }
 
-/* The output's size is known before the others are asked: from the handle, or as the worst case. */
+/* Says whether the output's size is known before the header exchange: from the handle, or as the worst case. */
 static inline bool dispatch_sized(const dispatch_call *call)
 {
     return dispatch_cached(call) || call->args.num_worst_tokens;
@@ -42,7 +42,7 @@ static inline const expar_ep_handle *dispatch_handle(const dispatch_call *call)
     return dispatch_cached(call) ? call->given : call->made;
 }
 
-/* The caller's own memory for a part of the results (expar_ep_part); NULL: the library's. */
+/* Returns the caller's own memory for a part of the results (expar_ep_part); NULL: the library's. */
 static inline const expar_tensor *dispatch_own(const dispatch_call *call, int part)
 {
     static const size_t own[EP_DISPATCH_PARTS] = {
@@ -80,34 +80,34 @@ static inline int64_t dispatch_row_bytes(const dispatch_call *call)
 }
 
 /* ---- dispatch_check.c -------------------------------------------------------------------------------------------- */
-/* Fills args and given, and looks at everything that can be wrong with them. */
+/* Fills args and given, and checks them. */
 expar_status dispatch_check(dispatch_call *call, const expar_ep_dispatch_args *args,
                             const expar_ep_dispatch_result *result);
-/* "out_x" of EXPAR_EP_PART_X, and so on. */
+/* Returns the name of the argument for a part: "out_x" for EXPAR_EP_PART_X, and so on. */
 const char *dispatch_out_name(int part);
 
 /* ---- plan.c ------------------------------------------------------------------------------------------------------ */
-/* Fills the plan, whose output is there, and takes the memory of all results, whose rows the handle tells. A graph that
-   is being captured keeps them. On failure the output is gone. */
+/* Fills the plan, whose output exists, and takes the memory of all results, whose rows the handle knows. A graph that
+   is being captured keeps them. On failure the output has been freed. */
 expar_status dispatch_plan(dispatch_call *call);
 /* Says that the output did not fit into the pool, where it should be. */
 bool dispatch_lies_beside(const dispatch_call *call);
 
 /* ---- wish.c ------------------------------------------------------------------------------------------------------ */
-/* Sizes of the blocks that the call takes, whose rows are known; returns how many. */
+/* Fills the sizes of the blocks that the call takes, if its rows are known; returns their number. */
 int32_t dispatch_sizes(const dispatch_call *call, uint64_t sizes[3]);
-/* Likewise, where they are known before the others are asked; else none. */
+/* Does the same if they are known before the header exchange; else returns 0. */
 int32_t dispatch_sizes_ahead(dispatch_call *call, uint64_t sizes[3]);
 /* Makes the output of a fresh dispatch, with spare memory for rows that may come. It does so if the executor sends
    ahead, the pool has memory, and nothing can fail afterwards: this advertisement is binding if the rows fit. */
 void dispatch_take_spare(dispatch_call *call);
 /* Returns the spare memory that was taken, for the advertisement. */
 ep_room dispatch_offer_spare(const dispatch_call *call);
-/* Leaves the output what the rows need, which are known now, or gives it back where they do not fit. */
+/* Trims the spare memory to the rows, whose number is now known, or frees it if they do not fit. */
 void dispatch_settle_spare(dispatch_call *call);
 
 /* ---- dispatch_results.c ------------------------------------------------------------------------------------------ */
-/* Rows that have arrived, to where the results are to be. */
+/* Moves rows that have arrived to the places of the results. */
 expar_status dispatch_arrange(dispatch_call *call);
 /* Fills the caller's result; the output keeps those tensors that are in it. */
 void dispatch_tell(const dispatch_call *call, expar_ep_dispatch_result *result);

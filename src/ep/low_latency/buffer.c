@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The low-latency buffer: what all ranks agree on, and the executor that carries its calls out. */
+/* The low-latency buffer: the shape on which all ranks agree, and the executor that carries its calls out. */
 #include "ep/low_latency/ll.h"
 
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static const ep_buffer_kind ll_buffers = {.magic = LL_MAGIC,
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-/* All ranks learn whether all can; own is what this rank found wrong. */
+/* Tells all ranks whether all can create the buffer; own is the error that this rank found. */
 static expar_status ll_agree(expar_group *group, const expar_ll_config *config, uint32_t number, expar_status own)
 {
     const boot_field fields[] = {
@@ -84,7 +84,7 @@ static expar_status make_ll_executor(ep_buffer *buffer, const void *plan)
 
 static expar_status ll_make(expar_group *group, const expar_ll_config *given, expar_ll **out)
 {
-    /* Whatever comes of this one, the next one's number is the same on all ranks. */
+    /* Whether or not this buffer is made, the next one's number is the same on all ranks. */
     const uint32_t number = ++group->num_buffers;
     expar_ll_config config = {0};
     ll_shape shape = {0};

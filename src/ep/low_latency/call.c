@@ -110,7 +110,7 @@ static expar_status ll_refuse(ep_call *base)
     return tell_refusal(base, &base->exec, op->kind);
 }
 
-/* In its turn, where the others are waiting for it; in a capture it is noted. */
+/* Tells the rejection in the call's turn, since the other ranks wait for it. In a capture it only records it. */
 static expar_status refuse_in_turn(ll_op *op, expar_status refused)
 {
     ep_call *base = &op->base;
@@ -127,7 +127,7 @@ static expar_status refuse_in_turn(ll_op *op, expar_status refused)
     return status == EXPAR_OK ? error_restore(&own) : status;
 }
 
-/* Kernels know it in any case. */
+/* Checks on the host that the slot is free. Kernels find it out in any case. */
 static expar_status check_open(const ll_op *op)
 {
     const expar_ll *ll = ll_of(&op->base);
@@ -137,7 +137,8 @@ static expar_status check_open(const ll_op *op)
                      op->kind == LL_DISPATCH ? "dispatch" : "combine");
 }
 
-/* Why this rank takes no part in the call, now that its turn has come. It takes its place here. */
+/* Returns why this rank takes no part in the call, now that its turn has come. If there is no reason, the call takes
+   its place here. */
 static expar_status find_why_not(ll_op *op)
 {
     const ll_call *call = ll_op_call(op);
@@ -147,7 +148,7 @@ static expar_status find_why_not(ll_op *op)
     return status == EXPAR_OK ? ep_call_follow(&op->base) : status;
 }
 
-/* In a capture: what the graph's kernels use, whatever becomes of the caller's references. */
+/* In a capture, makes the graph keep what its kernels use, whatever becomes of the caller's references. */
 static expar_status keep_in_graph(const ll_op *op)
 {
     executor *exec = op->base.buffer->exec;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_ll_combine: from arguments to the two phases; and the memory that a GEMM may write its rows to. */
+/* expar_ll_combine: from arguments to send and receive; and the memory that a GEMM may write its rows to. */
 #include "ep/low_latency/ll.h"
 
 #include <string.h>
@@ -49,7 +49,7 @@ static expar_status ll_combine_check_sum(const ll_combine_call *call)
     return args->format == EXPAR_LL_FORMAT_LOGFMT ? ll_combine_check_logfmt(call) : EXPAR_OK;
 }
 
-/* topk_idx and topk_weights, of as many tokens and slots as the dispatch had. */
+/* Checks topk_idx and topk_weights: they have as many tokens and slots as in the dispatch. */
 static expar_status ll_combine_check_route(const ll_combine_call *call)
 {
     const expar_ll_combine_args *args = &call->args;
@@ -74,7 +74,7 @@ static expar_status ll_combine_check_y(ll_combine_call *call)
     return status == EXPAR_OK ? ep_check_units("out_y", given) : status;
 }
 
-/* Ranks that a clean has taken in again know nothing of the dispatches before. */
+/* Ranks that a clean has taken in again do not know earlier dispatches. */
 static expar_status ll_combine_check_era(const ll_combine_call *call)
 {
     if (call->args.handle->era == call->ll->era) return EXPAR_OK;
@@ -145,7 +145,7 @@ static ll_manner combine_manner(const expar_ll_combine_args *args)
                        .async_finish = args->async_finish};
 }
 
-/* All that is done before the others are told; the call holds its handle from then on. */
+/* Does everything that comes before the other ranks are told. The call holds its handle from then on. */
 static expar_status ll_combine_prepare(ll_combine_call *call)
 {
     const ll_manner manner = combine_manner(&call->args);

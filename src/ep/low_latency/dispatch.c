@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_ll_dispatch: from arguments to the two phases. */
+/* expar_ll_dispatch: from arguments to send and receive. */
 #include "ep/low_latency/dispatch.h"
 
 #include <string.h>
@@ -64,7 +64,7 @@ static ll_manner dispatch_manner(const expar_ll_dispatch_args *args)
                        .async_finish = args->async_finish};
 }
 
-/* All that is done before the others are told. */
+/* Does everything that comes before the other ranks are told. */
 static expar_status ll_dispatch_prepare(ll_dispatch_call *call)
 {
     const expar_ll_dispatch_args *args = &call->args;

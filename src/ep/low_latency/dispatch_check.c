@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All that one rank alone can find wrong with the arguments of a low-latency dispatch. */
+/* Checks of the arguments of a low-latency dispatch that a rank can make alone. */
 #include "ep/low_latency/dispatch.h"
 
 static expar_status ll_dispatch_check_x(const expar_ll *ll, const expar_tensor *x)
@@ -60,7 +60,7 @@ static expar_status check_out_scales(const ll_dispatch_call *call)
                      ep_tell(&ep_names_format, call->args.format).text);
 }
 
-/* Shapes of the results, and that the caller's memory for them has these. */
+/* Computes the shapes of the results, and checks that the caller's tensors for them have these. */
 static expar_status ll_dispatch_check_results(ll_dispatch_call *call)
 {
     const expar_ll *ll = call->ll;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks: the second half of a call, called when the caller likes, or never. */
+/* Hooks: the receiving part of a call. The caller calls it at any time, or never. */
 #include "ep/low_latency/ll.h"
 
 struct expar_ll_hook {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shape of a buffer that was made without one: each rank names it by itself. All of them choose the same K, from
- * the reserve and the rest of the shape alone, whichever call they make first. */
+/* The shape of a buffer that was made without one: each rank sets it by itself. All ranks choose the same K, because it
+   follows from the reserve and the rest of the shape alone, whichever call they make first. */
 #include "ep/low_latency/ll.h"
 
 static const char laying_out[] = "expar_ll_set_shape";
@@ -45,7 +45,8 @@ static bool topk_fits(const expar_ll *ll, const ll_shape *shape)
     return !exec->ll->fits || exec->ll->fits(exec, shape);
 }
 
-/* The largest K that fits, which is one of the caller's at least. A device for which that is too many says so. */
+/* Finds the largest K that fits, which is at least the caller's. A device for which that is too large returns an
+   error. */
 static expar_status choose_topk(const expar_ll *ll, ll_shape *shape)
 {
     const ll_reserved *reserve = &ll->reserve;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Masks: what a caller says and asks of them, for buffers that have some (config.masking). */
+/* Masks: the calls that set, query and clean them, for buffers with config.masking. */
 #include "ep/low_latency/ll.h"
 
 #include <string.h>

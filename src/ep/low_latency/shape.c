@@ -68,7 +68,7 @@ static int32_t ll_element_bytes(const expar_ll_config *config)
     return config->max_row_bytes > 2 * (int64_t)config->hidden ? 4 : 2;
 }
 
-/* Members that are in their bounds, but do not fit each other. */
+/* Checks members that are in their bounds, but may not fit each other. */
 static expar_status ll_check_together(const expar_ll_config *config, int32_t ranks)
 {
     const int64_t row_bytes = config->max_row_bytes, twice = 2 * (int64_t)config->hidden;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The EP buffer: what all ranks agree on, and the executor that carries its calls out: that of its device. */
+/* The EP buffer: the shape on which all ranks agree, and the executor of its device, which carries its calls out. */
 #include "ep/normal/normal.h"
 
 #include <stdlib.h>
@@ -30,7 +30,8 @@ static const ep_buffer_kind normal_buffers = {.magic = EP_MAGIC,
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-/* All ranks learn whether all can; own is what this rank found wrong. ep: NULL where it found so. */
+/* Tells all ranks whether all can create the buffer; own is the error that this rank found. ep: NULL if it found
+   one. */
 static expar_status buffer_agree(expar_group *group, const expar_ep *ep, expar_status own)
 {
     const expar_ep none = {0};
@@ -89,7 +90,7 @@ static expar_status make_executor(ep_buffer *buffer, const void *plan)
 static expar_status buffer_make(expar_group *group, const expar_ep_config *config, const executor_kind *kind,
                                 expar_ep **out)
 {
-    /* Whatever comes of this one, the next one's number is the same on all ranks. */
+    /* Whether or not this buffer is made, the next one's number is the same on all ranks. */
     const uint32_t number = ++group->num_buffers;
     ep_shape shape = {0};
     expar_ep_config full = {0};

@@ -6,7 +6,7 @@
 #include "ep/normal/combine.h"
 #include "exec/event.h"
 
-/* Rows of expert-major results to one a token, and their weights to the slots. */
+/* Sums expert-major rows to one row for each token, and moves their weights to the slots. */
 static expar_status reduce(combine_call *call)
 {
     const bool reduces = combine_reduces(call), spreads = combine_weighs_rows(call);
@@ -163,8 +163,8 @@ static expar_status combine_fit(combine_call *call)
     return status != EXPAR_OK || fits ? status : normal_grow(&call->base, &call->brings, step);
 }
 
-/* All that is done before the others are asked. Where steps go on streams, the call takes its place before its
-   memory, as a dispatch does. */
+/* Does everything that comes before the other ranks are asked. If steps are put on streams, the call takes its place
+   before its memory, as a dispatch does. */
 static expar_status combine_prepare(combine_call *call)
 {
     executor *exec = call->base.buffer->exec;

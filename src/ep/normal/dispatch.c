@@ -56,7 +56,7 @@ static expar_status size_fresh(const dispatch_call *call)
     return dispatch_sized(call) ? EXPAR_OK : count_experts(call, &made->expert_rows);
 }
 
-/* Whether an expert-major output can be as long, and memory for its map. */
+/* Checks the length of an expert-major output, and takes memory for its map. */
 static expar_status size_expert_major(dispatch_call *call)
 {
     const expar_ep_handle *handle = dispatch_handle(call);
@@ -190,7 +190,7 @@ static expar_status notify(dispatch_call *call)
 
 /* ---- send and receive -------------------------------------------------------------------------------------------- */
 
-/* A dispatch that was to fill the handle's map, and will not. */
+/* Gives up the handle's map in a dispatch that was to fill it, and will not. */
 static void leave_map(dispatch_call *call)
 {
     if (call->fills_map) ep_handle_unmap(dispatch_handle(call));
@@ -298,9 +298,9 @@ static expar_status dispatch_fit(dispatch_call *call)
     return normal_grow(&call->base, &call->brings, step);
 }
 
-/* All that is done before the others are asked. A fresh dispatch reads its routing after the event; one that leaves
-   does so on its thread. Where steps go on streams, a call takes its place before its memory: memory that the stream
-   still used until now serves it then. */
+/* Does everything that comes before the other ranks are asked. A fresh dispatch reads its routing after the event; one
+   that runs on the buffer's thread does so there. If steps are put on streams, a call takes its place before its
+   memory, so it can use memory that the stream used until now. */
 static expar_status dispatch_prepare(dispatch_call *call)
 {
     executor *exec = call->base.buffer->exec;

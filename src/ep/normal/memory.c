@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of a buffer beside its pool, and what there is to know of it: the caller's allocator, trim, statistics. */
+/* Memory of a buffer beside its pool, and facts about it: the caller's allocator, trim, statistics. */
 #include "ep/normal/normal.h"
 
 /* This thread has asked a caller's allocator for memory, in the middle of a call. */

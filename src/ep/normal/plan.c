@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which way the rows of a dispatch or a combine go on this rank, and where each part of them lies.
+/* Decides the way of the rows of a dispatch or a combine on this rank, and the place of each part.
  *
- * Rows go straight (DIRECT) where peers reach every part: in the pool, in the caller's memory, or in a copy of that in
- * the pool. Else all parts go by the queue. */
+ * Rows go directly (DIRECT) if peers reach every part: in the pool, in the caller's memory, or in a copy of that in the
+ * pool. Else all parts go by the queue. */
 #include "ep/normal/combine.h"
 #include "ep/normal/wish.h"
 
@@ -10,8 +10,8 @@
 
 /* ---- the way ----------------------------------------------------------------------------------------------------- */
 
-/* Looks where peers reach the parts that have bytes. Returns a bit for each that they do not; maps: bits of those that
-   they may map beside the heap. */
+/* Finds which parts with bytes peers reach. Returns a bit for each part that they do not reach; maps: bits of those
+   that they may map beside the heap. */
 static uint32_t find_places(const ep_call *call, ep_plan *plan, uint32_t maps)
 {
     executor *exec = call->buffer->exec;
@@ -295,7 +295,7 @@ static bool take_copies(const executor *exec, ep_plan *plan, uint32_t parts)
 }
 
 /* The handle's map is the library's own: the pool takes a copy of it on any device. With path DIRECT the caller's
-   memory beside the heap is refused, whether peers map it or not. */
+   memory beside the heap is rejected, whether peers map it or not. */
 static expar_status choose_combine_way(combine_call *call)
 {
     const executor *exec = call->base.buffer->exec;

@@ -97,7 +97,7 @@ static expar_status route_fit(route_call *call)
     return status != EXPAR_OK || fits ? status : normal_grow(&call->base, &call->brings, step);
 }
 
-/* All that is done before the others are asked. */
+/* Does everything that comes before the other ranks are asked. */
 static expar_status route_prepare(route_call *call)
 {
     /* As in a dispatch. */

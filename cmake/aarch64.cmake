@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A toolchain file: Debian's compilers for AArch64, on another machine, with the libraries that scripts/aarch64.sh has
 # unpacked in EXPAR_AARCH64_ROOT. Programs that CMake or CTest start run under QEMU.
 set(CMAKE_SYSTEM_NAME Linux)

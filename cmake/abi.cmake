@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The compiler makes the table of public structs and enumerations: as a file for bindings, and as text in the library. A
 # program that has loaded the library can read it there.
 set(abi_folder ${PROJECT_BINARY_DIR}/abi)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Writes OUT, a C file with the table TABLE. It has the text of each of FILES, named relative to one of ROOTS, and the
 # cubin of those that have one, CUBINS/NAME.sm_90.cubin.
 function(bytes_of file out)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Installs the library, headers, struct table, pkg-config file, CMake package, tool and man pages.
 include(CMakePackageConfigHelpers)
 

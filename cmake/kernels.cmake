@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # CUDA kernels: embedded as text. If nvcc is there, each also has a generic variant for sm_90.
 find_program(EXPAR_NVCC nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin
   DOC "CUDA's compiler, for ready code of kernels; not needed")

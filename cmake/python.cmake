@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The Python packages (python/). They are in an installed tree, unless EXPAR_PYTHON is off. They are also in a wheel,
 # with the library and the tool inside. The wheel is the component of that name; scikit-build-core installs it
 # (pyproject.toml).

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Makes OUT, the ready code of a kernel. It copies READY from another build tree if that is newer than all of INPUTS;
 # otherwise it runs the command MAKE.
 set(serves FALSE)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The settings of all compilations, and the folders of the outputs.
 set(CMAKE_C_STANDARD 17)
 set(CMAKE_C_STANDARD_REQUIRED ON)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Transports. The CMakeLists.txt of each transport's folder declares it. The table in which the library finds them is
 # made from that.
 

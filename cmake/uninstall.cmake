@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Removes the files of an install manifest (MANIFEST), and the project's folders that are then empty. DESTDIR is the one
 # of the install.
 if(NOT EXISTS ${MANIFEST})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Reads the version from its header.
 set(version_header ${CMAKE_CURRENT_LIST_DIR}/../include/expar/status.h)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${version_header})

@@ -185,7 +185,9 @@ function put_synopsis(    i, k, count, argument, line, depth, c, one)
 BEGIN {
     FS = "\n"
     read_calls()
+    # REUSE-IgnoreStart
     print ".\\\" SPDX-License-Identifier: Apache-2.0"
+    # REUSE-IgnoreEnd
     print ".\\\" Made from <" header ">."
     print ".Dd " date "\n.Dt " toupper(page) " 3\n.Os\n.Sh NAME"
     # A header may have the name of its call.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Compiles every kernel with nvcc for sm_80 and sm_100, and fails on a warning, a spilled register or local memory.
 # tests/cuda/test_kernels.c does the same with the run-time compiler for sm_90. A kernel of src/exec also fails if it
 # has more static shared memory than the host reserves (GPU_STATIC_SHARED_BYTES). With EXPAR_TEST_ROUNDS set, as at

@@ -35,6 +35,16 @@ subjects
 step "rules of writing"
 scripts/check_prose.py
 
+# REUSE.toml covers data and pages. Sources name their licence themselves. An older reuse does not know REUSE.toml.
+step "licences"
+if find . -type d \( -name build -o -name '.?*' \) -prune -o -type f -regextype egrep \
+    -regex '.*([.](c|h|cu|cpp|py|sh|awk|cmake|map|pml)|CMakeLists[.]txt)' -exec grep -L SPDX-License-Identifier {} + |
+    grep .; then
+    echo "lint: these files have no SPDX-License-Identifier" >&2
+    exit 1
+fi
+if reuse --version 2>/dev/null | grep -qE '(^|version )([4-9]|[1-9][0-9])[.]'; then reuse lint --quiet; fi
+
 step "clang-format"
 sources | xargs clang-format --dry-run -Werror
 

@@ -39,8 +39,8 @@ typedef struct expar_ep_dispatch_args {
     /* [T][N] u8, N contiguous: decides the routing instead of topk_idx; or none. With topk_idx a slot counts for its
        expert if the token goes to the expert's rank */
     expar_tensor token_in_rank;
-    /* [E] of this rank, with token_in_rank and without topk_idx, in host memory or where the tensors are; NULL:
-       zeros */
+    /* [E]: how many of this rank's tokens go to each expert; in host memory or where the tensors are. NULL: zeros. Only
+       with token_in_rank and without topk_idx */
     const int32_t *tokens_per_expert;
     /* the routing of an earlier dispatch or route: this call computes no layout and exchanges no counts. Rows and their
        places follow the handle; topk_idx (with the handle's K) and topk_weights are only carried */
@@ -61,8 +61,8 @@ typedef struct expar_ep_dispatch_args {
     /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
     int32_t zero_padding;
     /* 1: the handle keeps the rank of each slot's expert, 2 bytes for each slot. Combines with a sum_order by slots or
-       with weights_of the owner need this. Needs topk_idx. Ignored with a handle. On several nodes the same on all
-       ranks, and slots that come by rail take as much again */
+       with weights_of the owner need this. Needs topk_idx. Ignored with a handle. Across nodes all ranks must set the
+       same value. A forwarder's handle then also keeps 2 bytes for each slot of the tokens that it receives */
     int32_t keep_slots;
     /* 1, on all ranks: recv_topk_idx has global expert numbers, as in topk_idx, -1 where the expert is on another rank;
        0: local numbers */
@@ -83,16 +83,18 @@ typedef struct expar_ep_dispatch_args {
     int32_t num_sms;
 
     /* ---- the caller's outputs ---- */
-    /* the caller's own tensor for recv_x, [≥ R][H], contiguous; none: the library allocates */
+    /* the caller's own tensor for recv_x, [≥ R][H], contiguous; none: the library allocates. If peers cannot reach it,
+       rows come by QUEUE, or into the pool, from where the library copies them. With path DIRECT that is
+       EXPAR_ERR_ADDRESS */
     expar_tensor out_x;
-    /* the caller's own tensor for recv_scales, with at least as many rows, contiguous; or none. If it is not in
-       symmetric memory, rows come as with such an out_x */
+    /* the caller's own tensor for recv_scales, with at least as many rows, contiguous; or none. If peers cannot reach
+       it, all rows come as for such an out_x */
     expar_tensor out_scales;
-    /* the caller's own tensor for recv_topk_idx, with at least as many rows, contiguous; or none. If it is not in
-       symmetric memory, rows come as with such an out_x */
+    /* the caller's own tensor for recv_topk_idx, with at least as many rows, contiguous; or none. If peers cannot reach
+       it, all rows come as for such an out_x */
     expar_tensor out_topk_idx;
-    /* the caller's own tensor for recv_topk_weights, with at least as many rows, contiguous; or none. If it is not in
-       symmetric memory, rows come as with such an out_x */
+    /* the caller's own tensor for recv_topk_weights, with at least as many rows, contiguous; or none. If peers cannot
+       reach it, all rows come as for such an out_x */
     expar_tensor out_topk_weights;
     /* the caller's own tensor for recv_row_map, with at least as many rows, contiguous; or none. If it is not in
        symmetric memory, rows come as with such an out_x */
@@ -111,12 +113,12 @@ typedef struct expar_ep_dispatch_args {
     const expar_ep_recv_counts *recv_counts;
 
     /* ---- completion ---- */
-    /* no argument is read before it has happened; or NULL. A fresh dispatch that waits for counts waits for it before
-       it returns. On a GPU every call does that, except for an event that lies on a stream (expar_event_record): the
-       call's stream waits for that one */
+    /* no argument is read before this event has happened; or NULL. A fresh dispatch that waits for counts returns only
+       after the event. On a GPU every call does, unless the event lies on a stream (expar_event_record, events of calls
+       on GPUs): then the call's stream waits for it */
     expar_event *wait_event;
-    /* 1: returns once the outputs' places are known, with num_worst_tokens or a handle at once; rows have arrived when
-       result.event has happened */
+    /* 1: returns once the places of the outputs are known; with num_worst_tokens or a handle that is at once. Rows have
+       arrived when result.event has happened */
     int32_t async_finish;
     /* CUDA: the CUstream that the call is put on. See "On GPUs" */
     void *stream;
@@ -125,15 +127,15 @@ typedef struct expar_ep_dispatch_args {
 
 /* Rows are ordered by source rank, then by the source's token number. The same input always gives the same bytes.
  *
- * With num_worst_tokens W, tensors have W rows where R is said below. Rows from R on have recv_topk_idx -1, and their
- * x, scales and weights are not written. If more than W rows come, the rows beyond are dropped. This rank's call (or
- * event) then ends with EXPAR_ERR_DROPPED, its result is filled, and num_dropped_tokens says how many were dropped.
+ * With num_worst_tokens W, tensors have W rows where the shapes below say R. Rows from R on have recv_topk_idx -1, and
+ * their x, scales and weights are not written. If more than W rows come, the rows beyond are dropped. This rank's call
+ * (or event) then ends with EXPAR_ERR_DROPPED, its result is filled, and num_dropped_tokens says how many were dropped.
  *
  * Expert-major: recv_x (and recv_scales) have one row for each (token, slot) whose expert is on this rank. Rows are
  * sorted by expert, then in the order above, then by slot. The rows of local expert e begin at the sum of
  * recv_tokens_per_expert[0 .. e-1]. recv_topk_* stay [R][K]; recv_row_map says which row belongs to which slot. With
- * num_worst_tokens recv_x has W * K + (expert_alignment - 1) * L rows. Counts include rows that were dropped. So when
- * rows are dropped, slots whose row would lie beyond that size are dropped too: -1 in the map. */
+ * num_worst_tokens recv_x has W * K + (expert_alignment - 1) * L rows. recv_tokens_per_expert also counts dropped rows,
+ * so rows may lie beyond that size. Slots of such rows are dropped, too, and have -1 in the map. */
 typedef struct expar_ep_dispatch_result {
     /* set by EXPAR_EP_DISPATCH_RESULT_INIT */
     size_t struct_size;
@@ -150,8 +152,8 @@ typedef struct expar_ep_dispatch_result {
     expar_tensor recv_topk_weights;
     /* expert-major: [R][K] i32, the row of recv_x, or -1. Else none */
     expar_tensor recv_row_map;
-    /* with src_tokens: [R] i32, the row's token number at its source. The source is the rank among whose rows
-       (rank_prefix) it is. With num_worst_tokens -1 from R on. Else none */
+    /* with src_tokens: [R] i32, the row's token number at its source. rank_prefix of the handle tells the row's source.
+       With num_worst_tokens -1 from R on. Else none */
     expar_tensor recv_src_token;
     /* with src_stride: [R][2 + K] i32. Each row has (source rank · M + token number there), the source rank, and then
        the K entries of recv_row_map, -1 where there is none. With num_worst_tokens -1 from R on. Else none */

@@ -11,8 +11,8 @@
 extern "C" {
 #endif
 
-/* One rank's membership in a group. Unless a call says otherwise any thread may use it, one at a time for collective
-   calls, and none while it is being destroyed. */
+/* One rank's membership in a group. Unless a call says otherwise, any thread may use it. Only one thread at a time may
+   be in a collective call, and no thread may use it while it is being destroyed. */
 typedef struct expar_group expar_group;
 
 /* The meeting place of a group: the address of a listening socket and a 128-bit secret. These are plain bytes. Send
@@ -31,19 +31,20 @@ EXPAR_API expar_status expar_unique_id_create(expar_unique_id *id);
    environment says. NULL or "": as expar_unique_id_create. EXPAR_ERR_ARGUMENT: there is no such interface, or it has no
    address. */
 EXPAR_API expar_status expar_unique_id_create_on(const char *interface, expar_unique_id *id);
-/* Stops serving an id that this process made; EXPAR_ERR_ARGUMENT for any other, EXPAR_ERR_NULL. Existing groups
-   continue. Any thread. */
+/* Stops serving an id that this process made. Groups that were formed with it continue. EXPAR_ERR_ARGUMENT: another id.
+   EXPAR_ERR_NULL. Any thread. */
 EXPAR_API expar_status expar_unique_id_retire(const expar_unique_id *id);
-/* Writes the id as hexadecimal digits, for environment variables and files. These are 2·EXPAR_UNIQUE_ID_BYTES + 1
-   characters, the last of them 0. With id NULL the text becomes "", which expar_unique_id_parse rejects. With text NULL
-   nothing is written. Either way expar_last_error says so. Any thread. */
+/* Writes the id as hexadecimal digits, for environment variables and files. The text has EXPAR_UNIQUE_ID_TEXT
+   characters, the last of them 0. id NULL: text becomes "", which expar_unique_id_parse rejects. text NULL: nothing is
+   written. In both cases expar_last_error says so. Any thread. */
 #define EXPAR_UNIQUE_ID_TEXT (2 * EXPAR_UNIQUE_ID_BYTES + 1)
 EXPAR_API void expar_unique_id_format(const expar_unique_id *id, char text[EXPAR_UNIQUE_ID_TEXT]);
-/* Reads an id from that text. EXPAR_ERR_ARGUMENT when it has another form, EXPAR_ERR_NULL. Any thread. */
+/* Reads an id from the text that expar_unique_id_format writes. EXPAR_ERR_ARGUMENT: the text is not of that form.
+   EXPAR_ERR_NULL. Any thread. */
 EXPAR_API expar_status expar_unique_id_parse(const char *text, expar_unique_id *id);
 
-/* The way in which the symmetric heap gets its memory. Dynamic: as allocations need it. Static: all of it when the
-   group is formed, so that none is missing later; this needs a size. */
+/* The way in which the symmetric heap gets its memory. A dynamic heap gets it as allocations need it. A static heap
+   gets all of it when the group is formed, so that no allocation lacks memory later. A static heap needs a size. */
 typedef enum expar_heap_kind {
     EXPAR_HEAP_DEFAULT = 0, /* EXPAR_HEAP_KIND, else dynamic */
     EXPAR_HEAP_DYNAMIC = 1,
@@ -108,8 +109,8 @@ EXPAR_API expar_status expar_group_create_threads(int32_t size, const expar_grou
 
 /* Leaves the group and frees it. Collective unless the group has failed; after a failure each rank leaves by itself. EP
    buffers of the group must be destroyed before (EXPAR_ERR_STATE). NULL is allowed. EXPAR_ERR_BUSY: another thread is
-   in a call on it; the library waits for that call for the time-out first. EXPAR_ERR_STATE also for a group that has
-   been destroyed or abandoned, and in a child of fork, which is no rank; nothing happens then. */
+   still in a call on it after the library has waited for the time-out. EXPAR_ERR_STATE also for a group that has been
+   destroyed or abandoned, and in a child of fork, which is no rank; nothing happens then. */
 EXPAR_API expar_status expar_group_destroy(expar_group *group);
 
 /* Ends every pending and later call of this rank on the group with EXPAR_ERR_ABORTED; the other ranks see this
@@ -124,15 +125,16 @@ EXPAR_API expar_status expar_group_abort(expar_group *group);
    The other ranks see within a second that this one has gone. Calls that have ended there stay valid; calls in progress
    and later ones end with EXPAR_ERR_PEER. On the CPU a call in progress on a buffer ends normally if this rank has done
    its part. That is so if its own call has ended, or in low-latency mode has sent. Any other call in progress ends
-   normally only if everything that it waits for has come from all other ranks by then.
+   normally only if everything that it waits for has come from all ranks before they see that this one has gone.
 
    Pointers into the symmetric heap are invalid from then on; tensors of outputs are not. Buffers of the group still
    have to be destroyed or abandoned, before or after. Memory that calls of other threads use is freed when these calls
    have ended. Calls that do not wait (puts, gets, atomics) must not run at the same time.
 
-   A second abandon, one after destroy, and one of NULL have no effect, as long as fewer than 256 groups have ended
-   since. Other calls on the group are then EXPAR_ERR_STATE as far as the library can see it. In a child of fork the
-   child's copies of the control sockets are closed, and nothing else happens. Always EXPAR_OK. */
+   The call has no effect with NULL, or on a group that has been abandoned or destroyed; the library knows this while
+   fewer than 256 groups have ended since. Other calls on such a group return EXPAR_ERR_STATE where the library detects
+   it. In a child of fork the child's copies of the control sockets are closed, and nothing else happens. Always
+   EXPAR_OK. */
 EXPAR_API expar_status expar_group_abandon(expar_group *group);
 
 /* Facts of a group; 0 (rank: -1) for NULL. Any thread. */

@@ -18,7 +18,7 @@
  * second one gets EXPAR_ERR_BUSY. A hook counts as such a call, but has no place in that order. Calls with async_finish
  * return at once. Any number of them may be queued, and they are carried out one after the other. Other calls, and
  * hooks, run after all of them. Each queued call receives before the next one sends. A call fails with EXPAR_ERR_STATE
- * when it starts while the call before the last of its kind still waits for its hook. The same holds without
+ * if the second-last call of its kind still waits for its hook when the new call starts. This holds with and without
  * async_finish.
  *
  * A rank whose arguments are rejected returns its own error and tells the others. They return EXPAR_ERR_REMOTE with
@@ -29,9 +29,9 @@
  * that report at once. With config.masking the loss of a rank is no error: the rank is masked.
  *
  * On a GPU a call is put on its stream and returns. Its event says how it ended. For a call without an event,
- * expar_ll_query says so once the stream has passed the call. If expar_ll_query is not called, the error comes from the
- * buffer's next call without a hook, or next hook, that finds the failed call ended. That next one is carried out,
- * returns the error, and gives no result.
+ * expar_ll_query says so once the stream has passed the call. If expar_ll_query is not called, a later call without a
+ * hook, or a later hook, returns the error: the first that finds that the failed call has ended. This later call is
+ * carried out, but gives no result.
  *
  * Ranks on the CPU may be on several nodes: the network reaches those whose memory is not mapped. Ranks on GPUs must
  * all be mapped. Otherwise expar_ll_create returns EXPAR_ERR_UNSUPPORTED: for several nodes, for config.unmapped, and
@@ -111,8 +111,8 @@ typedef struct expar_ll_config {
     /* ---- masks ---- */
     /* 1: a rank that is lost is masked, and the calls of the others continue */
     int32_t masking;
-    /* with masking: how long to wait for a rank that answers before it is masked, if that is less than the group's late
-       limit; 0: the group's late limit. May differ between ranks */
+    /* with masking: a rank that answers but is later than this is masked; the group's late limit counts if it is
+       shorter. 0: the group's late limit. May differ between ranks */
     int64_t late_limit_ms;
 } expar_ll_config;
 #define EXPAR_LL_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ll_config)
@@ -306,8 +306,8 @@ typedef struct expar_ll_combine_result {
 /* Brings the rows back and sums them: y[t] = Σ_k weight[t][k] · row(t, k) in FP32, k ascending, rounded once. Slots of
    -1 and slots of masked ranks add nothing. A token without experts gives 0. EXACT: each product is rounded, then each
    addition. REDUCED: each rank sums over its own slots in that way and rounds to the dtype of x; those sums are added,
-   ranks ascending, and rounded. Errors as of expar_ll_dispatch, but for EXPAR_ERR_INDEX; and EXPAR_ERR_HANDLE,
-   EXPAR_ERR_UNSUPPORTED (a hook where weights must be sent first, zero copy with LOGFMT). */
+   ranks ascending, and rounded. Errors are those of expar_ll_dispatch without EXPAR_ERR_INDEX; also EXPAR_ERR_HANDLE,
+   and EXPAR_ERR_UNSUPPORTED (a hook where weights must be sent first, zero copy with LOGFMT). */
 EXPAR_API expar_status expar_ll_combine(expar_ll *ll, const expar_ll_combine_args *args,
                                         expar_ll_combine_result *result);
 /* Gives memory in the layout of dispatch, which a GEMM may write to and a combine then sends from without a copy. *x is
@@ -319,8 +319,9 @@ EXPAR_API expar_status expar_ll_get_combine_buffer(expar_ll *ll, const expar_ll_
 
 /* ---- hooks and handles ------------------------------------------------------------------------------------------- */
 
-/* Receives. The call's results are filled when this returns; on a GPU they are filled for later work on the stream. A
-   hook is called once; after that it returns EXPAR_ERR_STATE. Errors as of the call; on a GPU by expar_ll_query. */
+/* Carries out the receiving part of the call. The call's results are filled when this returns; on a GPU they are filled
+   for later work on the stream. A hook is called once; a second call returns EXPAR_ERR_STATE. Errors are those of the
+   dispatch or combine; on a GPU expar_ll_query returns them. */
 EXPAR_API expar_status expar_ll_hook_call(expar_ll_hook *hook, void *stream);
 /* Adds a reference, which belongs to the caller. Any thread. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (the last reference was
    dropped). */
@@ -354,26 +355,27 @@ EXPAR_API void expar_ll_handle_release(expar_ll_handle *handle);
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
 
 /* Nothing is sent to a masked rank, and no wait here waits for it. Its experts add nothing to y, and weights are not
-   changed for it. Rows of a dispatch that it had counted and that did not come are zero, with src_info -1. With
-   config.masking, the wait that finds a rank lost (dead, silent, gone, or late beyond the late limit) masks it, and the
-   call continues without an error. Without config.masking such a wait ends with EXPAR_ERR_PEER. A live rank that was
-   masked masks its masker when it next waits for it. All three calls: EXPAR_ERR_NULL, EXPAR_ERR_STATE (config.masking
-   is 0), EXPAR_ERR_BUSY.
+   changed for it. Rows that the masked rank had announced in a dispatch, but that did not come, are zero, with src_info
+   -1. With config.masking, the wait that finds a rank lost (dead, silent, gone, or late beyond the late limit) masks
+   it, and the call continues without an error. Without config.masking such a wait ends with EXPAR_ERR_PEER. A live rank
+   that was masked masks its masker when it next waits for it. All three calls: EXPAR_ERR_NULL, EXPAR_ERR_STATE
+   (config.masking is 0), EXPAR_ERR_BUSY.
 
-   A masked rank might still write late to the places that combines write to. So both slots of each combine move away
-   from the place that the rank knows. There are four regions for that, or as many as ranks if these are fewer. Three
-   ranks that were masked at different times, and that all live or are silent, use them up. A fourth masked rank finds
-   no region until one of the three is dead, has come back by a clean, or has left the buffer. (A rank that is not
-   mapped here counts as silent when it is dead, since rows that it sent may still arrive.) Masking that fourth rank is
-   EXPAR_ERR_LIMIT. A wait or clean that would have to mask it ends with EXPAR_ERR_PEER. The other ranks learn of that,
-   and continue without this rank.
+   A masked rank might still write late to the places that combines write to. So combines move to another region of
+   memory, whose place that rank does not know. A buffer has min(N, 4) regions. Three ranks that were masked at
+   different times, and that all live or are silent, use them up. A fourth masked rank finds no region until one of the
+   three is dead, has come back by a clean, or has left the buffer. (A rank that is not mapped here counts as silent
+   when it is dead, since rows that it sent may still arrive.) Masking that fourth rank is EXPAR_ERR_LIMIT. A wait or
+   clean that would have to mask it ends with EXPAR_ERR_PEER. The other ranks learn of that, and continue without this
+   rank.
 
    On a GPU set and clean first wait until this rank's calls have ended there. A query is put on the stream, after the
    calls before it. The default stream is EXPAR_ERR_ARGUMENT if ranks are threads of a process. */
 
-/* Masks the rank if masked is 1. If it is 0, removes the mask, provided that no call has begun or ended since; else
-   EXPAR_ERR_STATE, and only expar_ll_mask_clean takes the rank in again. Local. EXPAR_ERR_ARGUMENT: rank is not a rank
-   of the group or is this one, or masked is neither 0 nor 1. EXPAR_ERR_LIMIT: see above. */
+/* Masks the rank if masked is 1. If masked is 0, removes the mask. That is possible only while no call has begun or
+   ended since the rank was masked. Afterwards it is EXPAR_ERR_STATE, and only expar_ll_mask_clean takes the rank back
+   in. Local. EXPAR_ERR_ARGUMENT: rank is not a rank of the group or is this one, or masked is neither 0 nor 1.
+   EXPAR_ERR_LIMIT: see above. */
 EXPAR_API expar_status expar_ll_mask_set(expar_ll *ll, int32_t rank, int32_t masked);
 /* Writes the masks to status: [N] i32 where the data is, 1 for masked ranks, else 0. Local. Errors: EXPAR_ERR_NULL,
    EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE, EXPAR_ERR_DEVICE. */
@@ -408,9 +410,9 @@ typedef struct expar_ll_stats {
 
 /* Reports failures of calls and hooks on a GPU that returned before they ended and have no event. Returns EXPAR_OK, or
    the first such failure since the last one that was reported, with its text. Never waits: nothing is known yet about
-   calls that their stream has not passed. A poisoned buffer reports that every time. On the CPU calls and hooks report
-   all failures themselves. Local. EXPAR_ERR_NULL, EXPAR_ERR_STATE (destroyed), EXPAR_ERR_BUSY (another thread is in a
-   call on the buffer). */
+   calls that their stream has not passed. For a poisoned buffer it returns the reason every time. On the CPU calls and
+   hooks report all failures themselves. Local. EXPAR_ERR_NULL, EXPAR_ERR_STATE (destroyed), EXPAR_ERR_BUSY (another
+   thread is in a call on the buffer). */
 EXPAR_API expar_status expar_ll_query(expar_ll *ll);
 
 /* Fills *stats. Any thread, also while a call is running. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size). */

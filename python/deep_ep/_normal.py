@@ -131,7 +131,7 @@ Again = Tuple[Any, None, None, None, None, EventOverlap]
 
 
 class AgainForm:
-    """Dispatches with a handle whose tensors look alike, with the same options."""
+    """Makes dispatches with a handle that have the same options, and tensors of the same shapes and types."""
 
     __slots__ = ("_place", "_form", "_ep")
 
@@ -141,7 +141,7 @@ class AgainForm:
     def dispatch(
         self, x: Any, scales: Any, handle: _handles.Handle, previous: EventHandle | None, asked: bool, alike: bool = True
     ) -> Again | None:
-        """Does what Buffer's dispatch does. asked: an event is asked for.
+        """Does what Buffer's dispatch does. asked: the caller wants an event.
 
         Returns None if alike is set and the tensors do not look alike."""
         turn = self._place.turn(previous, asked)
@@ -162,12 +162,12 @@ class AgainForm:
 
 
 class CombineForm:
-    """Combines whose tensors look alike, with the same options."""
+    """Makes combines that have the same options, and tensors of the same shapes and types."""
 
     __slots__ = ("_place", "_form", "_ep", "_y", "_weights", "_pooled")
 
     def __init__(self, place: _place.Place, form: Form, ep: EpBuffer, y: Any, weights: Any, pooled: bool) -> None:
-        """y, weights: their rows, columns and dtype. pooled: y lies in the library's memory."""
+        """y, weights: rows, columns and dtype of these results. pooled: y lies in the library's memory."""
         self._place, self._form, self._ep = place, form, ep
         self._y, self._weights, self._pooled = y, weights, pooled
 
@@ -181,7 +181,7 @@ class CombineForm:
         asked: bool,
         alike: bool = True,
     ) -> tuple[Any, Any, EventOverlap] | None:
-        """Does what Buffer's combine does. asked: an event is asked for.
+        """Does what Buffer's combine does. asked: the caller wants an event.
 
         Returns None if alike is set and the tensors do not look alike."""
         place, weights = self._place, None
@@ -219,10 +219,10 @@ class NormalMode:
     submitted by then, so no rank waits for it."""
 
     def __init__(self, group: Group, place: _place.Place, pool_bytes: int, outputs_of_torch: bool) -> None:
-        """pool_bytes: the memory that is allocated now on a GPU. On a CPU it is not, because the ranks together may ask
-        for more than the host has."""
+        """pool_bytes: the memory that a GPU's pool gets at once. On a CPU it is ignored, because all ranks together may
+        ask for more than the host has. outputs_of_torch: results lie in memory of PyTorch's."""
         self.ep = EpBuffer(group, device=place.pair, pool_bytes=pool_bytes if place.on_gpu else 0)
-        place.opaque()  # they must not be made in a capture
+        place.opaque()  # makes the opaque tensors now, since they must not be made in a capture
         self._place = place
         self._rank, self._size = group.rank, group.size
         across = group.num_nodes > 1
@@ -283,7 +283,7 @@ class NormalMode:
         return recv_x, recv_scales, idx, weights, counts, handle, event
 
     def _first_frame(self, key: tuple[int, int, int, int]) -> bytes:
-        """Returns the content that frames of such dispatches share: all but their tensors."""
+        """Returns the bytes of a frame for dispatches with these options. Tensors, stream and event are missing."""
         frame = Frame()
         args = frame.args
         args.struct_size, frame.counts.struct_size, frame.result.struct_size = ARGS_BYTES, COUNTS_BYTES, RESULT_BYTES
@@ -313,7 +313,8 @@ class NormalMode:
         return self._wrap(handle, prefix, self._place, token_in_rank)
 
     def again_form(self, x: Any, scales: Any, num_threads: int, aside: bool) -> AgainForm:
-        """Returns the form of dispatches with a handle and such tensors, with results in the library's memory."""
+        """Returns the form of dispatches with a handle and such tensors, with results in the library's memory. aside:
+        the calls run beside later work on the current stream."""
         args = _Args(ARGS_BYTES, num_sms=num_threads)
         AGAIN.put(args, "x", x)
         if scales is not None:
@@ -349,8 +350,8 @@ class NormalMode:
         return own[0], own[1], event
 
     def _carry_out(self, frame: Any, at: int) -> None:
-        """Calls the library. If an error still fills the result, the objects in it are released. at: the frame's
-        address."""
+        """Calls the library. A dispatch that drops rows fills its result although it fails; then the objects in the
+        result are released. at: the frame's address."""
         try:
             check(_dispatch(self.ep.pointer, at, at + RESULT_AT))
         except DroppedError:
@@ -430,7 +431,7 @@ class NormalMode:
         num_threads: int,
         aside: bool,
     ) -> CombineForm:
-        """Returns the form of combines with such tensors, after checking them."""
+        """Returns the form of combines with such tensors, after checking them. aside: as in again_form."""
         args = _Sums(_SUMS_BYTES, num_sms=num_threads)
         COMBINE.put(args, "x", x)
         tokens, topk, matrix = handle.num_tokens, handle.num_topk, self._place.matrix

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waits of the host for work on its GPU. It waits for the end of the rank's last call, for the end of a stream, and
- * before it puts work after a kernel that may wait. */
+/* The host's waits for work on its GPU. It waits for the end of the rank's last call and for the end of a stream.
+ * Before it enqueues work, it waits for kernels that may be waiting for a rank. */
 #include "base/interrupt.h"
 #include "base/knobs.h"
 #include "exec/cuda/core/order.h"
@@ -21,14 +21,14 @@ void gpu_return_to_captures(int mode)
     cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* True for what the driver returns instead of an answer where a capture forbids the question. */
+/* Returns whether the result says that a capture forbids the question. */
 static bool is_of_capture(cu_result result)
 {
     return result >= CU_ERROR_CAPTURE_UNSUPPORTED && result <= CU_ERROR_CAPTURE_WRONG_THREAD;
 }
 
-/* Asks about the stream, or about the last call's event if stream is NULL. Work that a capture hides counts as ended:
-   there is nothing to wait for. */
+/* Asks whether the stream's work has ended; with NULL, whether the last call's event has passed. If a capture forbids
+   the question, there is nothing to wait for, and *ended becomes true. */
 static expar_status look_at(const gpu_core *self, const cu_stream *stream, bool *ended)
 {
     int mode;
@@ -91,7 +91,7 @@ expar_status gpu_stream_await(const cuda_device *device, cu_stream stream, const
     return status;
 }
 
-/* If the program interrupts it, kernels that wait for ranks leave. */
+/* If the program interrupts this wait, it makes kernels that wait for ranks leave, and then waits for their end. */
 expar_status gpu_order_await(gpu_core *self)
 {
     gpu_order *order = self->order;
@@ -128,19 +128,19 @@ bool gpu_order_has_ended(const gpu_core *self, int64_t wait_ns)
 
 /* ---- ranks that share a GPU -----------------------------------------------------------------------------------------
  *
- * All streams of a context share the queues to its GPU. Kernels were put after one that waits for a rank, and kept that
- * rank's kernel from starting while the wait lasted (docs/gpu.md). Ranks of a process that share a GPU also share its
- * context. While a kernel of theirs may be waiting, they put no kernel, copy or wait after it. In a graph they have no
- * choice. */
+ * All streams of a context share the queues to its GPU, and ranks of a process that share a GPU also share its context.
+ * A kernel in such a queue may wait for another rank, and work after it in the queue then starts only when that wait
+ * ends. If that work is the other rank's kernel, neither kernel can go on (docs/gpu.md). So while a kernel of theirs
+ * may be waiting, these ranks enqueue no kernel, copy or wait. In a graph they cannot avoid it. */
 
 void gpu_order_note_wait(gpu_core *self, bool may_wait)
 {
     self->order->may_wait = may_wait;
 }
 
-/* A stream that the caller holds up is awaited for the time-out at most. If a kernel there waits for a rank, the wait
-   lasts as long as the kernel's. A program that interrupts the wait makes the kernels leave, and the call after them
-   fails. */
+/* Returns whether to wait on. Work that the caller delays on the stream is awaited for the time-out at most. A kernel
+   that waits for a rank is awaited as long as it waits. If the program interrupts this wait, the kernels leave, and the
+   next call fails. */
 static bool may_settle_later(gpu_core *self, int64_t end_ns, int64_t *asked_ns)
 {
     expar_status asked = interrupt_look(asked_ns, "the call before");
@@ -149,8 +149,9 @@ static bool may_settle_later(gpu_core *self, int64_t end_ns, int64_t *asked_ns)
     return clock_ns() < end_ns || gpu_guard_sees_wait(self);
 }
 
-/* Waits until all work is done that this call has put on its stream, or the previous call's work if this call has not
-   begun. If the context has failed, the launch reports it. If the group has failed, no kernel waits any more. */
+/* Waits until all work of this call on its stream has ended; if this call has put none there yet, until the previous
+   call's work has ended. It returns early if the context or the group has failed: then the launch reports the error, or
+   no kernel waits any more. */
 static void await_last(gpu_core *self, const exec_call *call)
 {
     const int64_t end_ns = clock_ns() + self->sym->timeout_ms * 1000000;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting in kernels, and the watch over waits.
  *
- * A thread that waits polls its own word. Every GPU_POLLS polls it also looks at device memory: whether another wait
- * was given up, and at a copy of the host's orders. The orders themselves lie in pinned host memory, and a read of them
- * crosses the bus. When many threads read them, the reads queue up, and every one of these threads is late to see its
- * own word. So one thread of a kernel reads them at a time: the watch.
+ * A thread that waits polls its own word. Every GPU_POLLS polls it also reads device memory: has another thread given
+ * up a wait, and what does the copy of the host's orders say? The orders are one word in pinned host memory: the abort
+ * bit and the pulse, a number that the host's guard raises regularly (gpu_report.orders). A read of it crosses the bus.
+ * If many threads read it, their reads queue up, and each of these threads sees its own word late. So only one thread
+ * of a kernel reads it at a time. That thread has the watch.
  *
- * The watch belongs to no fixed thread, since that thread might leave while others wait. A thread that finds the last
- * reading older than GPU_WATCH_NS takes the watch by a compare-and-swap on its time, reads, and publishes the copy.
+ * No fixed thread has the watch, because a thread may leave while others wait. A thread that finds the last reading
+ * older than GPU_WATCH_NS takes the watch: it sets the time of that reading by a compare-and-swap. Then it reads the
+ * orders and publishes the copy.
  *
- * Words in gpu_state: `watch_ns`, `moved_ns`, `orders` and `seen_ns` are written by the thread that has the watch and
- * read by all that wait. `orders` only grows, so two threads that watch at the same moment may both publish. `seen_ns`
- * is stored last (release) and read first (acquire): it says how old the copy is. */
+ * Words in gpu_state: the thread that has the watch writes `watch_ns`, `moved_ns`, `orders` and `seen_ns`, and all
+ * waiting threads read them. `orders` only grows, so two threads that have the watch at the same moment may both
+ * publish. `seen_ns` is the time at which the copy was read. It is stored last (release) and read first (acquire). */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_WATCH_H
 #define EXPAR_EXEC_CUDA_KERNELS_CORE_WATCH_H
 
@@ -22,11 +24,12 @@
 #define GPU_POLLS 256
 /* The orders are read this often while a kernel waits. */
 #define GPU_WATCH_NS 20000u
-/* An older copy says nothing: the kernel has just begun to wait, and another thread is reading. */
+/* A waiting thread ignores an older copy: the kernel has just begun to wait, and another thread is reading the
+   orders. */
 #define GPU_FRESH_NS 1000000
 
-/* Only the first wait that is given up is reported. No thread leaves before the report is complete: what a leaving
-   thread then tells the host must not overtake the report. */
+/* Reports a wait that was given up, to the host; only the first one is reported. Threads leave only after the report is
+   complete (GPU_FAILED), so that nothing they tell the host arrives before it. */
 GPU_FUNC void give_up(const gpu_place *place, int32_t wait, int32_t peer, uint64_t seen, uint64_t expected,
                       uint32_t was_abort)
 {
@@ -43,8 +46,8 @@ GPU_FUNC void give_up(const gpu_place *place, int32_t wait, int32_t peer, uint64
     atomicExch(&place->state->failed, GPU_FAILED);
 }
 
-/* If true, it acts as an acquire. The report then precedes all that this thread, or one that it meets at a barrier,
-   tells the host. */
+/* Returns whether a wait was given up. If it returns true, it acts as an acquire: whatever this thread tells the host
+   from then on arrives after the report. This also holds for threads that it then meets at a barrier. */
 GPU_FUNC bool has_failed(const gpu_place *place)
 {
     if (load_relaxed(&place->state->failed) != GPU_FAILED) return false;
@@ -54,8 +57,8 @@ GPU_FUNC bool has_failed(const gpu_place *place)
 
 /* ---- the watch --------------------------------------------------------------------------------------------------- */
 
-/* By a new pulse the host says which ranks it has found lost since the last one (gpu_loss.asked). Only kernels of
-   buffers with masks ask. */
+/* Copies to `lost` which waits shall end because their rank was lost (gpu_loss.asked). The host raises the pulse after
+   it has changed these words. Only kernels of buffers with masks read them. */
 #if defined(LL_MASKS) && LL_MASKS
 GPU_FUNC void watch_losses(const gpu_place *place)
 {
@@ -69,8 +72,9 @@ GPU_FUNC void watch_losses(const gpu_place *place)
 }
 #endif
 
-/* The thread that has the watch reads the host's orders. After a time without waits the pulse counts as moved, since no
-   thread looked whether it did. */
+/* Reads the host's orders; the thread that has the watch calls it. moved_ns is the time at which the pulse last
+   changed. If no thread has read the orders for GPU_FRESH_NS, the change may have been missed, and moved_ns becomes the
+   present time. */
 GPU_FUNC void watch_orders(const gpu_place *place, uint64_t now)
 {
     gpu_state *state = place->state;
@@ -91,8 +95,8 @@ GPU_FUNC void watch_take(const gpu_place *place, uint64_t now)
     if (atomicCAS(time, (unsigned long long)last, (unsigned long long)now) == last) watch_orders(place, now);
 }
 
-/* Tells the host which rank this kernel awaits: once for each peer, pulse and call, whatever the number of waiting
-   threads. `noted` is a copy in device memory of what was told. */
+/* Tells the host which rank this kernel awaits, in awaits[peer]. It does so once for each peer, pulse and call, however
+   many threads wait. noted[peer] is a copy in device memory of the word that was last written there. */
 GPU_FUNC void watch_note(const gpu_place *place, int32_t peer, uint64_t word)
 {
     const uint64_t told = load_relaxed_64(&place->noted[peer]);
@@ -110,9 +114,10 @@ typedef struct gpu_waiting {
     uint32_t polls;
 } gpu_waiting;
 
-/* Looks at the clock and at the copy of the host's orders. False: give up, since another thread has given up, the host
-   asks for it, or the host itself has stopped. How late a peer may be is the host's decision (guard.c): it is told of
-   each wait that lasts from one pulse to another. */
+/* Looks at the clock and at the copy of the host's orders. Returns false if the wait must be given up. That is so if
+   another thread has given up, or the host has set the abort bit. It is also so if the pulse has not moved for
+   orphan_ns: then the host has stopped. The host alone decides how late a peer may be (guard.c). For that purpose this
+   function reports each wait that lasts from one pulse to another. */
 GPU_FUNC bool look_at_orders(const gpu_place *place, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
                              uint64_t expected)
 {
@@ -134,8 +139,9 @@ GPU_FUNC bool look_at_orders(const gpu_place *place, gpu_waiting *p, int32_t wai
 }
 
 #ifdef GPU_LOOK_ASIDE
-/* The same look, out of line. Registers are short there: the pulse is passed and returned by value, and wait and peer
-   share a word. The low 32 bits of expected low-latency words are 0 and are not passed. GPU_GIVES_UP is no pulse. */
+/* look_at_orders as a function that is not inlined. Few registers are left for its arguments: the pulse is passed and
+   returned by value, and wait and peer share a word. Expected words of low-latency mode have 0 in the low 32 bits, so
+   only the high bits are passed. GPU_GIVES_UP is never a pulse. */
 #define GPU_GIVES_UP 0xffffffffu
 GPU_ASIDE uint32_t look_aside(const gpu_place *place, uint32_t pulse, uint32_t wait_of_peer, uint64_t seen,
                               uint32_t stamp)
@@ -147,7 +153,7 @@ GPU_ASIDE uint32_t look_aside(const gpu_place *place, uint32_t pulse, uint32_t w
 }
 #endif
 
-/* False: give up. */
+/* Call this after each poll that has not found the awaited value. Returns false if the wait must be given up. */
 GPU_FUNC bool may_wait(const gpu_place *place, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
                        uint64_t expected)
 {
@@ -160,7 +166,7 @@ GPU_FUNC bool may_wait(const gpu_place *place, gpu_waiting *p, int32_t wait, int
 #endif
 }
 
-/* Waits until the flag of a record is that of this call. */
+/* Waits until the flag of a record has this call's epoch. Returns false if the wait was given up. */
 GPU_FUNC bool await_flag(const gpu_place *place, const uint64_t *flag, uint32_t epoch, int32_t wait, int32_t peer)
 {
     uint64_t expected = ep_word(epoch, 1);

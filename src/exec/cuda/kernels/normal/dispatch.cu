@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch: rows from their source to the outputs of their receivers.
  *
- * Grid: as many blocks as SMs were granted, each with as many warps as fit. No row is written before its receiver has
- * advertised the place. In a fresh dispatch the headers that notify has seen may have done so. Then every block
- * computes the valid advertisement (standing_offer). Otherwise block 0 writes this rank's advertisements into every
- * peer's memory (release), and all blocks poll those of the peers in local memory (acquire).
+ * Grid: as many blocks as SMs were granted, each with as many warps as fit. A warp writes a row only after the row's
+ * receiver has advertised the place (ep_offer). In a fresh dispatch the receivers' headers, for which the previous
+ * kernel (ep_notify) has waited, may contain an early advertisement. If it holds, every block computes the place from
+ * it (standing_offer). Otherwise block 0 writes this rank's advertisements into every peer's memory (release), and all
+ * blocks poll those of the peers in this rank's memory (acquire).
  *
- * Then each warp takes every n-th token. It looks up the ranks that the token goes to, brings the row in once and sends
- * it to each of them, with its indices, weights and scales. If some rank advertised rings, blocks then take channels.
- * Half of a block's warps put rows into rings, and the others take rows out of this rank's (dispatch_queue.h). The last
- * block to finish posts the completion flags (release) and polls those of all peers (acquire). The kernel ends when all
- * rows are here.
+ * Then each warp takes every n-th token. It looks up the ranks that the token goes to, loads the row once and stores it
+ * at each of them, with its indices, weights and scales. If some rank advertised rings, each block then takes channels.
+ * Half of its warps put rows into the rings of other ranks, and the others take rows out of this rank's rings
+ * (dispatch_queue.h). The last block to finish posts the completion flags (release) and polls those of all peers
+ * (acquire). The kernel ends when all rows are here.
  *
- * The kernel may be launched before the host knows how many rows come. Then each block first lays out this rank's space
- * for them. It leaves at once if they do not fit, or if pools grow before rows move.
+ * The kernel may be launched before the host knows how many rows come. Then each block first computes where they lie in
+ * this rank's free space. If they do not fit, or if pools grow before rows move, all blocks exit without moving a row.
  *
  * Bytes of a token: one row is read, and one row is written to each destination. If the GPU has bulk copies (sm_90),
  * the row goes through the warp's stage of shared memory. Otherwise it goes by 16-byte loads and stores, four at once
  * in each lane.
  *
- * Waits: blocks 0 … n wait for advertisements that notify did not bring, ring teams for free slots and for rows, the
- * last block for completion flags. */
+ * Waits: all blocks wait for the advertisements that did not come with the headers. The warps at a ring wait for free
+ * slots or for rows. The last block waits for completion flags. */
 #include "exec/cuda/kernels/normal/dispatch_queue.h"
 
 static_assert(sizeof(gpu_target) + 2 * sizeof(gpu_ring) == GPU_DISPATCH_RANK_BYTES, "the host plans shared memory");
@@ -32,7 +33,7 @@ GPU_FUNC int32_t rows_coming(const gpu_dispatch_args *a)
     return ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world.place) - 1];
 }
 
-/* Computes the buffer advertisement of a pool's space for that many rows. False: they do not fit. */
+/* Computes the buffer advertisement for `rows` rows at the start of `room`. Returns false if they do not fit. */
 GPU_FUNC bool offer_of_room(const gpu_dispatch_args *a, const ep_room *room, int64_t rows, ep_offer *offer)
 {
     int32_t idx_bytes = a->form.idx_dtype ? a->route.idx_bytes : 0;
@@ -48,7 +49,8 @@ GPU_FUNC bool offer_of_room(const gpu_dispatch_args *a, const ep_room *room, int
     return map.total_bytes <= room->bytes;
 }
 
-/* Computes the place of the rows in this rank's own space. False: they do not fit. One thread calls it. */
+/* Computes where the rows that come lie in this rank's free space. Returns false if they do not fit. One thread calls
+   it. */
 GPU_FUNC bool settle_arrival(const gpu_dispatch_args *a, gpu_arrival *arrival)
 {
     const gpu_world *world = &a->world;
@@ -65,14 +67,15 @@ GPU_FUNC bool settle_arrival(const gpu_dispatch_args *a, gpu_arrival *arrival)
 
 /* ---- buffer advertisements --------------------------------------------------------------------------------------- */
 
-/* Block 0 calls it. The advertisement goes with the header of a cached dispatch, else as the reply to the receivers'
-   notify. */
+/* Sends this rank's advertisement, or its rejection, to all ranks. In a cached dispatch it is part of the header, in a
+   fresh one it is the reply to the sender's header. Block 0 calls it. */
 GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_arrival *arrival, uint32_t epoch)
 {
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(&world->place);
     bool cached = a->form.kind == EP_DISPATCH_CACHED;
-    /* The call's own status is among the arguments. One pointer to either status would be slower. */
+    /* The host passes its status in the arguments; the status of ep_check_topk is in gpu_state. Reading either of them
+       through one pointer would be slower. */
     const int32_t status = a->checked ? world->place.state->checked.status : a->refusal.status;
     const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
@@ -89,14 +92,14 @@ GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_arrival *arrival
     }
 }
 
-/* Computes the advertisement that rank pe made with its header. False: it made none, or it is not valid. notify has
-   seen all headers. */
+/* Computes rank pe's advertisement from the free space in its header. Returns false if the header has none, or if it
+   does not hold. ep_notify has waited for all headers. */
 GPU_FUNC bool standing_offer(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe, ep_offer *offer)
 {
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(&world->place), before = 0, all = 0;
     if (!ep_tells_room(ranks)) return false;
-    /* It is used last, so that it is loaded together with the rest. */
+    /* This word is used last, so its load overlaps with the other loads. */
     const uint32_t grows = world->place.state->grows;
     const ep_room room = hello_at(world, world->place.rank, epoch, pe)->room;
     for (int32_t s = 0; s < ranks; s++) {
@@ -109,8 +112,8 @@ GPU_FUNC bool standing_offer(const gpu_dispatch_args *a, uint32_t epoch, int32_t
     return !grows && room.bytes && offer_of_room(a, &room, all, offer);
 }
 
-/* Finds the place of this rank's rows at rank pe. False: the wait for the advertisement was given up. *against: the
-   rank rejects the call, or the header that brought the advertisement does not agree. */
+/* Finds the place of this rank's rows at rank pe. Returns false if the wait for the advertisement was given up. Then it
+   sets *against if rank pe rejects the call, or if the form in its header differs from this rank's. */
 GPU_FUNC bool find_target(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe, gpu_target *target, bool *against)
 {
     const gpu_world *world = &a->world;
@@ -139,8 +142,8 @@ GPU_FUNC bool find_target(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe
     return come;
 }
 
-/* Every block calls it. It waits for the advertisements of all ranks, and keeps the places of this rank's rows. False:
-   no rows are to be moved. */
+/* Waits for the advertisements of all ranks, and fills targets[N] with the places of this rank's rows. Returns false if
+   no rows may move: a wait was given up, or some rank prevents the call. Every block calls it. */
 GPU_FUNC bool accept_offers(const gpu_dispatch_args *a, uint32_t epoch, gpu_target *targets)
 {
     const gpu_world *world = &a->world;
@@ -167,7 +170,8 @@ GPU_FUNC bool accept_offers(const gpu_dispatch_args *a, uint32_t epoch, gpu_targ
     return false;
 }
 
-/* Keeps the places of this rank's rows in the handle: the combine fetches them there. */
+/* Stores in the handle the number of this rank's first row at each receiver. The combine fetches the rows from
+   there. */
 GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targets)
 {
     int32_t *first_row = (int32_t *)(a->routing + a->at.first_row);
@@ -177,8 +181,8 @@ GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targ
 
 /* ---- rows of this rank that nobody sends ------------------------------------------------------------------------- */
 
-/* Gives rows from `came` on no experts and no source. Those are rows of worst-case outputs beyond the rows that come,
-   or all rows if none come. */
+/* Sets the expert indices and source tokens of all rows from `came` on to -1. A worst-case output has such rows after
+   those that come. If none come, all its rows are of this kind. */
 GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_arrival *arrival, int64_t came)
 {
     int32_t topk = GPU_TOPK(a);
@@ -193,9 +197,9 @@ GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_arrival *arrival,
             ((int32_t *)arrival->idx)[i] = -1;
 }
 
-/* Reports rows that will find no space, also in a dispatch with a handle. One thread calls it. It is out of line, since
-   registers are short. It takes 0.7 us to read the arguments by a pointer, so calls that cannot drop any leave it
-   out. */
+/* Reports rows that will be dropped because the output is too small, also in a dispatch with a handle. One thread calls
+   it. It is not inlined, because the kernel has no registers to spare. Its arguments are then read through a pointer,
+   which takes 0.7 us. So only calls that may drop rows call it. */
 GPU_ASIDE void tell_dropped(const gpu_dispatch_args *a, const gpu_arrival *arrival)
 {
     int32_t over = rows_coming(a) - arrival->offer.rows;
@@ -204,7 +208,8 @@ GPU_ASIDE void tell_dropped(const gpu_dispatch_args *a, const gpu_arrival *arriv
 
 /* ---- all rows ---------------------------------------------------------------------------------------------------- */
 
-/* rings: [2][N] shared; stages follow them. */
+/* Sends this rank's rows to all targets, then moves those that go through rings. Shared memory: rings [2][N], and the
+   stages of the warps after them. */
 GPU_FUNC void move_rows(const gpu_dispatch_args *a, const gpu_arrival *arrival, const gpu_target *targets,
                         gpu_ring *rings, uint8_t *stages, uint32_t epoch)
 {
@@ -229,15 +234,16 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch_impl(GPU_ARGS gpu_dispatch_args 
     __shared__ gpu_arrival settled;
     const gpu_arrival *arrival = &a.arrival;
     bool cached = a.form.kind == EP_DISPATCH_CACHED, refused = !cached && world->place.state->refused;
-    bool stands = a.room.bytes && ep_tells_room(GPU_RANKS(&world->place)); /* notify has made the advertisement */
+    bool stands = a.room.bytes && ep_tells_room(GPU_RANKS(&world->place)); /* the header advertised it */
     if (a.room.bytes) {
-        /* Both are loaded at once: blocks that wait for one and then for the other begin later. */
+        /* `grows` is loaded together with the words of settle_arrival. A block that waits for one load and then for the
+           other starts later. */
         const bool grows = world->place.state->grows;
         if (!__syncthreads_and(threadIdx.x || (settle_arrival(&a, &settled) && !grows))) return;
         arrival = &settled;
     }
     if (refused) {
-        /* Ends as a dispatch without rows does: notify has emptied the routing. */
+        /* The kernel then ends like one without rows: ep_notify has emptied the routing. */
         if (arrival->idx || arrival->src) blank_tail(&a, arrival, rows_coming(&a));
         return;
     }
@@ -254,7 +260,7 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch_impl(GPU_ARGS gpu_dispatch_args 
                   shared + ep_round(GPU_RANKS(&world->place) * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES), epoch);
         if (arrival->idx || arrival->src) blank_tail(&a, arrival, rows_coming(&a));
     } else if (cached && (arrival->idx || arrival->src))
-        /* The handle's routing stays: later work on the stream looks at these rows. */
+        /* The handle's routing stays as it is, so later work on the stream reads these rows. */
         blank_tail(&a, arrival, 0);
     if (!last_block(&world->place, true)) return;
     if (go) exchange_dones(world, epoch);

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch: rows from their source to their receivers.
  *
- * 1. Advertisements. Each receiver tells each sender where its rows belong, or that they go through the queue. No rank
- *    writes before.
- * 2. Rows. Direct: the sender writes each row to its final place, with one read, and one write for each destination.
- *    Queue: the sender puts records into the receiver's ring; the receiver copies them out. A lane (one for each
- *    worker) does both in turn and never blocks on one ring. So ranks with a single thread cannot wait for each other
- *    in a circle.
- * 3. Completion flags. Each rank tells each receiver that it has written all it had.
+ * 1. Advertisements. Each receiver tells each sender where its rows belong, or that they go through a ring (the queue).
+ *    No rank sends rows before it has all advertisements.
+ * 2. Rows. Direct: the sender reads each row once and writes it to its final place at each destination. Queue: the
+ *    sender puts records into the receiver's ring, and the receiver copies them out. Each worker has a lane: it sends
+ *    and receives in turn, and never waits for one ring alone. So two ranks with a single thread each cannot wait for
+ *    each other.
+ * 3. Completion flags. Each rank tells each receiver that it has written all its rows.
  *
- * Across nodes this is what happens inside a node; a lane also sends and forwards records of its channels (nodes.h). */
+ * With several nodes, these steps carry rows between the ranks of one node. A lane then also sends records of its
+ * channels to other nodes, and forwards those that come from there (nodes.h). */
 #include "base/knobs.h"
 #include "exec/cpu/normal/nodes.h"
 
@@ -66,8 +67,9 @@ static expar_status dispatch_exchange_offers(cpu_executor *self, ep_dispatch_ste
     return EXPAR_OK;
 }
 
-/* Says whether every receiver to which this rank sends, and this rank itself, take rows directly, without help of
-   another rank. */
+/* Stores in the routing the first row that each receiver of this node has advertised, and returns whether all rows are
+   direct. They are if this rank, and every rank to which it sends, takes its rows directly. With several nodes they
+   never are, because forwarders must help. */
 static bool accept_offers(const cpu_dispatch_run *run)
 {
     ep_routing *routing = run->step->routing;
@@ -86,7 +88,7 @@ static bool accept_offers(const cpu_dispatch_run *run)
 /* Writes recv_topk_idx and recv_topk_weights of one token, as `rank` sees them. */
 ROW_FUNC void write_topk(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, const cpu_place *to)
 {
-    /* Copies: the stores below may alias these, as far as the compiler knows. */
+    /* The locals are copies, because the compiler must assume that the stores below change the originals. */
     const ep_route_view route = *token->route;
     const int32_t topk = run->routing->topk, locals = run->routing->local_experts;
     const float *weights = to->weights ? route.weights + token->entry * route.weights_pitch : NULL;
@@ -154,7 +156,8 @@ void cpu_token_put(const cpu_dispatch_run *run, const cpu_token *token, int32_t 
     put_token(run, token, rank, row);
 }
 
-/* Rows that the receiver will drop are sent all the same, since it counts them. */
+/* Puts a token into the ring of `peer`, with indices as `rank` sees them. Returns false if the ring is full. Rows that
+   the receiver will drop are sent, too, because the receiver counts the rows that come. */
 ROW_FUNC bool queue_token(const cpu_dispatch_run *run, const cpu_token *token, int32_t channel, int32_t rank,
                           int32_t peer)
 {
@@ -217,7 +220,7 @@ static int64_t channel_end(const cpu_dispatch_run *run, int32_t channel)
     return routing->first[ep_ring_begin(routing->tokens, routing->channels, run->joined, channel + 1)];
 }
 
-/* Sends the channel's rows to this node's ranks until one has no free slot; returns true if any went. */
+/* Sends the channel's rows to ranks of this node until a ring has no free slot. Returns whether it sent any. */
 static bool send_some(const cpu_dispatch_run *run, int32_t channel)
 {
     const ep_routing *routing = run->routing;
@@ -236,7 +239,7 @@ static bool send_some(const cpu_dispatch_run *run, int32_t channel)
     return cursor->target != begin;
 }
 
-/* Returns how many rows come to this rank by the ring (channel, source): none if the output is direct. */
+/* Returns how many rows come through the ring from `source`. It is 0 if senders write the output directly. */
 static uint32_t rows_expected(const cpu_dispatch_run *run, int32_t channel, int32_t source)
 {
     if (run->step->arrival.mode == EP_MODE_DIRECT) return 0;
@@ -245,7 +248,7 @@ static uint32_t rows_expected(const cpu_dispatch_run *run, int32_t channel, int3
     return (uint32_t)ep_rows_of_ring(prefix, channels, run->joined, channel);
 }
 
-/* Copies one queued row to its final place, if there is one. */
+/* Copies one row from its slot to its final place. A row after the end of the output is dropped. */
 static void place_row(const cpu_dispatch_run *run, int32_t channel, int32_t source, const uint8_t *slot)
 {
     const ep_dispatch_step *step = run->step;
@@ -304,7 +307,8 @@ static bool dispatch_lane_turn(const void *context, int32_t worker, cpu_lane_tur
     return moved;
 }
 
-/* Reports for each peer the rows that came by its rings, and the rows that it has taken out of ours. */
+/* Reports for each peer how many rows came through its rings, and how many this rank has put into the peer's rings,
+   each beside the expected number. */
 static expar_status dispatch_report_lane(const void *context, int32_t worker, expar_status status)
 {
     const cpu_dispatch_run *run = context;
@@ -368,8 +372,8 @@ static int64_t dispatch_bytes(const ep_dispatch_step *step)
     return (routing->first[routing->tokens] + taken) * step->row_bytes;
 }
 
-/* If all rows are direct, and inside one node, they need no other rank's help, and go now. Otherwise they go in
-   dispatch_receive, beside those of the queue. */
+/* If all rows are direct, this function sends them, because that needs no help of other ranks. Otherwise
+   cpu_dispatch_receive sends them, while it takes rows out of rings. */
 expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
 {
     cpu_executor *self = cpu_of(base);
@@ -400,7 +404,7 @@ static expar_status exchange_queued(cpu_dispatch_run *run)
     return status;
 }
 
-/* Rows that no rank sent have no experts and no source. */
+/* Sets the indices and source tokens of rows that no rank sent to -1. A worst-case output has such rows at its end. */
 static void blank_tail(const ep_dispatch_step *step)
 {
     const ep_arrival *arrival = &step->arrival;

@@ -2,7 +2,7 @@
 /* Decisions from the words of ranks: whether a slot may be written, whether a slot or region is free, and what the
  * headers of all ranks mean for a call. They are pure functions. The CPU's executors and the kernels call them, and
  * each loads the words in its own way. tests/proto/test_decisions.c tests them against tables that follow from the
- * models.
+ * models in tests/models.
  *
  * This header compiles as C17, under NVRTC and under nvcc. */
 #ifndef EXPAR_PROTO_DECISIONS_H
@@ -20,12 +20,13 @@ EP_FUNC int32_t ep_is_same_form(const ep_form *a, const ep_form *b)
     return differs == 0;
 }
 
-/* The answer of one rank's header to a call. All ranks report the lowest value among the answers. */
+/* The meaning of a rank's header for a call. The lowest value among all ranks decides, and all ranks report it. */
 typedef enum ep_stand {
-    /* The rank has given the buffer up: other ranks may not have waited for the rest. */
+    /* The rank has given up the buffer. It comes first, because other ranks may not have waited for the remaining
+       headers. */
     EP_STAND_GONE = 0,
     EP_STAND_REFUSES = 1,
-    /* The rank's form is not rank 0's. */
+    /* The rank's form differs from that of rank 0. */
     EP_STAND_DIFFERS = 2,
     EP_STAND_AGREES = 3
 } ep_stand;
@@ -37,7 +38,8 @@ EP_FUNC ep_stand ep_hello_stands(int32_t status, const ep_form *form, const ep_f
     return ep_is_same_form(form, form0) ? EP_STAND_AGREES : EP_STAND_DIFFERS;
 }
 
-/* The lowest of all ranks' ballots names the rank that prevents the call, and its answer. */
+/* A ballot is the ep_stand of a rank's header together with the rank. The lowest ballot of all names the rank that
+   prevents the call, and the reason. */
 EP_FUNC int32_t ep_ballot(ep_stand stand, int32_t rank)
 {
     return (int32_t)stand << 16 | rank;
@@ -54,9 +56,10 @@ EP_FUNC int32_t ep_ballot_rank(int32_t ballot)
 
 /* ---- normal mode: rings ------------------------------------------------------------------------------------------ */
 
-/* Returns how many rows one end of a ring may move now, by the word that the other end has stored. A source has put
-   `moved` rows in; it goes by the receiver's head, with the ring's slots as `room`. A receiver has taken `moved` rows
-   out; it goes by the source's tail, with 0 as `room`. If the word is impossible, the result is 0. */
+/* Returns how many rows one end of a ring may move now, from the word that the other end has stored. It is 0 if the
+   word is impossible. `moved` counts the rows that this end has moved in this call. The source puts rows in: the word
+   is the receiver's head, and `room` is the number of slots. The receiver takes rows out: the word is the source's
+   tail, and `room` is 0. */
 EP_FUNC int32_t ep_ring_may_move(uint64_t word, uint32_t epoch, uint32_t moved, int32_t room, int32_t slots)
 {
     const uint32_t may = ep_word_value(word, epoch) - moved + (uint32_t)room;
@@ -73,8 +76,8 @@ EP_FUNC int32_t ep_ring_ready(uint64_t tail, uint32_t epoch, uint32_t taken, int
 
 /* ---- low latency: credit checks ---------------------------------------------------------------------------------- */
 
-/* A rank whose header has this status takes part in the call: an index out of range is reported, and the rest goes
-   on. */
+/* Says whether a rank whose header has this status takes part in the call. A rank with an index out of range does: the
+   error is reported, and its other tokens go on. */
 EP_FUNC int32_t ll_status_goes_on(int32_t status)
 {
     return status == 0 || status == EXPAR_STATUS_INDEX;
@@ -83,14 +86,15 @@ EP_FUNC int32_t ll_status_goes_on(int32_t status)
 /* Says whether data of a call may go to a peer. */
 typedef enum ll_door { LL_DOOR_SHUT = 0, LL_DOOR_OPEN = 1, LL_DOOR_REFUSES = 2 } ll_door;
 
-/* The credit check by the peer's acknowledgement of this slot: it must be of the call before the last, whose stamp is
-   `before`. Stamp 0 means that there was no such call. */
+/* Makes the credit check by the peer's acknowledgement of this slot of the double buffer. It passes if the
+   acknowledgement is that of the call before the last, which used the same slot and has the stamp `before`. Stamp 0
+   means that there was no such call. */
 EP_FUNC int32_t ll_read_opens(uint64_t read, uint32_t before)
 {
     return before == 0 || (uint32_t)(read >> 32) == before;
 }
-/* The credit check by the status word of the peer's header of this call, which has this stamp. A rank opens a call only
-   when it needs nothing more of the call before the last. */
+/* Makes the credit check by the status word of the peer's header, which must have this call's stamp. A rank sends its
+   header only when it needs no data of the call before the last any more. */
 EP_FUNC ll_door ll_unit_opens(uint64_t status, uint32_t stamp)
 {
     if ((uint32_t)(status >> 32) != stamp) return LL_DOOR_SHUT;
@@ -99,16 +103,17 @@ EP_FUNC ll_door ll_unit_opens(uint64_t status, uint32_t stamp)
 
 /* ---- low latency: masks and regions ------------------------------------------------------------------------------ */
 
-/* Returns the region that a peer has named, in an acknowledgement or in the header of a combine, or 0 if there is no
-   such region. */
+/* A buffer with masks has several regions for data, of which a slot uses one, so that a masked rank's late writes do no
+   harm (proto/low_latency.h). Returns the region that a peer has named in an acknowledgement, or in the header of a
+   combine. A number that does not exist becomes 0. */
 EP_FUNC int32_t ll_region_told(uint64_t word, int32_t regions)
 {
     return (uint32_t)word < (uint32_t)regions ? (int32_t)(uint32_t)word : 0;
 }
 
-/* Returns the region of a slot from its next acknowledgement on: the present one if no masked rank may still write
-   there, else the first free one. It returns -1 if none is free. known: a bit for each region that some such rank
-   knows. */
+/* Returns the region that a slot uses from its next acknowledgement on. `known` has a bit for each region that a masked
+   rank knows and may still write to. The slot keeps the region `now` if its bit is clear; else it gets the first region
+   with a clear bit, or -1 if there is none. */
 EP_FUNC int32_t ll_region_choose(int32_t now, uint32_t known, int32_t regions)
 {
     if (!(known >> now & 1)) return now;
@@ -117,13 +122,14 @@ EP_FUNC int32_t ll_region_choose(int32_t now, uint32_t known, int32_t regions)
     return -1;
 }
 
-/* Returns the word "you are masked here", in an attempt. parted: LL_MASKER_PARTED or 0. The word counts until both
-   ranks are in a clean together again. */
+/* Returns the word by which a rank tells another whether it has masked it. If it has, the word is the number of its
+   latest attempt at a clean (group/members.h), plus 1. That stays valid until both ranks take part in the same clean.
+   parted: LL_MASKER_PARTED or 0. */
 EP_FUNC uint64_t ll_masker_word(int32_t masked, uint32_t attempt, uint64_t parted)
 {
     return (masked ? (uint64_t)attempt + 1 : 0) | parted;
 }
-/* Says whether the word masks a rank that was last in a clean with the masker in its attempt `with`. */
+/* Says whether the word masks this rank. `with` is the masker's attempt in the last clean that had both ranks. */
 EP_FUNC int32_t ll_masker_masks(uint64_t word, uint64_t with)
 {
     return (word & ~LL_MASKER_PARTED) > with;
@@ -131,8 +137,8 @@ EP_FUNC int32_t ll_masker_masks(uint64_t word, uint64_t with)
 
 /* ---- low latency: message headers -------------------------------------------------------------------------------- */
 
-/* The most that headers of a buffer may count. words: messages of a small batch in words, or -1 if the buffer has no
-   such batches. */
+/* The largest counts that headers of a buffer may have. `words` is the limit for the messages of a small batch in words
+   (LL_UNIT_IN_WORDS). It is -1 if the buffer has no such batches. */
 typedef struct ll_unit_bounds {
     int32_t messages, words, rows;
 } ll_unit_bounds;
@@ -155,13 +161,14 @@ EP_FUNC int32_t ll_count_can_be(int32_t word, uint32_t value, ll_unit_bounds bou
     return count.told <= count.most;
 }
 
-/* Returns how many of a source's `count` rows fit an expert's places when `taken` are taken. */
+/* Returns how many of a source's `count` rows an expert still has places for. It has `places` in all, of which `taken`
+   are in use. */
 EP_FUNC int32_t ll_rows_that_fit(int32_t places, int32_t taken, int32_t count)
 {
     return count < places - taken ? count : places - taken;
 }
 
-/* Says whether a rank makes the same call as another one. */
+/* Says whether another rank's header has the same call tag and route as this rank's. */
 EP_FUNC int32_t ll_is_same_call(uint32_t tag, uint32_t route, uint32_t own_tag, uint32_t own_route)
 {
     return tag == own_tag && route == own_route;

@@ -20,9 +20,10 @@
  *                                           form needs
  *     pool                pool_bytes        outputs of direct dispatches, for executors that keep them here
  *
- * Two parities are enough. Every call opens with a header from each rank to each rank, and a rank opens a call only
- * after its call before the last has ended (ep/call/call.h). So no rank can be two calls ahead of a rank that still
- * reads. Nothing is ever cleared: every flag carries its call's epoch. */
+ * N is the number of ranks, C that of channels, and S that of the slots of a ring. [2] is the parity of the epoch. Two
+ * parities are enough. Each call opens with a header from each rank to each rank. A rank opens a call only after its
+ * call before the last has ended (ep/call/call.h). So no rank is two calls ahead of a rank that still reads. No record
+ * is ever cleared, because every flag carries its call's epoch. */
 #ifndef EXPAR_PROTO_NORMAL_H
 #define EXPAR_PROTO_NORMAL_H
 
@@ -30,7 +31,7 @@
 
 #define EP_FUNC PORTABLE_FUNC
 
-/* expar_status values that records and kernels name; the host checks them. */
+/* Values of expar_status that records and kernels use. The host asserts that they are equal. */
 #define EXPAR_STATUS_ARGUMENT 2
 #define EXPAR_STATUS_INDEX    8
 #define EXPAR_STATUS_LIMIT    10
@@ -54,28 +55,28 @@ typedef struct ep_form {
     int32_t dtype;     /* expar_dtype of rows */
     int32_t topk;      /* K */
     int32_t experts;   /* E */
-    int32_t idx_dtype; /* expar_dtype of topk_idx; 0 without */
+    int32_t idx_dtype; /* expar_dtype of topk_idx; 0 without topk_idx */
     int32_t weights;   /* 1 with topk_weights */
-    int32_t scales;    /* S, 0 without x_scales */
+    int32_t scales;    /* scales of a row; 0 without x_scales */
     int32_t scale_dtype;
     int32_t sum_order;     /* ep_sum_order of a combine */
-    int32_t weights_of;    /* ep_weights_of, with weights */
-    uint32_t route;        /* epoch of the call whose handle is used; 0 without */
+    int32_t weights_of;    /* ep_weights_of, if there are weights */
+    uint32_t route;        /* epoch of the call that made the handle; 0 without handle */
     uint32_t route_buffer; /* number of the buffer of that handle: two buffers may have equal epochs */
     int32_t options;       /* EP_OPTION_… of a dispatch or a combine */
 } ep_form;
 
-#define EP_OPTION_SRC_TOKENS     1  /* each row brings its number at the source */
-#define EP_OPTION_GLOBAL_EXPERTS 2  /* experts keep their numbers */
+#define EP_OPTION_SRC_TOKENS     1  /* each row comes with its token number at the source */
+#define EP_OPTION_GLOBAL_EXPERTS 2  /* recv_topk_idx has global expert numbers, not local ones */
 #define EP_OPTION_EXACT_NODES    4  /* a combine across nodes rounds its sums only at the end */
-#define EP_OPTION_KEEP_SLOTS     8  /* across nodes: records carry the ranks of their slots' experts */
-#define EP_OPTION_ONE_ORDER      16 /* a combine adds rows of all nodes in one order, without sums of nodes */
+#define EP_OPTION_KEEP_SLOTS     8  /* across nodes: records name the rank of each top-k entry's expert */
+#define EP_OPTION_ONE_ORDER      16 /* a combine adds single rows of all nodes in one order, not sums of nodes */
 
 typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 } ep_mode;
 
-/* A buffer advertisement. Dispatch: it says where the receiver wants this sender's rows. Combine: it says where the
-   rows lie that the sender has provided. With EP_SUM_EACH_SLOT x_offset is that of expert-major rows, and idx_offset
-   that of the map to them. */
+/* A buffer advertisement. In a dispatch it says where the receiver wants this sender's rows. In a combine it says where
+   the sender has left its rows for the receiver to read. With EP_SUM_EACH_SLOT those rows are expert-major, and
+   idx_offset is that of the map to them. */
 typedef struct ep_offer {
     uint64_t x_offset; /* from the heap's start, modulo 2^64; the other offsets likewise */
     uint64_t scales_offset;
@@ -85,31 +86,31 @@ typedef struct ep_offer {
     int64_t x_pitch_bytes; /* from row to row */
     int64_t weights_pitch_bytes;
     int32_t first_row; /* dispatch: the sender's first row in the output */
-    int32_t rows;      /* rows from here on do not exist: they were dropped, or will be */
+    int32_t rows;      /* rows with this number or a greater one were, or will be, dropped */
     int32_t mode;      /* ep_mode */
     int32_t unused;
 } ep_offer;
 
-/* Free space for the results of a fresh dispatch, advertised before the number of rows is known: a rank on a GPU sends
-   it with its header. The space starts with the layout for the rows that come (ep_block_map_of). If they do not fit,
-   this advertisement does not hold, and another one follows as a reply. All ranks know from the headers which of the
-   two holds. */
+/* An early advertisement: free space for the results of a fresh dispatch. A rank on a GPU sends it with its header,
+   before it knows the number of rows. The rows that come are laid out from the start of the space (ep_block_map_of). If
+   they do not fit, the early advertisement does not hold, and the rank sends an ep_reply. All ranks conclude from the
+   headers whether it holds. */
 typedef struct ep_room {
     uint64_t offset; /* from the heap's start */
     uint64_t bytes;  /* 0: none */
     int32_t mode;    /* ep_mode */
-    int32_t growth;  /* ep_growth: in every header of a fresh dispatch, with free space or without */
+    int32_t growth;  /* ep_growth; valid in each header of a fresh dispatch, also with 0 bytes */
 } ep_room;
-/* Says whether pools shall grow between the counts of a call and its rows, which all ranks do together. They grow if
-   some rank requests it and each rank can, since its host waits for the counts. No early advertisement holds in such a
-   call. */
+/* Says whether a rank wants its pool to grow in this call, after the counts are known and before rows move. Pools can
+   grow only on all ranks together. A rank can take part if its host waits for the counts. Pools grow if some rank
+   requests it and all ranks can. In such a call no early advertisement holds. */
 typedef enum ep_growth {
     EP_GROWTH_NONE = 0,
     EP_GROWTH_CAN = 1,
     EP_GROWTH_WISHED = 2 /* together with EP_GROWTH_CAN */
 } ep_growth;
-/* In groups of more ranks no early advertisement is sent: each rank would have to add up the counts of all pairs of
-   ranks, as in a route. */
+/* The most ranks of a group that sends early advertisements. To check one, each rank adds up the counts of all pairs of
+   ranks, which takes too long in a larger group. */
 #define EP_ROOM_RANKS 16
 EP_FUNC int32_t ep_tells_room(int32_t ranks)
 {
@@ -122,10 +123,11 @@ typedef struct ep_refusal {
     char text[EP_REFUSAL_TEXT];
 } ep_refusal;
 
-/* The header that opens a call. The source rank writes it; the owner reads it after it has acquired `flag`, whose high
-   32 bits are then the call's epoch. For a fresh dispatch or a route these follow the struct: int32 channel_prefix[C]
-   (tokens that the source's channels 0..c send here) and int32 expert_counts[max L] (tokens for each local expert). For
-   a route, and on GPUs with N ≤ EP_ROOM_RANKS, int32 sent[N] comes next (tokens that the source sends to each rank). */
+/* The header that opens a call. The source rank writes it into the memory of its reader, the owner. The owner first
+   acquires `flag`, whose high 32 bits are then the call's epoch. In a fresh dispatch or a route, arrays of int32 follow
+   this struct. The first is channel_prefix[C]: the tokens that the source's channels 0..c send here. The second is
+   expert_counts[max L]: the tokens for each local expert. In a route, and on GPUs with N ≤ EP_ROOM_RANKS, a third is
+   sent[N]: the tokens that the source sends to each rank. */
 typedef struct ep_hello {
     /* epoch << 32 | 1. The source stores it last (release); the owner polls it (acquire). */
     EP_SHARED(uint64_t) flag;
@@ -144,8 +146,9 @@ typedef struct ep_reply {
 } ep_reply;
 
 /* Flags, heads and tails have the epoch in the high 32 bits and a value in the low ones. Epochs wrap, and 0 is an
-   ordinary epoch. A word that was never written is 0. No flag of epoch 0 equals that; as a head or tail it rightly says
-   "nothing yet". A word could be mistaken for that of a call 2^32 calls later if no call in between wrote it. */
+   ordinary epoch. A word that was never written is 0. It cannot be mistaken for a flag of epoch 0, whose value is 1; as
+   a head or tail of epoch 0 it means that no row has moved. A word from 2^32 calls ago would look valid, but only if no
+   call in between has written it. */
 EP_FUNC uint64_t ep_word(uint32_t epoch, uint32_t value)
 {
     return (uint64_t)epoch << 32 | value;
@@ -159,10 +162,10 @@ EP_FUNC uint32_t ep_word_value(uint64_t word, uint32_t epoch)
 {
     return ep_word_epoch(word) == epoch ? (uint32_t)word : 0;
 }
-/* Says whether a flag, head or tail can be valid while the calling rank waits in the epoch. It must be of that or of an
-   earlier call, with a value of at most `most`, since no rank is ahead of a rank that still waits for it. A network may
-   have delivered only a part of the word so far, its lowest byte first. Then its epoch is not later either, unless the
-   word is new: in that case its upper bytes are 0. */
+/* Says whether the calling rank can find this word as a flag, head or tail while it waits in the epoch. Its value is at
+   most `most`. Its epoch is not later, because no rank is ahead of a rank that still waits for it. A network may have
+   delivered only a part of the word, its lowest byte first. If the word was 0 before, only low bytes of the new epoch
+   are there, and the loop accepts them. Over an older word the mixed epoch is not later, either. */
 EP_FUNC int32_t ep_word_is_sound(uint64_t word, uint32_t epoch, uint32_t most)
 {
     const uint32_t seen = ep_word_epoch(word);
@@ -179,17 +182,16 @@ EP_FUNC int32_t ep_expert_owner(int64_t expert, int32_t local_experts)
 {
     return (int32_t)((uint32_t)expert / (uint32_t)local_experts);
 }
-/* Returns what recv_topk_idx holds at `rank` for a top-k entry: the local expert number, or -1. It does without a
-   division, since it runs for every slot of every row. */
+/* Returns the local expert number that recv_topk_idx has at `rank` for a top-k entry, or -1. It avoids a division,
+   because it runs for each top-k entry of each row. */
 EP_FUNC int32_t ep_expert_seen_by(int64_t expert, int32_t rank, int32_t local_experts)
 {
     int64_t local = expert - (int64_t)rank * local_experts;
     return expert >= 0 && local >= 0 && local < local_experts ? (int32_t)local : -1;
 }
-/* EP_MOST_ALIGNMENT is the largest multiple to which counts are rounded up. ep_most_of_expert is the most tokens that
-   one rank may send to an expert. So the number of tokens that reach an expert fits 31 bits, rounded up, too. Each rank
-   rejects tokens beyond its own share before the call opens. The receiver alone would see an excess too late to tell
-   the others. */
+/* Counts of an expert's tokens are rounded up to a multiple of at most EP_MOST_ALIGNMENT. One rank may send at most
+   ep_most_of_expert tokens to an expert. So the rounded sum over all ranks fits 31 bits. Each rank rejects a greater
+   number of its own tokens before the call opens. The receiver alone would notice too late to tell the others. */
 #define EP_MOST_ALIGNMENT (1 << 30)
 EP_FUNC int32_t ep_most_of_expert(int32_t ranks)
 {
@@ -202,8 +204,8 @@ EP_FUNC int64_t ep_channel_begin(int64_t tokens, int32_t channels, int32_t c)
     int64_t begin = share * c;
     return begin < tokens ? begin : tokens;
 }
-/* A handle from another buffer may have more channels than there are rings. Then a ring carries `joined` of them, which
-   are adjacent in tokens and rows. Both numbers are the same on all ranks. */
+/* A handle from another buffer may have more channels than this buffer has rings. Then each ring carries `joined`
+   channels, adjacent in tokens and in rows. Returns this number, which is the same on all ranks. */
 EP_FUNC int32_t ep_channels_joined(int32_t channels, int32_t rings)
 {
     return (channels + rings - 1) / rings;
@@ -218,8 +220,8 @@ EP_FUNC int64_t ep_ring_begin(int64_t tokens, int32_t channels, int32_t joined, 
 {
     return ep_channel_begin(tokens, channels, i * joined);
 }
-/* From one rank's inclusive prefix array [C] the first function returns the rows before ring i. The second returns the
-   rows that ring i carries. */
+/* Both read one rank's inclusive prefix array [C]. The first function returns the number of rows before ring i, the
+   second one the number of rows that ring i carries. */
 EP_FUNC int32_t ep_rows_before_ring(const int32_t *prefix, int32_t joined, int32_t i)
 {
     return i ? prefix[i * joined - 1] : 0;
@@ -229,7 +231,7 @@ EP_FUNC int32_t ep_rows_of_ring(const int32_t *prefix, int32_t channels, int32_t
     int32_t end = (i + 1) * joined;
     return prefix[(end < channels ? end : channels) - 1] - ep_rows_before_ring(prefix, joined, i);
 }
-/* From an inclusive prefix array: returns the sum of the entries before entry i. */
+/* Returns the sum of the entries before entry i, from an inclusive prefix array. */
 EP_FUNC int32_t ep_prefix_before(const int32_t *prefix, int32_t i)
 {
     return i ? prefix[i - 1] : 0;
@@ -237,26 +239,27 @@ EP_FUNC int32_t ep_prefix_before(const int32_t *prefix, int32_t i)
 
 /* ---- orders of sums ---------------------------------------------------------------------------------------------- */
 
-/* Says which rows a combine adds for a token, and in which order: values of expar_ep_sum_order. */
+/* Says which rows a combine adds for a token, and in which order: values of expar_ep_sum_order. In sums a "slot" is one
+   of the token's K top-k entries. */
 typedef enum ep_sum_order { EP_SUM_BY_RANK = 0, EP_SUM_BY_SLOT = 1, EP_SUM_EACH_SLOT = 2 } ep_sum_order;
 /* Says how combined weights are made: values of expar_ep_weights_of. */
 typedef enum ep_weights_of { EP_WEIGHTS_OF_ALL = 0, EP_WEIGHTS_OF_OWNER = 1 } ep_weights_of;
 
-/* A handle keeps the rank of each slot's expert ([T][K]) for orders that go by slots. A slot without an expert has
-   this. */
+/* A handle keeps the rank of each slot's expert, owners[T][K], for the orders by slot. This value stands for a slot
+   without an expert. */
 #define EP_NO_OWNER 0xffffu
 
 typedef struct ep_sum {
     int32_t order; /* ep_sum_order */
     int32_t ranks, topk;
-    /* 1: a rank may have a token none of whose experts live there, as routings by hand allow */
+    /* 1: the caller chose the ranks (token_in_rank), so a token may go to a rank that has none of its experts */
     int32_t strangers;
 } ep_sum;
-/* One of a token's places in its sum, and the rank whose row is added there. The token need not go to that rank, and
-   its row need not be there. */
+/* A place of a token's sum, and the rank whose row is added there. It follows from the order alone: the token may not
+   have gone to that rank, and then there is no row to add. */
 typedef struct ep_place {
-    int32_t rank; /* -1: no rank's */
-    /* the slot whose row is added, with EP_SUM_EACH_SLOT; else -1, for the rank's only row */
+    int32_t rank; /* -1: no row is added */
+    /* with EP_SUM_EACH_SLOT the slot whose row is added; else -1: a rank has one row for the token */
     int32_t slot;
 } ep_place;
 
@@ -274,8 +277,9 @@ EP_FUNC int32_t ep_has_slot(const uint16_t *owners, int32_t first, int32_t topk,
         found |= owners[k] == rank;
     return found;
 }
-/* Returns a place. It defines the order of a sum: rows are added from place 0 on. owners: [K] of the token, ignored
-   with EP_SUM_BY_RANK. By slot, a rank has the place of its last slot, and ranks without a slot come first. */
+/* Returns place `number` of a token. Rows are added from place 0 on, so this function defines the order of sums.
+   owners[K] are those of the token; EP_SUM_BY_RANK ignores them. With EP_SUM_BY_SLOT a rank has the place of its last
+   slot, and ranks without a slot come first. */
 EP_FUNC ep_place ep_sum_place(const ep_sum *sum, const uint16_t *owners, int32_t number)
 {
     ep_place place;
@@ -297,14 +301,14 @@ EP_FUNC ep_place ep_sum_place(const ep_sum *sum, const uint16_t *owners, int32_t
 
 /* ---- the buffer -------------------------------------------------------------------------------------------------- */
 
-/* The values that fix the sizes of a buffer, the same on all ranks. In a buffer without limits they are what records
-   and rings hold at present, and rings have no slots before the first call. */
+/* The values that determine the sizes of a buffer, the same on all ranks. A buffer without limits grows: the values are
+   then its present sizes, and its rings have no slots before the first call. */
 typedef struct ep_shape {
     int32_t ranks;         /* N */
     int32_t channels;      /* C */
     int32_t ring_slots;    /* S */
     int32_t topk;          /* largest K */
-    int32_t scales;        /* largest S */
+    int32_t scales;        /* most scales of a row */
     int32_t local_experts; /* largest L */
     int64_t tokens;        /* largest T */
     int64_t row_bytes;     /* largest row */
@@ -314,9 +318,9 @@ typedef struct ep_shape {
 
 /* Offsets from the start of the buffer. */
 typedef struct ep_space {
-    uint64_t hello_sent; /* inside a header */
+    uint64_t hello_sent; /* inside a header: of sent[N] */
     uint64_t hello_bytes, slot_bytes;
-    /* inside a slot, after the row (which has 16 bytes for each top-k entry) */
+    /* inside a ring's slot, after the row; the row's part has at least 16 bytes for each top-k entry */
     uint64_t slot_scales, slot_idx, slot_weights, slot_src;
     uint64_t hellos, replies, dones, counters, heads, tails, slots, pool;
     uint64_t total_bytes;
@@ -343,8 +347,8 @@ EP_FUNC ep_slot ep_slot_of(int64_t row_bytes, int32_t scales, int32_t topk)
     return s;
 }
 
-/* Returns the slots of a ring where the library chooses. Rings are small enough to stay in a cache while they are used:
-   a row that goes through memory costs twice as much (measured: docs/internals/measurements/cpu.md). */
+/* Returns the number of slots of a ring if the caller does not set it. Rings are small enough to stay in a cache: a row
+   that goes through main memory costs twice as much (measured: docs/internals/measurements/cpu.md). */
 #define EP_RING_BYTES       (64 << 10)
 #define EP_LEAST_RING_SLOTS 4
 #define EP_MOST_RING_SLOTS  64
@@ -356,8 +360,8 @@ EP_FUNC int32_t ep_ring_slots_for(int64_t row_bytes)
                                                   : slots);
 }
 
-/* Returns the layout; this is its only definition. The caller has bounded the shape so that nothing overflows
-   (ep_shape_make). */
+/* Returns the layout of a buffer; no other code computes it. The caller has bounded the shape, so that nothing
+   overflows (ep_shape_make). */
 EP_FUNC ep_space ep_space_of(const ep_shape *shape)
 {
     ep_space s;
@@ -382,9 +386,10 @@ EP_FUNC ep_space ep_space_of(const ep_shape *shape)
     return s;
 }
 
-/* Returns the bytes of a row that one slot of a ring takes in a combine: normally all. With EP_SUM_EACH_SLOT a slot
-   takes the same part of the rows of all K slots, side by side, so rings of any length suffice. The next slots of the
-   ring have the next parts. In place of its indices such a slot has int32 [K]: negative where there is no row. */
+/* Returns how many bytes of a row one slot of a ring carries in a combine. Normally that is the whole row. With
+   EP_SUM_EACH_SLOT a ring's slot carries the same part of each of the token's K rows, side by side, and the next slots
+   carry the next parts. So K rows fit rings of any length. Such a slot has int32 [K] in place of the indices; a
+   negative entry means that there is no row. */
 EP_FUNC int64_t ep_slot_part_bytes(uint64_t slot_scales, const ep_sum *sum, int64_t row_bytes)
 {
     if (sum->order != EP_SUM_EACH_SLOT) return row_bytes;
@@ -414,7 +419,7 @@ EP_FUNC uint64_t ep_counter_at(const ep_space *s, ep_board board, uint32_t epoch
 {
     return s->counters + ((uint64_t)board * 2 + (epoch & 1)) * EP_LINE_BYTES;
 }
-/* peer: for heads the receiver of the ring, for tails and slots its source */
+/* In these functions `peer` is the receiver of the ring for heads, and its source for tails and slots. */
 EP_FUNC uint64_t ep_head_at(const ep_space *s, int32_t ranks, int32_t channel, int32_t peer)
 {
     return s->heads + ((uint64_t)channel * (uint64_t)ranks + (uint64_t)peer) * EP_LINE_BYTES;
@@ -480,7 +485,8 @@ EP_FUNC ep_block_map ep_block_map_of(const ep_block_shape *shape)
         m.columns + ep_round(ep_column_pitch(shape->x_rows) * (uint64_t)shape->column_bytes, EP_ALIGN_BYTES);
     return m;
 }
-/* Returns the block of a dispatch whose results are the rows as they come. idx_bytes: bytes of an index, 0 without. */
+/* Returns the shape of a block that has one row of recv_x for each row that comes. idx_bytes: bytes of an index; 0:
+   none. */
 EP_FUNC ep_block_shape ep_block_shape_of(const ep_form *form, int64_t row_bytes, int32_t idx_bytes, int64_t rows)
 {
     ep_block_shape s;

@@ -1,29 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Clean: the ranks that come agree on their set, and begin anew: masks, epochs, slots of the double buffers.
+/* Agreement of a clean (expar_ll_mask_clean): the ranks that take part agree on which ranks these are, and on new
+ * masks, epochs and slots of the double buffers.
  *
  * There is no leader, because a leader might be lost. Each rank says that it has come, and waits for all others except
- * the lost ones. Then it says which ranks it sees, and in which of their attempts (its view), and reads the views of
- * those ranks. If all views are equal, that is the decision. Else it says again what is left: the ranks that all of
- * them see. Views only shrink, so this ends. A rank that has decided says so before it goes on, with all results of the
- * decision. A rank that is in that decision, and still in this clean, takes it over, at any step and in any attempt. So
- * the ranks that have gone on agree with those that come later, whichever rank is lost in between.
+ * the lost ones. Then it publishes its view: the ranks that it sees, each with the number of that rank's attempt. It
+ * reads the views of those ranks. If all views are equal, the view is the decision. Otherwise the rank publishes a
+ * smaller view, which has only the ranks that are in all these views. Views only shrink, so this ends. A rank that has
+ * decided publishes its decision, with all results, before it returns. Another rank takes over that decision if it is
+ * still in this clean and belongs to the decided set, at any step and in any attempt. So ranks that have returned agree
+ * with those that finish later, whichever rank is lost in between.
  *
- * A rank that was stopped meanwhile, and is in no view any more, finds that out by the others' views and decisions. It
- * begins a new attempt, and waits for the next clean of the others. It also accepts a decision that includes it and was
- * made before they left it out. An attempt that has reached a decision counts no more. (tests/models/clean.pml is a
- * model of this. It shows what goes wrong if views tell no attempts, or if decisions are taken over only between
- * steps.) */
+ * A rank that stopped for a while may be in no view any more. It finds that out from the others' views and decisions.
+ * Then it begins a new attempt, and waits for the others' next clean. It also accepts a decision that includes it and
+ * was made before they left it out. After an attempt has reached a decision, its words no longer count.
+ * tests/models/clean.pml is a model of this protocol. It shows what goes wrong if views do not name attempts, or if
+ * decisions are taken over only between steps. */
 #include "group/members.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { STEP_COME = 1 };
-/* Limits that no clean reaches: of steps, and of the number of calls of a rank. */
+/* No clean reaches these limits: the number of steps, and the number of calls of a rank. A word at or above its limit
+   is impossible. */
 #define CLEAN_STEPS_END ((uint32_t)1 << 16)
 #define CLEAN_CALLS_END ((uint64_t)1 << 62)
 
-/* The result of a decision: the largest values that any of its ranks has said. */
+/* The result of a decision. Calls and epochs are the largest that a rank of the decided set has said. The rejection is
+   that of the lowest rank that rejects. */
 typedef struct agreed {
     uint64_t words[LL_CLEAN_RESULTS]; /* calls, epochs, rejection */
 } agreed;
@@ -32,10 +36,10 @@ enum { RESULT_CALLS = 0, RESULT_EPOCHS = 1, RESULT_REFUSAL = 3 };
 typedef struct agreement {
     group_members *all;
     const members_ask *ask;
-    uint32_t begun; /* this rank's first attempt */
-    uint32_t step;  /* step of this rank */
+    uint32_t begun; /* this rank's first attempt in this clean */
+    uint32_t step;  /* the step in which this rank is */
     bool decided;
-    bool again; /* this attempt is lost */
+    bool again; /* this attempt has failed; begin another one */
     agreed result;
 } agreement;
 
@@ -52,8 +56,8 @@ static uint32_t read_decision(const agreement *c, int32_t rank, agreed *result)
     return members_read(c->all, rank, LL_CLEAN_DECIDED) == decided ? (uint32_t)decided : 0;
 }
 
-/* Returns whether this rank is in that decision, in an attempt of this clean. Else the decision does not concern it, or
-   is old. */
+/* Returns whether `rank` has made a decision that includes this rank, in an attempt of this clean. Any other decision
+   does not concern this rank, or belongs to an earlier clean. */
 static bool decides_with(const agreement *c, int32_t rank)
 {
     const int32_t own = c->all->sym->rank;
@@ -105,8 +109,9 @@ static void come(agreement *c)
     }
 }
 
-/* Takes the words with which the rank has come, if it has. Over a network its decision may arrive before words that it
-   says later. */
+/* Reads the words that a rank writes when it comes, and records its attempt. Returns false if it has not come. An
+   attempt that has ended does not count: over a network its decision may be here before the words of the rank's next
+   attempt. */
 static bool take_coming(const agreement *c, int32_t rank)
 {
     group_members *all = c->all;
@@ -132,7 +137,7 @@ static bool all_have_come(const agreement *c)
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
-/* The rank has gone on after the attempt that was taken of it. */
+/* Returns whether the rank has decided in its attempt that take_coming has recorded (taken). */
 static bool has_decided(const agreement *c, int32_t rank)
 {
     return c->all->taken[rank] && members_read(c->all, rank, LL_CLEAN_DECIDED) == c->all->taken[rank];
@@ -149,7 +154,8 @@ static bool has_viewed(const agreement *c, int32_t rank)
            has_decided(c, rank);
 }
 
-/* A rank in the view is past this step: it may have left out a rank that this one still awaits there. */
+/* Returns whether a rank of the view has passed this step. Such a rank may have left out a rank for which this one
+   still waits. */
 static bool is_ahead(const agreement *c, int32_t rank)
 {
     const uint64_t stage = members_read(c->all, rank, LL_CLEAN_STAGE);
@@ -168,7 +174,8 @@ static bool step_is_over(const agreement *c)
     return all;
 }
 
-/* The event that is awaited of the ranks in the view, with a name for texts, and whether the wait is over. */
+/* A kind of wait: its name in error texts, whether the awaited event of one rank has happened, and whether the wait is
+   over. */
 typedef struct members_wait {
     const char *what;
     bool (*came)(const agreement *c, int32_t rank);
@@ -206,7 +213,7 @@ static void leave_out(const agreement *c, int32_t rank, const char *why)
     c->all->in_view[rank] = 0;
 }
 
-/* The wait has failed: goes on without the ranks for which it has failed. */
+/* Call this after a wait has failed. It removes from the view the ranks that made the wait fail. */
 static void leave_out_lost(const members_rest *context, const sym_rest *rest)
 {
     const agreement *c = context->c;
@@ -218,7 +225,8 @@ static void leave_out_lost(const members_rest *context, const sym_rest *rest)
         leave_out(c, r, why);
         any = true;
     }
-    /* Other ranks await the one to blame, and the ranks that this one awaits do not come because of it. */
+    /* If the rank to blame is not awaited here, it is one that the awaited ranks wait for. They do not come, so the
+       first of them is left out. */
     for (int32_t r = 0; r < c->all->sym->size && !any; r++) {
         any = r != c->all->sym->rank && clean_misses(context, r);
         if (any) leave_out(c, r, why);
@@ -268,7 +276,7 @@ static bool coming_can_be(const agreement *c, int32_t rank)
            (!c->all->taken[rank] || calls_can_be(c->all->said + (int64_t)rank * LL_CLEAN_SAID + LL_CLEAN_CALLS));
 }
 
-/* Leaves out a rank whose words are impossible, so that no rank waits for it for ever, or uses its numbers. */
+/* Leaves out each rank whose words are impossible. So this rank neither waits for it forever nor uses its numbers. */
 static void leave_out_impossible(const agreement *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++) {
@@ -282,7 +290,8 @@ static void leave_out_impossible(const agreement *c)
 
 /* ---- waits ------------------------------------------------------------------------------------------------------- */
 
-/* A rank that cannot be reached gets no words of this one, and goes on without it. */
+/* Leaves out the ranks that the network does not reach. Such a rank does not get this rank's words, and completes the
+   clean without it. */
 static void leave_out_unreached(const agreement *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++)
@@ -327,7 +336,8 @@ static void left_out_by(agreement *c, int32_t rank)
     c->all->seen[rank] = c->all->taken[rank];
 }
 
-/* Finds a rank of the view that has gone on without this one, from the attempt that was taken of it. */
+/* Begins another attempt if a rank of the view has decided without this rank. Only a decision of that rank's recorded
+   attempt (taken) counts. */
 static void find_left_out(agreement *c)
 {
     const int32_t own = c->all->sym->rank;
@@ -338,7 +348,8 @@ static void find_left_out(agreement *c)
     }
 }
 
-/* Removes from this rank's view the ranks that the other does not see. True: its view was equal, in the same step. */
+/* Reads the view of `rank`, and removes from this rank's view the ranks that are not in it. Returns true if both views
+   were equal and of the same step. */
 static bool meet_view(agreement *c, int32_t rank)
 {
     const group_members *all = c->all;
@@ -355,7 +366,8 @@ static bool meet_view(agreement *c, int32_t rank)
     return (uint32_t)stage == c->step && memcmp(all->view, all->other, members_set_bytes(c->all)) == 0;
 }
 
-/* Ranks that have begun anew, without a decision, are awaited anew. */
+/* Forgets the recorded attempt of each rank that has begun another one without a decision. The next step waits for its
+   new words. */
 static void take_again(const agreement *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++)
@@ -382,7 +394,7 @@ static uint64_t clean_find_refusal(const agreement *c)
     return 0;
 }
 
-/* All ranks of the view have the same view, of the same attempts. */
+/* Call this when all ranks of the view have published the same view, with the same attempts. */
 static void decide(agreement *c)
 {
     c->decided = true;
@@ -392,7 +404,8 @@ static void decide(agreement *c)
     c->result.words[RESULT_REFUSAL] = clean_find_refusal(c);
 }
 
-/* Makes one round: it ends with a decision, a smaller view, or the loss of this attempt. */
+/* Publishes this rank's view and compares it with the others' views. The round ends with a decision, with a smaller
+   view, or with c->again: this attempt has failed. */
 static expar_status clean_round(agreement *c)
 {
     static const members_wait views = {.what = "low-latency clean: views", .came = has_viewed, .over = step_is_over};
@@ -411,7 +424,8 @@ static expar_status clean_round(agreement *c)
     return EXPAR_OK;
 }
 
-/* Waits for the ranks to come, then makes a round. Some may have reached a decision meanwhile. */
+/* Waits until all ranks of the view have come, then makes a round. If a rank has decided meanwhile, its decision is
+   taken over instead. */
 static expar_status clean_step(agreement *c)
 {
     static const members_wait coming = {
@@ -426,7 +440,7 @@ static expar_status clean_step(agreement *c)
     return status;
 }
 
-/* Goes on until all ranks of the view, this one included, have the same view, or one of them has decided. */
+/* Repeats steps, and attempts if one fails, until this rank has decided or has taken over a decision. */
 static expar_status agree(agreement *c)
 {
     expar_status status = EXPAR_OK;
@@ -464,7 +478,7 @@ expar_status members_agree(group_members *members, members_ask *ask)
     ask->refusal = (int32_t)(uint32_t)refusal;
     if (refusal) return EXPAR_OK;
     ask->calls = c.result.words[RESULT_CALLS];
-    /* After every epoch that any word of these ranks carries. */
+    /* All ranks continue after an even epoch that is greater than every epoch in the words of these ranks. */
     for (int kind = 0; kind < LL_KINDS; kind++)
         ask->epochs[kind] = (c.result.words[RESULT_EPOCHS + kind] + 1) / 2 * 2 + 2;
     return EXPAR_OK;

@@ -164,8 +164,9 @@ typedef struct sym {
     /* the transports that need progress */
     transport_driven driven;
     /* Proxies that carry the non-blocking operations, each for some PEs (sym_proxy_for). Without proxies, operations go
-       straight to their transports. sym_create stores num_rings last (release), because transports' threads may already
-       wake proxies at that time; they load it first (acquire). */
+       straight to their transports. sym_create raises num_rings after it has opened a proxy (release), because
+       transports' threads may already wake proxies at that time. All threads load num_rings before they use a proxy
+       (acquire). */
     proxy *proxies[SYM_MOST_RINGS];
     _Atomic int32_t num_rings;
     /* why other transports are not available, for error texts; or NULL */

@@ -124,8 +124,8 @@ EXPAR_API expar_status expar_group_abort(expar_group *group);
 
    The other ranks see within a second that this one has gone. Calls that have ended there stay valid; calls in progress
    and later ones end with EXPAR_ERR_PEER. On the CPU a call in progress on a buffer ends normally if this rank has done
-   its part. That is so if its own call has ended, or in low-latency mode has sent. Any other call in progress ends
-   normally only if everything that it waits for has come from all ranks before they see that this one has gone.
+   its part. That is so if its own call has ended, or in low-latency mode has sent. Any other call in progress on a rank
+   ends normally only if everything that it waits for has come before that rank sees that this one has gone.
 
    Pointers into the symmetric heap are invalid from then on; tensors of outputs are not. Buffers of the group still
    have to be destroyed or abandoned, before or after. Memory that calls of other threads use is freed when these calls

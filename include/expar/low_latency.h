@@ -18,7 +18,7 @@
  * second one gets EXPAR_ERR_BUSY. A hook counts as such a call, but has no place in that order. Calls with async_finish
  * return at once. Any number of them may be queued, and they are carried out one after the other. Other calls, and
  * hooks, run after all of them. Each queued call receives before the next one sends. A call fails with EXPAR_ERR_STATE
- * if the second-last call of its kind still waits for its hook when the new call starts. This holds with and without
+ * if the call of its kind two before it still waits for its hook when it starts. This holds with and without
  * async_finish.
  *
  * A rank whose arguments are rejected returns its own error and tells the others. They return EXPAR_ERR_REMOTE with

@@ -109,8 +109,8 @@ typedef enum ep_growth {
     EP_GROWTH_CAN = 1,
     EP_GROWTH_WISHED = 2 /* together with EP_GROWTH_CAN */
 } ep_growth;
-/* The most ranks of a group that sends early advertisements. To check one, each rank adds up the counts of all pairs of
-   ranks, which takes too long in a larger group. */
+/* The most ranks of a group that sends early advertisements. To check them, each rank adds up the counts of all pairs
+   of ranks, as in a route; ranks of a larger group avoid that. */
 #define EP_ROOM_RANKS 16
 EP_FUNC int32_t ep_tells_room(int32_t ranks)
 {

@@ -58,9 +58,10 @@ typedef struct sym_heap_card {
 #define SYM_BARRIER_ROUNDS 32
 typedef struct sym_control {
     sym_bell bell;
-    /* Barrier: a PE sets the word of its round to the barrier's epoch (release), and the owner reads it (acquire). In
-       round r that PE is 2^r below the owner, or it is the PE that releases the owner. The words are never cleared,
-       because epochs only grow. */
+    /* The words of the barrier (barrier.c). Each has one writer, which sets it to the barrier's epoch (release); the
+       owner reads it (acquire). In round r of a meeting the writer is the PE that is 2^r steps below the owner. The
+       writer of the last word in use is the PE that releases the owner. The words are never cleared, because epochs
+       only grow. */
     _Alignas(64) _Atomic uint64_t barrier[SYM_BARRIER_ROUNDS];
     /* The first failure that a peer has noticed, 0: none. It is teller << 40 | kind << 32 | rank: the PE that writes
        it, the sym_failure_kind and the rank that failed. A peer writes it before it acts on the failure (compare-swap
@@ -445,7 +446,7 @@ typedef struct sym_rest {
     bool armed;
     /* this thread drives the network while it waits */
     bool attends;
-    /* the network's own thread drives the network during the sleep */
+    /* since a sleep on the doorbell, the network's own thread drives the network; sym_rest_progress clears it */
     bool handed_over;
     /* set when a turn failed because of the awaited ranks */
     bool timed_out;

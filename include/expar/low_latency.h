@@ -373,9 +373,9 @@ EXPAR_API void expar_ll_handle_release(expar_ll_handle *handle);
    calls before it. The default stream is EXPAR_ERR_ARGUMENT if ranks are threads of a process. */
 
 /* Masks the rank if masked is 1. If masked is 0, removes the mask. That is possible only while no call has begun or
-   ended since the rank was masked. Afterwards it is EXPAR_ERR_STATE, and only expar_ll_mask_clean takes the rank back
-   in. Local. EXPAR_ERR_ARGUMENT: rank is not a rank of the group or is this one, or masked is neither 0 nor 1.
-   EXPAR_ERR_LIMIT: see above. */
+   ended since the rank was masked, and the rank has not masked this one. Otherwise it is EXPAR_ERR_STATE, and only
+   expar_ll_mask_clean takes the rank back in. Local. EXPAR_ERR_ARGUMENT: rank is not a rank of the group or is this
+   one, or masked is neither 0 nor 1. EXPAR_ERR_LIMIT: see above. */
 EXPAR_API expar_status expar_ll_mask_set(expar_ll *ll, int32_t rank, int32_t masked);
 /* Writes the masks to status: [N] i32 where the data is, 1 for masked ranks, else 0. Local. Errors: EXPAR_ERR_NULL,
    EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE, EXPAR_ERR_DEVICE. */

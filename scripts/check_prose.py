@@ -9,9 +9,6 @@ It reads comments of C, CUDA, Python, shell and CMake, Markdown pages, man pages
 - columns: a line of text has more than 120 columns. Rows of Markdown tables and single long words may.
 - banned: `whoever`, and `behind` where it means `after`.
 - house: a word that docs/glossary.md lists as a former one. The glossary itself may use them.
-
-scripts/prose_baseline.txt has the violations of each file that are left from before. It may only shrink. A file fails
-above its counts, and also below them: then run --write-baseline. A file without a line must be clean.
 """
 
 from __future__ import annotations
@@ -38,7 +35,6 @@ ROOTS = (
 ).split()
 CACHES = {"__pycache__", ".mypy_cache", ".ruff_cache"}
 NOT_TEXT = (".pyc", ".npy", ".safetensors", ".json")
-BASELINE = "scripts/prose_baseline.txt"
 GLOSSARY = "docs/glossary.md"
 
 FRAGMENT = re.compile(r"[\"'(]*(Of|What|Who|Whose|Whoever|Behind)\b(?!_)")
@@ -242,93 +238,18 @@ def check_commits(root: Path, base: str) -> list[str]:
     return bad
 
 
-Counts = dict[str, Counter[str]]
-
-
-def count(violations: list[Violation]) -> Counts:
-    counts: Counts = {}
-    for violation in violations:
-        counts.setdefault(violation.path, Counter())[violation.rule] += 1
-    return counts
-
-
-def format_line(path: str, numbers: Counter[str]) -> str:
-    return " ".join([path] + [f"{rule}={numbers[rule]}" for rule in RULES if numbers[rule]])
-
-
-def format_baseline(counts: Counts) -> str:
-    lines = ["# Violations that are left, one line for each file. Written by scripts/check_prose.py --write-baseline."]
-    lines += [format_line(path, counts[path]) for path in sorted(counts)]
-    return "\n".join(lines) + "\n"
-
-
-def parse_baseline(text: str) -> Counts:
-    """Where a merge has left two lines of a file, the lower counts hold."""
-    counts: Counts = {}
-    for line in text.splitlines():
-        if not line or line.startswith(("#", "<<<<<<<", "|||||||", "=======", ">>>>>>>")):
-            continue
-        path, *fields = line.split()
-        new = Counter({rule: int(number) for rule, number in (field.split("=") for field in fields)})
-        counts[path] = counts[path] & new if path in counts else new
-    return counts
-
-
-def read_baseline(root: Path) -> str:
-    """A tree without the file has nothing left from before."""
-    path = root / BASELINE
-    return path.read_text() if path.exists() else format_baseline({})
-
-
-def compare(violations: list[Violation], baseline: str) -> list[str]:
-    """How the tree differs from the baseline. Nothing: it passes."""
-    found, allowed = count(violations), parse_baseline(baseline)
-    wrong: list[str] = []
-    lower = False
-    for path in sorted(found.keys() | allowed.keys()):
-        for rule in RULES:
-            have, may = found.get(path, Counter())[rule], allowed.get(path, Counter())[rule]
-            lower = lower or have < may
-            if have > may:
-                wrong += [str(bad) for bad in violations if bad.path == path and bad.rule == rule]
-                wrong.append(f"{path}: {have} violations of {rule}, expected at most {may}: mend as many as are new")
-    if not wrong and (lower or format_baseline(found) != baseline):
-        wrong.append(f"{BASELINE} has more than the tree: lower the baseline by scripts/check_prose.py --write-baseline")
-    return wrong
-
-
-def totals(counts: Counts) -> Counter[str]:
-    return sum(counts.values(), Counter())
-
-
-def write_baseline(root: Path, violations: list[Violation]) -> list[str]:
-    """Counts may move between files, but none may grow over the whole tree."""
-    path = root / BASELINE
-    found = count(violations)
-    if path.exists():
-        old, new = totals(parse_baseline(path.read_text())), totals(found)
-        growing = [rule for rule in RULES if new[rule] > old[rule]]
-        grown = [f"{rule}: {new[rule]} in the tree, {old[rule]} in the baseline" for rule in growing]
-        if grown:
-            return [*grown, "the baseline may only shrink: see what is new by scripts/check_prose.py"]
-    path.write_text(format_baseline(found))
-    return []
-
-
 def report(violations: list[Violation], worst: int) -> None:
-    counts = count(violations)
-    total = totals(counts)
-    print("total: " + " ".join(f"{rule}={total[rule]}" for rule in RULES))
-    for path in sorted(counts, key=lambda name: (-sum(counts[name].values()), name))[:worst]:
-        print(f"{sum(counts[path].values()):5} {format_line(path, counts[path])}")
+    rules = Counter(violation.rule for violation in violations)
+    print("total: " + " ".join(f"{rule}={rules[rule]}" for rule in RULES))
+    for path, number in Counter(violation.path for violation in violations).most_common(worst):
+        print(f"{number:5} {path}")
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="check the mechanical part of the rules of writing")
-    parser.add_argument("paths", nargs="*", help="print all violations of these files, whatever the baseline says")
+    parser.add_argument("paths", nargs="*", help="check these files instead of the tree")
     tree = Path(__file__).resolve().parent.parent
     parser.add_argument("--root", type=Path, default=tree, help="the tree (default: this one)")
-    parser.add_argument("--write-baseline", action="store_true", help=f"lower {BASELINE} to what is there")
     parser.add_argument("--since", metavar="COMMIT", help="check subjects of the commits after that one instead")
     parser.add_argument("--worst", type=int, metavar="N", help="print totals by rule, and the N worst files")
     return parser.parse_args()
@@ -349,10 +270,7 @@ def main() -> int:
         if arguments.worst:
             report(violations, arguments.worst)
             return 0
-        if arguments.write_baseline:
-            wrong = write_baseline(root, violations)
-        else:
-            wrong = compare(violations, read_baseline(root))
+        wrong = [str(violation) for violation in violations]
     for line in wrong:
         print(line)
     return 1 if wrong else 0

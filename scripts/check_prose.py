@@ -230,9 +230,12 @@ def check_subject(subject: str) -> list[str]:
 def check_commits(root: Path, base: str) -> list[str]:
     """Subjects of the commits after that one."""
     command = ["git", "-C", str(root), "log", "--no-merges", "--format=%h %s", f"{base}..HEAD"]
-    log = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    log = subprocess.run(command, capture_output=True, text=True)
+    if log.returncode:
+        told = (log.stderr.splitlines() or ["git log failed"])[0]
+        raise SystemExit(f"check_prose.py: --since '{base}': a commit of {root} is expected ({told})")
     bad = []
-    for line in log.splitlines():
+    for line in log.stdout.splitlines():
         commit, subject = line.split(" ", 1)
         bad += [f"{commit} {subject}: {what}" for what in check_subject(subject)]
     return bad
@@ -264,7 +267,11 @@ def main() -> int:
         wrong = []
         for path in arguments.paths:
             name = os.path.relpath(path, root)
-            wrong += map(str, check_text(name, Path(path).read_text(encoding="utf-8")))
+            try:
+                text = Path(path).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise SystemExit(f"check_prose.py: '{path}': a readable text file is expected ({error})") from None
+            wrong += map(str, check_text(name, text))
     else:
         violations = check_tree(root)
         if arguments.worst:

@@ -7,7 +7,11 @@
 # nights and `make lint` follow all calls.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-build=$1
+build=${1:-}
+if [ ! -f "$build/compile_commands.json" ]; then
+    echo "lint: BUILD_DIR is '$build': a configured build is expected; usage: lint.sh BUILD_DIR [shallow]" >&2
+    exit 2
+fi
 depth=(--extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang --extra-arg=mode="${2:-deep}")
 jobs=$(nproc)
 

@@ -12,6 +12,8 @@ import tempfile
 import unittest
 from pathlib import Path
 
+if len(sys.argv) < 2 or not Path(sys.argv[1], "scripts", "check_prose.py").is_file():
+    raise SystemExit("usage: test_prose.py ROOT (the tree, with scripts/check_prose.py in it)")
 ROOT = Path(sys.argv.pop(1)).resolve()
 sys.path.insert(0, str(ROOT / "scripts"))
 sys.dont_write_bytecode = True
@@ -149,6 +151,15 @@ class Tree(unittest.TestCase):
                 ended = subprocess.run([*command, folder], capture_output=True, text=True)
                 self.assertEqual(ended.returncode, status)
                 self.assertTrue(ended.stdout.startswith(said) and bool(ended.stdout) == bool(said), ended.stdout)
+
+    def test_wrong_arguments_are_named(self) -> None:
+        command = [sys.executable, str(ROOT / "scripts" / "check_prose.py")]
+        for wrong in (["--since", "no-such-commit"], ["no-such-file"]):
+            ended = subprocess.run([*command, *wrong], capture_output=True, text=True)
+            self.assertEqual(ended.returncode, 1)
+            self.assertIn(f"'{wrong[-1]}'", ended.stderr)
+            self.assertIn("is expected", ended.stderr)
+            self.assertNotIn("Traceback", ended.stderr)
 
     def test_the_tree_passes(self) -> None:
         self.assertEqual([str(violation) for violation in check_prose.check_tree(ROOT)], [])

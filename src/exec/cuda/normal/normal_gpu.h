@@ -44,9 +44,6 @@ typedef struct gpu_counters {
 /* Pinned memory for the caller's counts (counts.c). */
 typedef struct gpu_counts gpu_counts;
 
-/* Pinned memory for the caller's counts (counts.c). */
-typedef struct gpu_counts gpu_counts;
-
 typedef struct gpu_executor {
     gpu_core core;
     ep_shape shape;

@@ -263,8 +263,8 @@ def all_cases(group: Any, shape: Shape, counts: list[int]) -> Iterator[Case]:
     if importlib.util.find_spec("expar"):
         import expar
 
-        device = str(shape.device)
-        with expar.Group.from_torch(group) as own, expar.Buffer(own, device=device) as plain:
+        device, sizes = str(shape.device), dict(num_sms=NUM_SMS, pool_bytes=size) if size else {}
+        with expar.Group.from_torch(group) as own, expar.Buffer(own, device=device, **sizes) as plain:
             for count in counts:
                 yield from expar_cases(plain, shape, Tokens(shape, count))
     few = sorted({1, *(count for count in counts if count <= BATCH)})

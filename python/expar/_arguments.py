@@ -7,10 +7,10 @@ import ctypes
 from typing import Any
 
 from . import _abi, _values
-from ._device import CPU, keep_behind, stream_for
+from ._device import CPU, keep_behind, stream_for, torch_stream
 from ._event import Event, keep_until
 from ._library import lib
-from ._tensor import Counted, tensor_or_none, view_of
+from ._tensor import Counted, Tensor, tensor_or_none, View, view_of
 
 # Tensors that calls write to.
 _WRITTEN = {
@@ -90,7 +90,7 @@ class Arguments:
     def issued(self) -> None:
         """Keeps the call's objects until its stream has passed the call, if it has no event."""
         if self.stream is not None:
-            keep_behind(self.stream, self.kept)
+            keep_unordered(self.stream, self.device, self.kept)
 
     def handle(self, handle: Counted) -> None:
         self.kept.append(handle)
@@ -114,11 +114,39 @@ def own_or_library(given: Any, view: _abi.Tensor, output: Counted | None) -> Any
     return given if given is not None or output is None else tensor_or_none(view, output)
 
 
+def unordered(stream: int, device: tuple[int, int], kept: list[Any]) -> list[Any]:
+    """Returns the objects of a GPU's call on that stream which this program must keep until the call has ended.
+
+    All others may go at once, so that a host that runs ahead takes no more memory than the stream uses. Objects of the
+    library serve later calls in the order of calls. PyTorch's allocator is told which stream uses its tensors."""
+    left, reader = [], None
+    for each in kept:
+        value = each.value if isinstance(each, View) else each
+        if isinstance(value, (Counted, Event)) or (isinstance(value, Tensor) and value._owner is not None):
+            continue
+        if getattr(value, "is_cuda", False) and hasattr(value, "record_stream"):
+            reader = reader or torch_stream(stream, device[1])
+            value.record_stream(reader)
+        else:
+            left.append(each)
+    return left
+
+
+def keep_unordered(stream: int, device: tuple[int, int], kept: list[Any]) -> None:
+    """Keeps such objects until the stream has passed its present work."""
+    left = unordered(stream, device, kept)
+    if left:
+        keep_behind(stream, left)
+
+
 def keep_call(pointer: int | None, arguments: Arguments, *results: Any) -> Event | None:
-    """Returns the event of a call, or None. The call's objects are kept until the event."""
+    """Returns the event of a call, or None. The call's objects are kept until the event, as far as that is needed."""
     if pointer is None:
         arguments.issued()
         return None
-    event = Event(pointer)
-    keep_until(event, [*arguments.kept, *results])
+    event, kept = Event(pointer), [*arguments.kept, *results]
+    if arguments.stream is not None:
+        kept = unordered(arguments.stream, arguments.device, kept)
+    if kept:
+        keep_until(event, kept)
     return event

@@ -67,6 +67,14 @@ def current_stream(index: int) -> int:
     return int(cupy.cuda.get_current_stream().ptr) if cupy is not None else 0
 
 
+def torch_stream(address: int, index: int) -> Any:
+    """Returns PyTorch's object of the stream at that address on that GPU."""
+    cuda = _cuda_of_torch()
+    address = 0 if address == LEGACY else address
+    current = cuda.current_stream(index)
+    return current if current.cuda_stream == address else cuda.ExternalStream(address, device=index)
+
+
 def stream_of(stream: Any, index: int) -> int:
     """Returns the address of a stream. The stream is None for the current one, a number, PyTorch's or CuPy's object, or
     one with __cuda_stream__. TypeError for anything else."""

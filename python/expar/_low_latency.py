@@ -14,8 +14,8 @@ from typing import Any, Callable, overload
 
 from . import _abi, _values
 from ._abi import Dtype, LlFormat, LlSum
-from ._arguments import Arguments, keep_call, output_of, own_or_library
-from ._device import CPU, device_of, keep_behind, stream_for
+from ._arguments import Arguments, keep_call, keep_unordered, output_of, own_or_library
+from ._device import CPU, device_of, stream_for
 from ._event import Event, end_calls_with
 from ._group import Group, Owned, fill
 from ._library import lib
@@ -97,7 +97,7 @@ class Hook:
             for each in self._kept:
                 if isinstance(each, Counted) and each.stream is not None:
                     each.stream = on
-            keep_behind(on, self._kept)
+            keep_unordered(on, self._device, self._kept)
 
 
 class LentTensor(Tensor):
@@ -372,7 +372,7 @@ class LowLatencyBuffer(Owned):
             view = view_of(status, "status", kept, stream=on, writable=True)
             lib.expar_ll_mask_query(self.pointer, ctypes.byref(view), on)
             if on is not None:
-                keep_behind(on, kept)
+                keep_unordered(on, self.device, kept)
             return None
         if self.device != CPU:
             raise ValueError(f"status is None: expected [{self.group.size}] i32 on GPU {self.device[1]}")

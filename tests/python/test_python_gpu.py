@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import sys
+import threading
 import unittest
 from typing import Any
+from unittest import mock
 
 import numpy
 
 import expar
+from expar import _arguments, _event
 from expar._device import device_of, stream_of
 
 import gpu_calls
@@ -59,7 +62,43 @@ def events(group: expar.Group, card: Any) -> None:
         assert again.event.done
 
 
+def far_ahead(group: expar.Group, card: Any) -> None:
+    """The host runs ahead of a stream that stands still, and drops each result. Calls take the same memory again, and
+    what the program keeps until they end is its own."""
+    stream, opened = played.Stream(), threading.Event()
+    with expar.Buffer(group, device="cuda:0", num_sms=2, pool_bytes=1 << 20) as buffer:
+        rows, experts = numpy.ones((64, 512), "float32"), numpy.zeros((64, 1), "int64")
+        x, lane = card.put(rows), dict(stream=stream, async_finish=True)
+        handle = buffer.dispatch(x, card.put(experts), num_experts=1, stream=stream).handle
+        assert handle is not None
+
+        def layer() -> Any:
+            return buffer.combine(buffer.dispatch(x, handle=handle, **lane).x, handle, **lane)
+
+        for _ in range(2):
+            last = layer()
+        last.event.wait()
+        before = buffer.stats()
+        stream.slowly(lambda: opened.wait(60))
+        try:
+            for _ in range(20):
+                last = layer()
+            kept = [type(each).__name__ for _, things in _event._under_way for each in things]
+            assert kept == ["Array", "PyCapsule"] * 20, kept
+        finally:
+            opened.set()
+        last.event.wait()
+        after = buffer.stats()
+        for name in ("growths", "queue_calls", "other_blocks", "used_high_bytes"):
+            assert after[name] == before[name], (name, before, after)
+        assert after["direct_calls"] == before["direct_calls"] + 40
+        assert (played.values_of(last.y, stream) == rows).all()
+
+
 class Gpu(unittest.TestCase):
+    def test_far_ahead(self) -> None:
+        ranks.on_threads(1, _with_card, far_ahead)
+
     def test_calls(self) -> None:
         for body in gpu_calls.ALL:
             with self.subTest(body=body.__name__):
@@ -69,6 +108,22 @@ class Gpu(unittest.TestCase):
         for body in (streams_of_dlpack, events):
             with self.subTest(body=body.__name__):
                 ranks.on_threads(2, _with_card, body)
+
+    def test_tensors_of_torch(self) -> None:
+        """They are not kept: PyTorch's allocator is told which stream uses them."""
+        told = []
+
+        class OnGpu:
+            is_cuda = True
+
+            def record_stream(self, stream: Any) -> None:
+                told.append((self, stream))
+
+        one, other = OnGpu(), OnGpu()
+        with mock.patch.object(_arguments, "torch_stream", lambda address, index: (address, index)):
+            left = _arguments.unordered(7, (2, 1), [one, "else", expar.View(other, "f32")])
+        self.assertEqual(left, ["else"])
+        self.assertEqual(told, [(one, (7, 1)), (other, (7, 1))])
 
     def test_exit_with_an_allocator(self) -> None:
         """Memory of results is held for good; the rest has come back before the interpreter is gone."""

@@ -35,13 +35,16 @@ static void gpu_free(const struct bench_world *world, void *data)
     if (data) bench_good(world, CUDA_CALL(MemFree, (cu_address)(uintptr_t)data));
 }
 
+/* The stream's kernels have to end before a copy from or to ordinary host memory is put on it. Such a copy after a
+   kernel that waits for another rank of this process would hold up that rank's launches in the driver. */
 static const void *gpu_view(const struct bench_world *world, const void *data, size_t bytes)
 {
     void *view = malloc(bytes + 1);
     if (!view) return NULL;
-    bool good = bytes == 0 ||
-                bench_good(world, CUDA_CALL(MemcpyDtoHAsync, view, (cu_address)(uintptr_t)data, bytes, world->stream));
-    if (settle(world) && good) return view;
+    const bool good =
+        settle(world) && (bytes == 0 || bench_good(world, CUDA_CALL(MemcpyDtoHAsync, view, (cu_address)(uintptr_t)data,
+                                                                    bytes, world->stream)));
+    if (good && settle(world)) return view;
     free(view);
     return NULL;
 }
@@ -60,9 +63,10 @@ static void *gpu_draft(const struct bench_world *world, void *data, size_t bytes
 
 static bool gpu_commit(const struct bench_world *world, void *data, void *draft, size_t bytes)
 {
-    bool good = bytes == 0 ||
-                bench_good(world, CUDA_CALL(MemcpyHtoDAsync, (cu_address)(uintptr_t)data, draft, bytes, world->stream));
-    good = settle(world) && good;
+    const bool good = settle(world) &&
+                      (bytes == 0 || bench_good(world, CUDA_CALL(MemcpyHtoDAsync, (cu_address)(uintptr_t)data, draft,
+                                                                 bytes, world->stream))) &&
+                      settle(world);
     free(draft);
     return good;
 }

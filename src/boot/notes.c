@@ -299,13 +299,17 @@ int64_t notes_waited_ns(const boot_wait *wait, int64_t timeout_ns)
     return clock_ns() - looked_ns < NOTES_FRESH_NS(timeout_ns) ? notes_looked_for_ns(wait) : 0;
 }
 
+/* Topics of a buffer with such a number stand for calls that are not counted: those of graphs and of kernels, and
+   cleans. */
+#define UNCOUNTED (UINT64_C(1) << 62)
+
 static int describe_object(const boot_topic *topic, char *text, size_t bytes)
 {
-    if (topic->kind == BOOT_KIND_BUFFER)
-        return snprintf(text, bytes, " (call %llu on buffer %u)", (unsigned long long)topic->number, topic->object);
-    if (topic->kind == BOOT_KIND_LOW_LATENCY)
-        return snprintf(text, bytes, " (call %llu on buffer %u)", (unsigned long long)topic->number / 2, topic->object);
-    if (topic->kind == BOOT_KIND_END) return snprintf(text, bytes, " (buffer %u)", topic->object);
+    const bool buffer = topic->kind == BOOT_KIND_BUFFER || topic->kind == BOOT_KIND_LOW_LATENCY;
+    const uint64_t number = topic->kind == BOOT_KIND_LOW_LATENCY ? topic->number / 2 : topic->number;
+    if (topic->kind == BOOT_KIND_END || (buffer && topic->number >= UNCOUNTED))
+        return snprintf(text, bytes, " (buffer %u)", topic->object);
+    if (buffer) return snprintf(text, bytes, " (call %llu on buffer %u)", (unsigned long long)number, topic->object);
     if (topic->kind == BOOT_KIND_BARRIER)
         return snprintf(text, bytes, " (number %llu)", (unsigned long long)topic->number);
     text[0] = '\0';

@@ -542,6 +542,35 @@ static void who_meets_nobody_still_changes_words(void **state)
     assert_int_equal(told_of(BOOT_KIND_ALL, BOOT_KIND_NONE), EXPAR_ERR_PEER);
 }
 
+/* ---- texts ------------------------------------------------------------------------------------------------------- */
+
+static void assert_described(boot *self, boot_kind kind, uint64_t number, const char *expected)
+{
+    const boot_topic topic = {.kind = (uint16_t)kind, .object = 3, .number = number};
+    boot_wait wait;
+    char text[BOOT_DOING_TEXT];
+    boot_wait_begin(&wait, self, &topic, "rows");
+    notes_describe(self->notes, &wait, text, sizeof text);
+    boot_wait_end(&wait);
+    assert_string_equal(text, expected);
+}
+
+/* Replays and kernels of low-latency mode are not counted, and so their texts have no number. */
+static void only_counted_calls_have_a_number(void **state)
+{
+    (void)state;
+    played_boot played = {.answer = answer_where_all_are_in_first};
+    begin_play(&played);
+    boot *self = &played.boot;
+    assert_described(self, BOOT_KIND_BUFFER, 7, "in expar_ep_combine: rows (call 7 on buffer 3), waiting");
+    assert_described(self, BOOT_KIND_LOW_LATENCY, 14, "in expar_ep_dispatch: rows (call 7 on buffer 3), waiting");
+    assert_described(self, BOOT_KIND_BUFFER, boot_graph_number(self, BOOT_KIND_BUFFER, 3),
+                     "in expar_ep_combine: rows (buffer 3), waiting");
+    assert_described(self, BOOT_KIND_LOW_LATENCY, boot_graph_number(self, BOOT_KIND_LOW_LATENCY, 3),
+                     "in expar_ep_dispatch: rows (buffer 3), waiting");
+    notes_destroy(&played.notes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -563,6 +592,7 @@ int main(void)
         cmocka_unit_test(who_has_given_up_is_not_late),
         cmocka_unit_test(what_the_call_notes_comes_in_its_place),
         cmocka_unit_test(who_meets_nobody_still_changes_words),
+        cmocka_unit_test(only_counted_calls_have_a_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,15 +18,16 @@ bool life_hold(life_record *self)
     return held > 0;
 }
 
-life_end life_drop(life_record *self, uint64_t magic)
+bool life_drop(life_record *self, uint64_t magic)
 {
-    if (self->magic != magic) return LIFE_SPENT;
+    if (self->magic != magic) return false;
     int32_t held = atomic_load_explicit(&self->references, memory_order_relaxed);
     /* Acquire and release: the last one sees all that the others did before it destroys the object. */
     while (held > 0 && !atomic_compare_exchange_weak_explicit(&self->references, &held, held - 1, memory_order_acq_rel,
                                                               memory_order_relaxed)) {
     }
-    return held > 1 ? LIFE_HELD : held == 1 ? LIFE_LAST : LIFE_SPENT;
+    if (held == 1) self->end(self);
+    return held > 0;
 }
 
 /* With the lock held. NULL: there are no more than `least`. */

@@ -11,14 +11,17 @@
 typedef struct life_record {
     /* kind of the object; written once, and kept after its end */
     uint64_t magic;
+    /* Destroys the object, which begins with this record, and passes the record to life_keep. The thread that drops the
+       last reference calls it. Written once. */
+    void (*end)(void *object);
     /* References: the caller's, and one for each call that uses the object meanwhile. 0: it has ended. All holders
        change it; the last drop sees what came before the others (acquire, release). */
     _Atomic int32_t references;
 } life_record;
 
-static inline life_record life_begin(uint64_t magic)
+static inline life_record life_begin(uint64_t magic, void (*end)(void *object))
 {
-    return (life_record){.magic = magic, .references = 1};
+    return (life_record){.magic = magic, .end = end, .references = 1};
 }
 static inline bool life_alive(const life_record *self, uint64_t magic)
 {
@@ -27,10 +30,8 @@ static inline bool life_alive(const life_record *self, uint64_t magic)
 /* Takes a reference; false: the object has ended. */
 bool life_hold(life_record *self);
 
-typedef enum life_end { LIFE_HELD, LIFE_LAST, LIFE_SPENT } life_end;
-/* Drops a reference. LIFE_LAST: the caller destroys the object, and passes its record to life_keep. LIFE_SPENT: there
-   was no reference to drop. */
-life_end life_drop(life_record *self, uint64_t magic);
+/* Drops a reference; the last one ends the object. false: there was no reference to drop. */
+bool life_drop(life_record *self, uint64_t magic);
 
 /* The record of an object that has ended is kept until this many others have ended. Beyond that number, new objects
    reuse records. */

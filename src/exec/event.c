@@ -44,6 +44,21 @@ static expar_status check_event(const char *call, const expar_event *event)
                      call, (const void *)event);
 }
 
+static void event_end(void *object)
+{
+    expar_event *event = object;
+    const event_hearing *hearing = &event->hearing;
+    if (hearing->unheard && !event->heard && event->ended.status != EXPAR_OK)
+        hearing->unheard(hearing->context, &event->ended);
+    if (hearing->drop) hearing->drop(hearing->context);
+    if (event->keeper.drop) event->keeper.drop(event->keeper.context);
+    cuda_mark_give(event->keeper.mark);
+    cuda_gate_give(event->gate);
+    pthread_cond_destroy(&event->change);
+    pthread_mutex_destroy(&event->lock);
+    life_keep(&spent, event);
+}
+
 static expar_status event_make(bool of_call, expar_event **out)
 {
     expar_event *event = calloc(1, sizeof *event);
@@ -55,7 +70,7 @@ static expar_status event_make(bool of_call, expar_event **out)
     pthread_cond_init(&event->change, &clock);
     pthread_condattr_destroy(&clock);
     event->of_call = of_call;
-    event->life = life_begin(EVENT_MAGIC);
+    event->life = life_begin(EVENT_MAGIC, event_end);
     if (of_call) life_hold(&event->life);
     *out = event;
     return EXPAR_OK;
@@ -298,19 +313,7 @@ expar_status expar_event_retain(expar_event *event)
 void expar_event_release(expar_event *event)
 {
     if (!event) return;
-    life_end end = life_drop(&event->life, EVENT_MAGIC);
-    if (end == LIFE_SPENT)
+    if (!life_drop(&event->life, EVENT_MAGIC))
         LOG(LOG_WARN, "expar_event_release: event %p is not a living event; it has been released as often as retained",
             (void *)event);
-    if (end != LIFE_LAST) return;
-    const event_hearing *hearing = &event->hearing;
-    if (hearing->unheard && !event->heard && event->ended.status != EXPAR_OK)
-        hearing->unheard(hearing->context, &event->ended);
-    if (hearing->drop) hearing->drop(hearing->context);
-    if (event->keeper.drop) event->keeper.drop(event->keeper.context);
-    cuda_mark_give(event->keeper.mark);
-    cuda_gate_give(event->gate);
-    pthread_cond_destroy(&event->change);
-    pthread_mutex_destroy(&event->lock);
-    life_keep(&spent, event);
 }

@@ -29,6 +29,34 @@ static void group_free_memory(expar_group *group)
     life_keep(&spent, group);
 }
 
+void group_free(expar_group *group, bool sound)
+{
+    sym_forget_boot(group->sym);
+    /* This comes first: it stops the monitor, which may call on_gone until then. */
+    group->boot->ops->leave(group->boot, sound);
+    struct group_threads *threads = group->threads;
+    group_free_memory(group);
+    if (threads) group_threads_release(threads);
+}
+
+/* Waits of symmetric memory are counted, but hold no reference; if one is in progress, the memory that it uses is never
+   freed. */
+static bool is_quiet(const expar_group *group)
+{
+    return atomic_load_explicit(&group->sym->waiters, memory_order_acquire) == 0 &&
+           atomic_load_explicit(&group->boot->inside, memory_order_acquire) == 0;
+}
+
+/* The last reference was dropped. */
+static void group_end(void *object)
+{
+    expar_group *group = object;
+    if (is_quiet(group))
+        group_free(group, false);
+    else
+        LOG(LOG_INFO, "the group's memory stays: another thread is in a call on it");
+}
+
 static expar_status group_build(expar_group *group, boot *ctl, const group_settings *settings,
                                 const group_threads *threads)
 {
@@ -67,7 +95,7 @@ expar_status group_make(boot *ctl, const group_settings *settings, group_threads
         free(group);
         return error_set(EXPAR_ERR_MEMORY, "no memory for the records of a group of %d ranks", ctl->size);
     }
-    group->life = life_begin(GROUP_MAGIC);
+    group->life = life_begin(GROUP_MAGIC, group_end);
     group->pid = (int32_t)getpid();
     expar_status status = group_build(group, ctl, settings, threads);
     if (status != EXPAR_OK) {
@@ -79,16 +107,6 @@ expar_status group_make(boot *ctl, const group_settings *settings, group_threads
     group->threads = threads;
     *out = group;
     return EXPAR_OK;
-}
-
-void group_free(expar_group *group, bool sound)
-{
-    sym_forget_boot(group->sym);
-    /* This comes first: it stops the monitor, which may call on_gone until then. */
-    group->boot->ops->leave(group->boot, sound);
-    struct group_threads *threads = group->threads;
-    group_free_memory(group);
-    if (threads) group_threads_release(threads);
 }
 
 /* Checks the caller's rank and size, and fills the request from them or from the environment. */
@@ -181,21 +199,9 @@ bool group_enter(expar_group *group, const char *call)
     return false;
 }
 
-/* Waits of symmetric memory are counted, but hold no reference; if one is in progress, the memory that it uses is never
-   freed. */
-static bool is_quiet(const expar_group *group)
-{
-    return atomic_load_explicit(&group->sym->waiters, memory_order_acquire) == 0 &&
-           atomic_load_explicit(&group->boot->inside, memory_order_acquire) == 0;
-}
-
 void group_leave(expar_group *group)
 {
-    if (life_drop(&group->life, GROUP_MAGIC) != LIFE_LAST) return;
-    if (is_quiet(group))
-        group_free(group, false);
-    else
-        LOG(LOG_INFO, "the group's memory stays: another thread is in a call on it");
+    life_drop(&group->life, GROUP_MAGIC);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

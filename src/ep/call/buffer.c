@@ -6,12 +6,45 @@
 #include <stdio.h>
 #include <unistd.h>
 
+/* ---- the last reference ------------------------------------------------------------------------------------------ */
+
+/* All calls of this rank have ended. A call that was broken off has left the ranks in different places of it. */
+static void retire(const ep_buffer *buffer)
+{
+    const uint64_t calls = buffer->calls + 1;
+    ep_refusal refusal = {.status = EXPAR_ERR_PEER};
+    if (buffer->poison.status != EXPAR_OK) return;
+    snprintf(refusal.text, sizeof refusal.text, "rank %d has abandoned the buffer", buffer->rank);
+    buffer->exec->ops->retire(buffer->exec, (uint32_t)calls, &refusal);
+    /* This is for ranks that are in that call already, that await something else of it, or whose records cannot have
+       such a rejection. */
+    const boot_topic next = ep_buffer_topic(buffer, buffer->kind->number(calls));
+    boot_note_ended(buffer->group->boot, &next, EXPAR_ERR_PEER, "it has abandoned the buffer");
+}
+
+/* No thread is inside any more. If the buffer was destroyed, it has no executor. */
+static void buffer_end(void *object)
+{
+    ep_buffer *buffer = object;
+    const ep_buffer_kind *kind = buffer->kind;
+    expar_group *group = buffer->group;
+    if (buffer->exec) {
+        retire(buffer);
+        if (kind->let_go) kind->let_go(buffer);
+        buffer->exec->ops->destroy(buffer->exec, false, false);
+        buffer->exec = NULL;
+    }
+    buffer->group = NULL;
+    kind->free(buffer);
+    group_leave(group);
+}
+
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 void ep_buffer_begin(ep_buffer *buffer, const ep_buffer_kind *kind, expar_group *group, expar_device device,
                      uint32_t number)
 {
-    buffer->life = life_begin(kind->magic);
+    buffer->life = life_begin(kind->magic, buffer_end);
     buffer->kind = kind;
     buffer->group = group;
     buffer->rank = group->rank;
@@ -50,6 +83,11 @@ expar_status ep_buffer_has_ended(const char *call)
     return error_set(EXPAR_ERR_STATE, "%s: the buffer has been destroyed or abandoned", call);
 }
 
+void ep_buffer_leave(ep_buffer *buffer)
+{
+    life_drop(&buffer->life, buffer->kind->magic);
+}
+
 expar_status ep_buffer_enter(ep_buffer *buffer, const char *call)
 {
     if (!life_alive(&buffer->life, buffer->kind->magic) || !life_hold(&buffer->life)) return ep_buffer_has_ended(call);
@@ -76,37 +114,6 @@ expar_status ep_buffer_give(ep_buffer *buffer, expar_status status)
     atomic_store_explicit(&buffer->busy, 0, memory_order_release);
     ep_buffer_leave(buffer);
     return status;
-}
-
-/* All calls of this rank have ended. A call that was broken off has left the ranks in different places of it. */
-static void retire(const ep_buffer *buffer)
-{
-    const uint64_t calls = buffer->calls + 1;
-    ep_refusal refusal = {.status = EXPAR_ERR_PEER};
-    if (buffer->poison.status != EXPAR_OK) return;
-    snprintf(refusal.text, sizeof refusal.text, "rank %d has abandoned the buffer", buffer->rank);
-    buffer->exec->ops->retire(buffer->exec, (uint32_t)calls, &refusal);
-    /* This is for ranks that are in that call already, that await something else of it, or whose records cannot have
-       such a rejection. */
-    const boot_topic next = ep_buffer_topic(buffer, buffer->kind->number(calls));
-    boot_note_ended(buffer->group->boot, &next, EXPAR_ERR_PEER, "it has abandoned the buffer");
-}
-
-/* The thread that ends the buffer destroys the executor; a destroyed buffer has none any more. */
-void ep_buffer_leave(ep_buffer *buffer)
-{
-    const ep_buffer_kind *kind = buffer->kind;
-    if (life_drop(&buffer->life, kind->magic) != LIFE_LAST) return;
-    expar_group *group = buffer->group;
-    if (buffer->exec) {
-        retire(buffer);
-        if (kind->let_go) kind->let_go(buffer);
-        buffer->exec->ops->destroy(buffer->exec, false, false);
-        buffer->exec = NULL;
-    }
-    buffer->group = NULL;
-    kind->free(buffer);
-    group_leave(group);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

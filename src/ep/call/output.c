@@ -8,21 +8,6 @@
 
 static life_spent spent = LIFE_SPENT_NONE;
 
-expar_ep_output *ep_output_make(const ep_buffer *buffer)
-{
-    expar_ep_output *output = life_renew(&spent, sizeof *output);
-    if (!output) return NULL;
-    output->life = life_begin(EP_OUTPUT_MAGIC);
-    output->origin = ep_origin_of(buffer);
-    return output;
-}
-
-expar_ep_output *ep_output_hold(expar_ep_output *output)
-{
-    life_hold(&output->life);
-    return output;
-}
-
 /* If nothing can be enqueued on the stream any more, the memory is freed at once: all work there has ended. */
 static void hold_for_readers(const expar_ep_output *output)
 {
@@ -37,13 +22,29 @@ static void hold_for_readers(const expar_ep_output *output)
     }
 }
 
-static void output_end(expar_ep_output *output)
+static void output_end(void *object)
 {
+    expar_ep_output *output = object;
     hold_for_readers(output);
     mem_block_release(output->arrival);
     mem_block_release(output->block);
     free(output->tokens_per_expert);
     life_keep(&spent, output);
+}
+
+expar_ep_output *ep_output_make(const ep_buffer *buffer)
+{
+    expar_ep_output *output = life_renew(&spent, sizeof *output);
+    if (!output) return NULL;
+    output->life = life_begin(EP_OUTPUT_MAGIC, output_end);
+    output->origin = ep_origin_of(buffer);
+    return output;
+}
+
+expar_ep_output *ep_output_hold(expar_ep_output *output)
+{
+    life_hold(&output->life);
+    return output;
 }
 
 /* ---- holding ----------------------------------------------------------------------------------------------------- */
@@ -67,9 +68,7 @@ expar_status expar_ep_output_retain(expar_ep_output *output)
 void expar_ep_output_release(expar_ep_output *output)
 {
     if (!output) return;
-    life_end end = life_drop(&output->life, EP_OUTPUT_MAGIC);
-    if (end == LIFE_LAST) output_end(output);
-    if (end == LIFE_SPENT)
+    if (!life_drop(&output->life, EP_OUTPUT_MAGIC))
         LOG(LOG_WARN,
             "expar_ep_output_release: output %p is not a living output; it has been released as often as held",
             (void *)output);

@@ -7,6 +7,13 @@
 
 static life_spent spent = LIFE_SPENT_NONE;
 
+static void ll_handle_end(void *object)
+{
+    expar_ll_handle *handle = object;
+    mem_block_release(handle->routing.block);
+    life_keep(&spent, handle);
+}
+
 expar_status ll_handle_make(expar_ll *ll, int32_t tokens, int32_t topk, bool weights, expar_ll_handle **out)
 {
     const ll_route_map map = ll_route_map_of(&ll->shape);
@@ -18,7 +25,7 @@ expar_status ll_handle_make(expar_ll *ll, int32_t tokens, int32_t topk, bool wei
         return status;
     }
     uint8_t *data = handle->routing.block->data;
-    handle->life = life_begin(LL_HANDLE_MAGIC);
+    handle->life = life_begin(LL_HANDLE_MAGIC, ll_handle_end);
     handle->origin = ep_origin_of(&ll->base);
     handle->era = ll->era;
     handle->buffer = ll->base.number;
@@ -78,12 +85,7 @@ expar_status expar_ll_handle_retain(expar_ll_handle *handle)
 void expar_ll_handle_release(expar_ll_handle *handle)
 {
     if (!handle) return;
-    life_end end = life_drop(&handle->life, LL_HANDLE_MAGIC);
-    if (end == LIFE_LAST) {
-        mem_block_release(handle->routing.block);
-        life_keep(&spent, handle);
-    }
-    if (end == LIFE_SPENT)
+    if (!life_drop(&handle->life, LL_HANDLE_MAGIC))
         LOG(LOG_WARN,
             "expar_ll_handle_release: handle %p is not a living handle; it has been released as often as retained",
             (void *)handle);

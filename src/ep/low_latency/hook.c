@@ -11,11 +11,20 @@ struct expar_ll_hook {
 
 static life_spent spent = LIFE_SPENT_NONE;
 
+static void hook_end(void *object)
+{
+    expar_ll_hook *hook = object;
+    mem_block_release(ll_op_call(&hook->op)->record);
+    ll_op_drop(&hook->op.base);
+    ll_unkeep(hook->ll);
+    life_keep(&spent, hook);
+}
+
 expar_status ll_hook_make(expar_ll *ll, expar_ll_hook **out)
 {
     expar_ll_hook *hook = life_renew(&spent, sizeof *hook);
     if (!hook) return error_set(EXPAR_ERR_MEMORY, "no memory for a hook");
-    hook->life = life_begin(LL_HOOK_MAGIC);
+    hook->life = life_begin(LL_HOOK_MAGIC, hook_end);
     hook->ll = ll;
     atomic_fetch_add_explicit(&ll->keepers, 1, memory_order_relaxed);
     *out = hook;
@@ -63,13 +72,7 @@ expar_status expar_ll_hook_retain(expar_ll_hook *hook)
 void expar_ll_hook_release(expar_ll_hook *hook)
 {
     if (!hook) return;
-    life_end end = life_drop(&hook->life, LL_HOOK_MAGIC);
-    if (end == LIFE_SPENT)
+    if (!life_drop(&hook->life, LL_HOOK_MAGIC))
         LOG(LOG_WARN, "expar_ll_hook_release: hook %p is not a living hook; it has been released as often as retained",
             (void *)hook);
-    if (end != LIFE_LAST) return;
-    mem_block_release(ll_op_call(&hook->op)->record);
-    ll_op_drop(&hook->op.base);
-    ll_unkeep(hook->ll);
-    life_keep(&spent, hook);
 }

@@ -7,6 +7,15 @@
 
 static life_spent spent = LIFE_SPENT_NONE;
 
+static void handle_end(void *object)
+{
+    expar_ep_handle *handle = object;
+    ep_routing_free(&handle->routing);
+    mem_block_release(ep_handle_map_block(handle));
+    free(handle->tokens_per_expert);
+    life_keep(&spent, handle);
+}
+
 expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, const ep_routing *wanted, int32_t most_targets,
                               expar_ep_handle **out)
 {
@@ -21,7 +30,7 @@ expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, const ep_routing *wa
         free(handle);
         return status;
     }
-    handle->life = life_begin(EP_HANDLE_MAGIC);
+    handle->life = life_begin(EP_HANDLE_MAGIC, handle_end);
     handle->origin = ep_origin_of(&ep->base);
     handle->buffer = ep->base.number;
     handle->route = epoch;
@@ -117,20 +126,10 @@ expar_status expar_ep_handle_retain(expar_ep_handle *handle)
     return call_ended(handle_check(call, handle));
 }
 
-static void handle_end(expar_ep_handle *handle)
-{
-    ep_routing_free(&handle->routing);
-    mem_block_release(ep_handle_map_block(handle));
-    free(handle->tokens_per_expert);
-    life_keep(&spent, handle);
-}
-
 void expar_ep_handle_release(expar_ep_handle *handle)
 {
     if (!handle) return;
-    life_end end = life_drop(&handle->life, EP_HANDLE_MAGIC);
-    if (end == LIFE_LAST) handle_end(handle);
-    if (end == LIFE_SPENT)
+    if (!life_drop(&handle->life, EP_HANDLE_MAGIC))
         LOG(LOG_WARN,
             "expar_ep_handle_release: handle %p is not a living handle; it has been released as often as retained",
             (void *)handle);

@@ -17,8 +17,9 @@
 #include "proto/low_latency.h"
 #include "proto/reserve.h"
 
-/* The members of both kinds of call. */
+/* The members of both kinds of call, with which the step of either begins. */
 typedef struct ll_call {
+    ll_kind kind;
     /* Twice the number of the buffer's call, plus one for a combine. The wait registry names waits by it
        (boot_topic). */
     uint64_t number;
@@ -99,19 +100,17 @@ typedef struct ll_counts {
 
 /* `begin`, `place` and `end` of executor_ops enclose each of the two phases, or both if the receive follows at once.
    Every slot is filled, unless NULL has a meaning. One thread of the rank is in an operation at a time, except for halt
-   and take. A rejection by this rank is in step->call.refusal (prepare, send). A rejection by any rank is in
-   step->call.verdict (receive). A call that ep rejects needs no place. */
+   and take. A rejection by this rank is in call->refusal (prepare, send). A rejection by any rank is in
+   call->verdict (receive). A call that ep rejects needs no place. */
 typedef struct ll_ops {
     /* Comes before the call takes its place. May wait until the other ranks have laid out the buffer's shape. */
     expar_status (*prepare)(executor *self, ll_call *call);
-    /* Both may wait for other ranks: for headers if the slot's last call was not read, and for acknowledgements of a
-       slot. */
-    expar_status (*dispatch_send)(executor *self, exec_call *call, ll_dispatch_step *step);
-    expar_status (*combine_send)(executor *self, exec_call *call, ll_combine_step *step);
-    /* For a call that is open, once. Waits until all data of the others are in their places. call.verdict says whether
+    /* `call` begins the ll_dispatch_step, or the ll_combine_step, that its kind says. May wait for other ranks: for
+       headers if the slot's last call was not read, and for acknowledgements of a slot. */
+    expar_status (*send)(executor *self, exec_call *exec, ll_call *call);
+    /* For a call that is open, once. Waits until all data of the others are in their places. call->verdict says whether
        the results are complete; its rank is -1 if that is not known yet. */
-    expar_status (*dispatch_receive)(executor *self, exec_call *call, ll_dispatch_step *step);
-    expar_status (*combine_receive)(executor *self, exec_call *call, ll_combine_step *step);
+    expar_status (*receive)(executor *self, exec_call *exec, ll_call *call);
     /* Returns the buffer's counts, brought up to date. Any thread. */
     const ll_counts *(*count)(executor *self);
     /* As normal_ops.times. */

@@ -109,7 +109,7 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
        ended in its caller's thread, this is not known. */
     if (kind->overlaps && buffer->last_issued) call->behind = EP_CALL_SENT;
     buffer->last_issued = false;
-    call->number = kind->number(++buffer->calls) + halves->second;
+    call->number = kind->number(++buffer->calls) + call->second;
     const boot_topic topic = call_topic(call);
     boot_note_call(buffer->group->boot, &topic, name);
     boot_note_came(buffer->group->boot, kind->topic, buffer->number);

@@ -114,7 +114,7 @@ typedef struct ep_buffer_kind {
     /* two calls may be open at a time, one in each slot; else a call begins when all before it have ended */
     bool overlaps;
     bool asks_twice; /* the call that finds an earlier failure puts its own name before the text, too */
-    /* Returns the number, in its topic, of the buffer's call with that count. A call with halves.second has the number
+    /* Returns the number, in its topic, of the buffer's call with that count. A call that is `second` has the number
        after it. */
     uint64_t (*number)(uint64_t calls);
     /* Returns the error of a vote in which forms differ; it names the first member that does. own: this rank. */
@@ -184,7 +184,6 @@ static inline boot_topic ep_buffer_topic(const ep_buffer *buffer, uint64_t numbe
 /* The rest of a call once it is begun: its send and its receive, and the mode's functions around them. */
 typedef struct ep_halves {
     size_t bytes; /* size of the whole call, whose first member is its ep_call */
-    bool second;  /* the second of two kinds of call that have numbers */
     expar_status (*send)(ep_call *call);
     expar_status (*receive)(ep_call *call);
     /* Opens the call with only this rank's rejection, so that the others do not wait for it. Returns OK, or a
@@ -202,6 +201,7 @@ struct ep_call {
     ep_buffer *buffer;
     const char *name; /* "expar_ep_dispatch" */
     const ep_halves *halves;
+    bool second;        /* the second of two kinds of call that have numbers */
     uint64_t number;    /* in its topic (ep_buffer_kind) */
     ep_phase phase;     /* set by the thread that carries the call out */
     ep_refusal refusal; /* this rank's own rejection; status 0: none */
@@ -224,8 +224,8 @@ struct ep_call {
 
 /* ---- steps of a call, in this order (call.c) --------------------------------------------------------------------- */
 
-/* Takes the buffer for the beginning of a call, and gives the call its number. The call is zero before. On failure
-   nothing is held. */
+/* Takes the buffer for the beginning of a call, and gives the call its number. The call is zero before, but for
+   `second`. On failure nothing is held. */
 expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, ep_buffer *buffer);
 /* Sets the call's stream, and its SMs or threads (0: as the buffer says). Nothing is put on the stream yet. asked:
    something will ask how the call ended. */

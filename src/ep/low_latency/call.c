@@ -3,14 +3,11 @@
  * results. */
 #include "ep/low_latency/ll.h"
 
+#include <stddef.h>
 #include <string.h>
 
+_Static_assert(offsetof(ll_dispatch_step, call) == 0 && offsetof(ll_combine_step, call) == 0, "steps begin with it");
 _Static_assert(sizeof(ll_form) <= EP_FORM_BYTES, "a verdict has room for two forms");
-
-static expar_ll *ll_of(const ep_call *call)
-{
-    return (expar_ll *)call->buffer;
-}
 
 void ll_op_hold(ep_call *base)
 {
@@ -79,27 +76,18 @@ expar_status expar_ll_query(expar_ll *ll)
 
 /* ---- the first half ---------------------------------------------------------------------------------------------- */
 
-static expar_status send_step(executor *exec, exec_call *call, ll_op *op)
-{
-    return op->kind == LL_DISPATCH ? exec->ll->dispatch_send(exec, call, &op->step.dispatch)
-                                   : exec->ll->combine_send(exec, call, &op->step.combine);
-}
-
 static void count_call(ll_op *op)
 {
-    op->half = (int32_t)(++ll_of(&op->base)->made[op->kind] % LL_HALVES);
+    op->half = (int32_t)(++ll_of(&op->base)->made[op->step.call.kind] % LL_HALVES);
 }
 
 /* Tells a rejection by the message headers of the call alone. */
 static expar_status tell_refusal(const ep_call *base, exec_call *call, ll_kind kind)
 {
     executor *exec = base->buffer->exec;
-    ll_op told = {.kind = kind};
-    ll_call *units = ll_op_call(&told);
-    units->number = base->number;
-    units->refusal = base->refusal;
-    expar_status status = exec->ll->prepare(exec, units);
-    if (status == EXPAR_OK) status = send_step(exec, call, &told);
+    ll_op told = {.step.call = {.kind = kind, .number = base->number, .refusal = base->refusal}};
+    expar_status status = exec->ll->prepare(exec, &told.step.call);
+    if (status == EXPAR_OK) status = exec->ll->send(exec, call, &told.step.call);
     return status == EXPAR_OK ? EXPAR_OK : ll_judge(base, status, NULL);
 }
 
@@ -107,14 +95,14 @@ static expar_status ll_refuse(ep_call *base)
 {
     ll_op *op = (ll_op *)base;
     count_call(op);
-    return tell_refusal(base, &base->exec, op->kind);
+    return tell_refusal(base, &base->exec, op->step.call.kind);
 }
 
 /* Tells the rejection in the call's turn, since the other ranks wait for it. In a capture it only records it. */
 static expar_status refuse_in_turn(ll_op *op, expar_status refused)
 {
     ep_call *base = &op->base;
-    ll_call *call = ll_op_call(op);
+    ll_call *call = &op->step.call;
     error_kept own;
     error_keep(&own, ep_call_refuse(base, refused));
     mem_block_release(call->record);
@@ -123,7 +111,7 @@ static expar_status refuse_in_turn(ll_op *op, expar_status refused)
     if (base->exec.captured)
         ep_call_note_uncaptured(base, own.status);
     else
-        status = tell_refusal(base, &base->exec, op->kind);
+        status = tell_refusal(base, &base->exec, call->kind);
     return status == EXPAR_OK ? error_restore(&own) : status;
 }
 
@@ -131,17 +119,18 @@ static expar_status refuse_in_turn(ll_op *op, expar_status refused)
 static expar_status check_open(const ll_op *op)
 {
     const expar_ll *ll = ll_of(&op->base);
-    if (ll->in_graphs || !ll->open[op->kind][op->half]) return EXPAR_OK;
+    const ll_kind kind = op->step.call.kind;
+    if (ll->in_graphs || !ll->open[kind][op->half]) return EXPAR_OK;
     return error_set(EXPAR_ERR_STATE,
                      "the %s before the last is still open; expected its hook to be called first: two are open at most",
-                     op->kind == LL_DISPATCH ? "dispatch" : "combine");
+                     kind == LL_DISPATCH ? "dispatch" : "combine");
 }
 
 /* Returns why this rank takes no part in the call, now that its turn has come. If there is no reason, the call takes
    its place here. */
 static expar_status find_why_not(ll_op *op)
 {
-    const ll_call *call = ll_op_call(op);
+    const ll_call *call = &op->step.call;
     if (call->refusal.status != EXPAR_OK)
         return error_set((expar_status)call->refusal.status, "%s", call->refusal.text);
     const expar_status status = check_open(op);
@@ -160,7 +149,7 @@ static expar_status keep_in_graph(const ll_op *op)
 static expar_status ll_send(ep_call *base)
 {
     ll_op *op = (ll_op *)base;
-    ll_call *call = ll_op_call(op);
+    ll_call *call = &op->step.call;
     executor *exec = base->buffer->exec;
     call->number = base->number;
     count_call(op);
@@ -170,68 +159,52 @@ static expar_status ll_send(ep_call *base)
     if (status != EXPAR_OK && base->followed && !base->exec.placed) return ll_judge(base, status, NULL);
     if (status != EXPAR_OK) return refuse_in_turn(op, status);
     status = keep_in_graph(op);
-    if (status == EXPAR_OK) status = send_step(exec, &base->exec, op);
+    if (status == EXPAR_OK) status = exec->ll->send(exec, &base->exec, call);
     if (status != EXPAR_OK) return ll_judge(base, status, NULL);
     if (!call->open) return ep_call_refused(base, &call->refusal);
-    ll_of(base)->open[op->kind][op->half] = base->hooked;
+    ll_of(base)->open[call->kind][op->half] = base->hooked;
     return EXPAR_OK;
 }
 
 /* ---- the second -------------------------------------------------------------------------------------------------- */
 
-static expar_status receive_step(ll_op *op)
-{
-    executor *exec = op->base.buffer->exec;
-    exec_call *call = &op->base.exec;
-    return op->kind == LL_DISPATCH ? exec->ll->dispatch_receive(exec, call, &op->step.dispatch)
-                                   : exec->ll->combine_receive(exec, call, &op->step.combine);
-}
-
 static expar_status ll_receive(ep_call *base)
 {
     ll_op *op = (ll_op *)base;
-    ll_call *call = ll_op_call(op);
+    ll_call *call = &op->step.call;
     expar_ll *ll = ll_of(base);
+    executor *exec = base->buffer->exec;
     expar_status status = EXPAR_OK;
     if (base->hooked) {
-        ll->open[op->kind][op->half] = false;
+        ll->open[call->kind][op->half] = false;
         status = keep_in_graph(op);
     }
-    if (status == EXPAR_OK) status = receive_step(op);
+    if (status == EXPAR_OK) status = exec->ll->receive(exec, &base->exec, call);
     /* Tokens that it went on without. */
     if (status == EXPAR_OK && call->refusal.status != EXPAR_OK) return ep_call_refused(base, &call->refusal);
     status = ll_judge(base, status, &call->verdict);
     if (status != EXPAR_OK) return status;
-    if (op->kind == LL_DISPATCH) atomic_store_explicit(&op->handle->filled, true, memory_order_release);
+    if (call->kind == LL_DISPATCH) atomic_store_explicit(&op->handle->filled, true, memory_order_release);
     return base->exec.captured ? EXPAR_OK : ll_tell_earlier(ll, base->name, base->number);
 }
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-static const ep_halves ll_halves[LL_KINDS] = {
-    [LL_DISPATCH] = {.bytes = sizeof(ll_op),
-                     .send = ll_send,
-                     .receive = ll_receive,
-                     .refuse = ll_refuse,
-                     .judge = ll_judge,
-                     .hold = ll_op_hold,
-                     .drop = ll_op_drop},
-    [LL_COMBINE] = {.bytes = sizeof(ll_op),
-                    .second = true,
-                    .send = ll_send,
-                    .receive = ll_receive,
-                    .refuse = ll_refuse,
-                    .judge = ll_judge,
-                    .hold = ll_op_hold,
-                    .drop = ll_op_drop},
-};
+static const ep_halves ll_halves = {.bytes = sizeof(ll_op),
+                                    .send = ll_send,
+                                    .receive = ll_receive,
+                                    .refuse = ll_refuse,
+                                    .judge = ll_judge,
+                                    .hold = ll_op_hold,
+                                    .drop = ll_op_drop};
 
 expar_status ll_op_begin(ll_op *op, const char *name, ll_kind kind, expar_ll *ll)
 {
+    op->step.call.kind = kind;
+    op->base.second = kind == LL_COMBINE;
     expar_status status = ll_check_known(ll, name);
-    if (status == EXPAR_OK) status = ep_call_begin(&op->base, name, &ll_halves[kind], &ll->base);
+    if (status == EXPAR_OK) status = ep_call_begin(&op->base, name, &ll_halves, &ll->base);
     if (status != EXPAR_OK) return status;
-    op->kind = kind;
     status = ll_check_shaped(ll, name);
     op->base.withdrawn = status != EXPAR_OK;
     return status == EXPAR_OK ? EXPAR_OK : ep_call_end(&op->base, status);
@@ -251,19 +224,29 @@ expar_status ll_op_learn(ll_op *op, const ll_manner *manner, expar_status checke
     return status == EXPAR_OK ? ep_call_check_events(base, manner->wait_event, base->by_itself) : status;
 }
 
-expar_status ll_op_promise(ll_op *op, const ll_manner *manner, expar_ll_hook **hook)
+expar_status ll_op_promise(ll_op *op)
 {
-    expar_status status = manner->hook ? ll_hook_make(ll_of(&op->base), hook) : EXPAR_OK;
-    return status == EXPAR_OK && manner->async_finish ? ep_call_promise(&op->base) : status;
+    ep_call *base = &op->base;
+    expar_status status = base->hooked ? ll_hook_make(ll_of(base), &op->hook) : EXPAR_OK;
+    return status == EXPAR_OK && base->by_itself ? ep_call_promise(base) : status;
 }
 
-expar_status ll_op_finish(ll_op *op, expar_ll_hook *hook, expar_status prepared)
+expar_status ll_op_finish(ll_op *op, expar_status prepared)
 {
     ep_call *base = &op->base;
     expar_status status = prepared == EXPAR_OK ? ep_call_finish(base) : ep_call_tell_refusal(base, prepared);
     if (status != EXPAR_OK)
         ep_call_break_promise(base);
-    else if (hook)
-        ll_hook_fill(hook, op);
+    else if (op->hook)
+        ll_hook_fill(op->hook, op);
     return status;
+}
+
+expar_status ll_op_end(ll_op *op, expar_status status)
+{
+    if (status != EXPAR_OK) {
+        expar_ll_hook_release(op->hook);
+        ll_op_drop(&op->base);
+    }
+    return ep_call_end(&op->base, status);
 }

@@ -6,17 +6,15 @@
 
 typedef struct ll_combine_call {
     ll_op op;
-    expar_ll *ll;
     expar_ll_combine_args args;
     expar_tensor y;
-    expar_ll_hook *hook; /* with args.hook */
 } ll_combine_call;
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 static expar_status ll_combine_check_logfmt(const ll_combine_call *call)
 {
-    const expar_ll *ll = call->ll;
+    const expar_ll *ll = ll_of(&call->op.base);
     if (call->args.sum != EXPAR_LL_SUM_EXACT)
         return error_set(EXPAR_ERR_ARGUMENT, "format is LOGFMT with sum %s; expected sum EXACT with it",
                          ep_tell(&ep_names_sum, call->args.sum).text);
@@ -33,7 +31,7 @@ static expar_status ll_combine_check_logfmt(const ll_combine_call *call)
 static expar_status ll_combine_check_sum(const ll_combine_call *call)
 {
     const expar_ll_combine_args *args = &call->args;
-    const ll_shape *shape = &call->ll->shape;
+    const ll_shape *shape = &ll_of(&call->op.base)->shape;
     expar_status status = ep_check_named("sum", &ep_names_sum, args->sum, EXPAR_LL_SUM_EXACT, EXPAR_LL_SUM_REDUCED);
     if (status != EXPAR_OK) return status;
     if (!(args->sum == EXPAR_LL_SUM_EXACT ? shape->exact : shape->reduced))
@@ -54,16 +52,16 @@ static expar_status ll_combine_check_route(const ll_combine_call *call)
 {
     const expar_ll_combine_args *args = &call->args;
     const ll_routing *routing = &args->handle->routing;
-    expar_status status = ep_check_matrix(call->ll->base.device, "topk_idx", &args->topk_idx, routing->tokens,
-                                          routing->topk, EXPAR_I64, EXPAR_I32);
+    expar_status status = ep_check_matrix(ll_of(&call->op.base)->base.device, "topk_idx", &args->topk_idx,
+                                          routing->tokens, routing->topk, EXPAR_I64, EXPAR_I32);
     if (status != EXPAR_OK) return status;
-    return ep_check_matrix(call->ll->base.device, "topk_weights", &args->topk_weights, routing->tokens, routing->topk,
-                           EXPAR_F32, EXPAR_F32);
+    return ep_check_matrix(ll_of(&call->op.base)->base.device, "topk_weights", &args->topk_weights, routing->tokens,
+                           routing->topk, EXPAR_F32, EXPAR_F32);
 }
 
 static expar_status ll_combine_check_y(ll_combine_call *call)
 {
-    const expar_ll *ll = call->ll;
+    const expar_ll *ll = ll_of(&call->op.base);
     const expar_tensor *given = &call->args.out_y;
     call->y = expar_tensor_2d_on(ll->base.device, given->data, call->args.x.dtype, call->args.handle->routing.tokens,
                                  ll->shape.hidden);
@@ -77,14 +75,14 @@ static expar_status ll_combine_check_y(ll_combine_call *call)
 /* Ranks that a clean has taken in again do not know earlier dispatches. */
 static expar_status ll_combine_check_era(const ll_combine_call *call)
 {
-    if (call->args.handle->era == call->ll->era) return EXPAR_OK;
+    if (call->args.handle->era == ll_of(&call->op.base)->era) return EXPAR_OK;
     return error_set(EXPAR_ERR_HANDLE, "handle is of a dispatch before expar_ll_mask_clean; expected one behind it");
 }
 
 static expar_status ll_combine_check(ll_combine_call *call, const expar_ll_combine_args *args,
                                      const expar_ll_combine_result *result)
 {
-    const expar_ll *ll = call->ll;
+    const expar_ll *ll = ll_of(&call->op.base);
     expar_ll_combine_result checked;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
     if (status == EXPAR_OK) status = ep_copy_struct("result", &checked, sizeof checked, result);
@@ -103,7 +101,7 @@ static expar_status ll_combine_check(ll_combine_call *call, const expar_ll_combi
 
 static expar_status ll_combine_make_y(ll_combine_call *call)
 {
-    expar_ll *ll = call->ll;
+    expar_ll *ll = ll_of(&call->op.base);
     const uint64_t bytes = (uint64_t)ll->shape.tokens * (uint64_t)ll->shape.hidden * expar_dtype_bytes(call->y.dtype);
     if (tensor_given(&call->args.out_y)) return EXPAR_OK;
     expar_status status = ll_output_make(ll, bytes, &call->op.output);
@@ -136,21 +134,11 @@ static void ll_combine_fill(ll_combine_call *call)
                                 .route = args->handle->routing.route};
 }
 
-static ll_manner combine_manner(const expar_ll_combine_args *args)
-{
-    return (ll_manner){.stream = args->stream,
-                       .wait_event = args->wait_event,
-                       .num_sms = args->num_sms,
-                       .hook = args->hook,
-                       .async_finish = args->async_finish};
-}
-
 /* Does everything that comes before the other ranks are told. The call holds its handle from then on. */
 static expar_status ll_combine_prepare(ll_combine_call *call)
 {
-    const ll_manner manner = combine_manner(&call->args);
     expar_status status = ll_combine_make_y(call);
-    if (status == EXPAR_OK) status = ll_op_promise(&call->op, &manner, &call->hook);
+    if (status == EXPAR_OK) status = ll_op_promise(&call->op);
     if (status != EXPAR_OK) return status;
     call->op.handle = ll_handle_hold(call->args.handle);
     ll_combine_fill(call);
@@ -162,29 +150,25 @@ static void ll_combine_give(const ll_combine_call *call, expar_ll_combine_result
     const expar_ll_combine_result full = {.struct_size = result->struct_size,
                                           .y = call->y,
                                           .output = call->op.output,
-                                          .hook = call->hook,
+                                          .hook = call->op.hook,
                                           .event = call->op.base.event};
     memcpy(result, &full, result->struct_size);
 }
 
 expar_status expar_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, expar_ll_combine_result *result)
 {
-    ll_combine_call call = {.ll = ll};
+    ll_combine_call call = {0};
     expar_status status = ll_op_begin(&call.op, "expar_ll_combine", LL_COMBINE, ll);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = ll_combine_check(&call, args, result);
-    const ll_manner manner = combine_manner(&call.args);
-    status = ll_op_learn(&call.op, &manner, status);
+    status = ll_op_learn(&call.op, LL_MANNER_OF(&call.args), status);
     if (status == EXPAR_OK) status = ll_combine_prepare(&call);
-    status = ll_op_finish(&call.op, call.hook, status);
-    expar_ll_handle_release(call.op.handle);
+    status = ll_op_finish(&call.op, status);
     if (status == EXPAR_OK) {
         ll_combine_give(&call, result);
-    } else {
-        expar_ll_hook_release(call.hook);
-        expar_ep_output_release(call.op.output);
+        expar_ll_handle_release(call.op.handle);
     }
-    return ll_ended(ll, ep_call_end(&call.op.base, status));
+    return ll_ended(ll, ll_op_end(&call.op, status));
 }
 
 /* ---- zero copy --------------------------------------------------------------------------------------------------- */

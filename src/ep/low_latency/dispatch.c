@@ -17,7 +17,7 @@ static expar_status ll_dispatch_make_output(ll_dispatch_call *call)
 {
     static const expar_ep_part numbers[] = {EXPAR_EP_PART_X, EXPAR_EP_PART_SCALES, EXPAR_EP_PART_COUNT};
     expar_tensor *const results[] = {&call->recv_x, &call->recv_scales, &call->recv_count};
-    expar_ll *ll = call->ll;
+    expar_ll *ll = ll_of(&call->op.base);
     uint64_t offsets[ARRAY_LENGTH(results)], bytes = 0;
     for (size_t i = 0; i < ARRAY_LENGTH(results); i++) {
         offsets[i] = bytes;
@@ -55,24 +55,15 @@ static void ll_dispatch_fill(ll_dispatch_call *call)
                                 .topk = (int32_t)args->topk_idx.shape[1]};
 }
 
-static ll_manner dispatch_manner(const expar_ll_dispatch_args *args)
-{
-    return (ll_manner){.stream = args->stream,
-                       .wait_event = args->wait_event,
-                       .num_sms = args->num_sms,
-                       .hook = args->hook,
-                       .async_finish = args->async_finish};
-}
-
 /* Does everything that comes before the other ranks are told. */
 static expar_status ll_dispatch_prepare(ll_dispatch_call *call)
 {
     const expar_ll_dispatch_args *args = &call->args;
-    const ll_manner manner = dispatch_manner(args);
-    expar_status status = ll_handle_make(call->ll, ll_dispatch_tokens(call), (int32_t)args->topk_idx.shape[1],
-                                         tensor_given(&args->topk_weights), &call->op.handle);
+    expar_status status =
+        ll_handle_make(ll_of(&call->op.base), ll_dispatch_tokens(call), (int32_t)args->topk_idx.shape[1],
+                       tensor_given(&args->topk_weights), &call->op.handle);
     if (status == EXPAR_OK) status = ll_dispatch_make_output(call);
-    if (status == EXPAR_OK) status = ll_op_promise(&call->op, &manner, &call->hook);
+    if (status == EXPAR_OK) status = ll_op_promise(&call->op);
     if (status == EXPAR_OK) ll_dispatch_fill(call);
     return status;
 }
@@ -85,26 +76,20 @@ static void ll_dispatch_give(const ll_dispatch_call *call, expar_ll_dispatch_res
                                            .recv_count = call->recv_count,
                                            .handle = call->op.handle,
                                            .output = call->op.output,
-                                           .hook = call->hook,
+                                           .hook = call->op.hook,
                                            .event = call->op.base.event};
     memcpy(result, &full, result->struct_size);
 }
 
 expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args, expar_ll_dispatch_result *result)
 {
-    ll_dispatch_call call = {.ll = ll};
+    ll_dispatch_call call = {0};
     expar_status status = ll_op_begin(&call.op, "expar_ll_dispatch", LL_DISPATCH, ll);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = ll_dispatch_check(&call, args, result);
-    const ll_manner manner = dispatch_manner(&call.args);
-    status = ll_op_learn(&call.op, &manner, status);
+    status = ll_op_learn(&call.op, LL_MANNER_OF(&call.args), status);
     if (status == EXPAR_OK) status = ll_dispatch_prepare(&call);
-    status = ll_op_finish(&call.op, call.hook, status);
-    if (status == EXPAR_OK) {
-        ll_dispatch_give(&call, result);
-    } else {
-        expar_ll_hook_release(call.hook);
-        ll_op_drop(&call.op.base);
-    }
-    return ll_ended(ll, ep_call_end(&call.op.base, status));
+    status = ll_op_finish(&call.op, status);
+    if (status == EXPAR_OK) ll_dispatch_give(&call, result);
+    return ll_ended(ll, ll_op_end(&call.op, status));
 }

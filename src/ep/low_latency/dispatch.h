@@ -7,11 +7,9 @@
 
 typedef struct ll_dispatch_call {
     ll_op op;
-    expar_ll *ll;
     expar_ll_dispatch_args args;
     /* The results, with their addresses once these are known; recv_scales: none without. */
     expar_tensor recv_x, recv_scales, recv_count;
-    expar_ll_hook *hook; /* with args.hook */
 } ll_dispatch_call;
 
 static inline int32_t ll_dispatch_tokens(const ll_dispatch_call *call)

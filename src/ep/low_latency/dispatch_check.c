@@ -55,7 +55,8 @@ static expar_status check_out_scales(const ll_dispatch_call *call)
 {
     const expar_tensor *given = &call->args.out_scales;
     if (!tensor_given(given)) return EXPAR_OK;
-    if (tensor_given(&call->recv_scales)) return ll_check_result(call->ll, "out_scales", given, &call->recv_scales);
+    if (tensor_given(&call->recv_scales))
+        return ll_check_result(ll_of(&call->op.base), "out_scales", given, &call->recv_scales);
     return error_set(EXPAR_ERR_ARGUMENT, "out_scales is given, but format %s has no scales; expected none",
                      ep_tell(&ep_names_format, call->args.format).text);
 }
@@ -63,7 +64,7 @@ static expar_status check_out_scales(const ll_dispatch_call *call)
 /* Computes the shapes of the results, and checks that the caller's tensors for them have these. */
 static expar_status ll_dispatch_check_results(ll_dispatch_call *call)
 {
-    const expar_ll *ll = call->ll;
+    const expar_ll *ll = ll_of(&call->op.base);
     const expar_ll_dispatch_args *args = &call->args;
     expar_status status = EXPAR_OK;
     call->recv_x = ll_rows_tensor(ll, args->out_x.data, payload_dtype(args));
@@ -81,7 +82,7 @@ static expar_status ll_dispatch_check_results(ll_dispatch_call *call)
 expar_status ll_dispatch_check(ll_dispatch_call *call, const expar_ll_dispatch_args *args,
                                const expar_ll_dispatch_result *result)
 {
-    const expar_ll *ll = call->ll;
+    const expar_ll *ll = ll_of(&call->op.base);
     expar_ll_dispatch_result checked;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
     if (status == EXPAR_OK) status = ep_copy_struct("result", &checked, sizeof checked, result);

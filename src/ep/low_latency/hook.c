@@ -14,7 +14,7 @@ static life_spent spent = LIFE_SPENT_NONE;
 static void hook_end(void *object)
 {
     expar_ll_hook *hook = object;
-    mem_block_release(ll_op_call(&hook->op)->record);
+    mem_block_release(hook->op.step.call.record);
     ll_op_drop(&hook->op.base);
     ll_unkeep(hook->ll);
     life_keep(&spent, hook);

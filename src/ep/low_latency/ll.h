@@ -84,19 +84,20 @@ expar_status ll_check_shaped(const expar_ll *ll, const char *name);
 /* A call in progress. */
 typedef struct ll_op {
     ep_call base;
-    ll_kind kind;
     int32_t half; /* its slot, from its send on */
     union {
+        ll_call call;
         ll_dispatch_step dispatch;
         ll_combine_step combine;
     } step;
     /* a reference, as of the output, if there is one */
     expar_ll_handle *handle;
     expar_ep_output *output;
+    expar_ll_hook *hook; /* of a call with a hook, until the caller has it */
 } ll_op;
-static inline ll_call *ll_op_call(ll_op *op)
+static inline expar_ll *ll_of(const ep_call *call)
 {
-    return op->kind == LL_DISPATCH ? &op->step.dispatch.call : &op->step.combine.call;
+    return (expar_ll *)call->buffer;
 }
 /* The way in which the caller wants the call made. */
 typedef struct ll_manner {
@@ -104,16 +105,25 @@ typedef struct ll_manner {
     expar_event *wait_event;
     int32_t num_sms, hook, async_finish;
 } ll_manner;
+/* That of the arguments of either call. */
+#define LL_MANNER_OF(args)                                                                                             \
+    (&(const ll_manner){.stream = (args)->stream,                                                                      \
+                        .wait_event = (args)->wait_event,                                                              \
+                        .num_sms = (args)->num_sms,                                                                    \
+                        .hook = (args)->hook,                                                                          \
+                        .async_finish = (args)->async_finish})
 /* Begins a call as ep_call_begin does, on a buffer that has its shape. */
 expar_status ll_op_begin(ll_op *op, const char *name, ll_kind kind, expar_ll *ll);
 /* Sets the call's stream, whatever the check of the arguments found, and rejects what a graph cannot have. Returns the
    error, or `checked`. */
 expar_status ll_op_learn(ll_op *op, const ll_manner *manner, expar_status checked);
-/* Makes the hook and the event that the caller wants, before the other ranks are told. */
-expar_status ll_op_promise(ll_op *op, const ll_manner *manner, expar_ll_hook **hook);
-/* Carries the call out, or the part that has to be done here. With a hook (NULL: none) the hook has the rest. prepared:
-   why this rank rejects the call, or OK. */
-expar_status ll_op_finish(ll_op *op, expar_ll_hook *hook, expar_status prepared);
+/* Makes the hook or the event that the caller wants, before the other ranks are told. */
+expar_status ll_op_promise(ll_op *op);
+/* Carries the call out, or the part that has to be done here. With a hook the hook has the rest. prepared: why this
+   rank rejects the call, or OK. */
+expar_status ll_op_finish(ll_op *op, expar_status prepared);
+/* Ends the public call. If it failed, drops everything that it has made. Returns status. */
+expar_status ll_op_end(ll_op *op, expar_status status);
 /* Take a reference to handle and output, and drop it. */
 void ll_op_hold(ep_call *base);
 void ll_op_drop(ep_call *base);

@@ -60,7 +60,7 @@ static void combine_count(const ll_combine *c, uint64_t rows)
     if (!c->coded) ll_raise(&counts->bytes_sent, rows * c->row_bytes);
 }
 
-static expar_status combine_put_out(ll_cpu *self, ll_combine_step *step)
+expar_status ll_combine_send(ll_cpu *self, ll_combine_step *step)
 {
     ll_call *call = &step->call;
     ll_combine c = combine_of(self, step);
@@ -69,23 +69,13 @@ static expar_status combine_put_out(ll_cpu *self, ll_combine_step *step)
         if (checked != EXPAR_OK) call->refusal = ep_refusal_of(checked);
     }
     if (self->far) self->far->combine_plan(&c, call->refusal.status == EXPAR_OK);
-    expar_status status = ll_call_open(self, call, LL_COMBINE, NULL);
+    expar_status status = ll_call_open(self, call, NULL);
     if (status != EXPAR_OK || !call->open) return status;
     c = combine_of(self, step);
     const uint64_t rows = count_rows(&c);
     combine_count(&c, rows);
     c.streaming = ll_streams(self, rows, c.row_bytes) || ll_pace_streams(&self->pace);
-    status = call->form.weights ? ll_combine_send_weighted(&c) : ll_combine_send_rows(&c, ll_combine_door);
-    return status == EXPAR_OK && self->far ? self->far->check(self, "low-latency combine: sending") : status;
-}
-
-expar_status ll_cpu_combine_send(executor *base, exec_call *exec, ll_combine_step *step)
-{
-    ll_cpu *self = ll_cpu_of(base);
-    (void)exec;
-    expar_status status = combine_put_out(self, step);
-    if (self->far) self->far->flush(self);
-    return status;
+    return call->form.weights ? ll_combine_send_weighted(&c) : ll_combine_send_rows(&c, ll_combine_door);
 }
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */
@@ -276,9 +266,9 @@ static int32_t await_tokens(const ll_combine *c)
     return c->step->routing->tokens;
 }
 
-static expar_status combine_receive_rows(const ll_combine *c)
+expar_status ll_combine_receive(ll_cpu *self, ll_combine_step *step)
 {
-    ll_cpu *self = c->self;
+    const ll_combine combine = combine_of(self, step), *c = &combine;
     ll_wait wait = {.cpu = self,
                     .call = &c->step->call,
                     .what = "low-latency combine: rows",
@@ -306,27 +296,4 @@ static expar_status combine_receive_rows(const ll_combine *c)
         if (status != EXPAR_OK) break;
     }
     return ll_wait_end(&wait, status);
-}
-
-static expar_status combine_take_in(ll_combine *c)
-{
-    ll_cpu *self = c->self;
-    ll_call *call = &c->step->call;
-    expar_status status = ll_units_await(self, call, LL_COMBINE);
-    if (status != EXPAR_OK) return status;
-    ll_call_judge(self, call, LL_COMBINE);
-    const bool mismatched = ll_call_mismatches(self, call, LL_COMBINE);
-    if (!mismatched) status = combine_receive_rows(c);
-    if (status != EXPAR_OK) return status;
-    ll_call_close(self, call, LL_COMBINE, mismatched);
-    return EXPAR_OK;
-}
-
-expar_status ll_cpu_combine_receive(executor *base, exec_call *exec, ll_combine_step *step)
-{
-    (void)exec;
-    ll_cpu *self = ll_cpu_of(base);
-    ll_combine c = combine_of(self, step);
-    expar_status status = combine_take_in(&c);
-    return status == EXPAR_OK && self->far ? self->far->check(self, "low-latency combine: the end") : status;
 }

@@ -49,6 +49,9 @@ static inline const void *ll_row_of_slot(const ll_combine *c, int32_t source, co
 
 /* ---- combine.c --------------------------------------------------------------------------------------------------- */
 
+/* As ll_dispatch_send and ll_dispatch_receive. */
+expar_status ll_combine_send(ll_cpu *self, ll_combine_step *step);
+expar_status ll_combine_receive(ll_cpu *self, ll_combine_step *step);
 /* Finds the parts of a reduced sum. Places are numbered in the order in which ranks come first in the token's slots;
    parts are in the order of ranks. */
 int32_t ll_combine_ranks(const ll_combine *c, int32_t token, ll_part *parts);

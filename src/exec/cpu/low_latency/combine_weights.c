@@ -72,7 +72,7 @@ expar_status ll_combine_send_weighted(const ll_combine *c)
     for (int32_t r = 0; r < self->shape.ranks; r++)
         self->progress[r] = r == self->sym->rank;
     expar_status status = ll_errand_run(c, &weights);
-    if (status == EXPAR_OK) status = ll_units_await(self, &c->step->call, LL_COMBINE);
-    if (status != EXPAR_OK || ll_call_mismatches(self, &c->step->call, LL_COMBINE)) return status;
+    if (status == EXPAR_OK) status = ll_units_await(self, &c->step->call);
+    if (status != EXPAR_OK || ll_call_mismatches(self, &c->step->call)) return status;
     return ll_combine_send_rows(c, door_of_weights);
 }

@@ -272,21 +272,20 @@ expar_status ll_wait_end(ll_wait *wait, expar_status status);
 
 /* ---- unit.c ------------------------------------------------------------------------------------------------------ */
 
-/* Takes the next epoch of the kind for this rank's call, and announces it to all ranks by headers. Afterwards
+/* Takes the next epoch of its kind for this rank's call, and announces it to all ranks by headers. Afterwards
    call->open says whether the call goes on; its record has this rank's own part. sends: of a dispatch; NULL: none. */
-expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends);
+expar_status ll_call_open(ll_cpu *self, ll_call *call, const ll_sends *sends);
 /* Returns a word of this rank's header of the call for the peer, up to the counts. sends: NULL if no data follow. */
-uint64_t ll_unit_says(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe,
-                      int32_t word);
+uint64_t ll_unit_says(const ll_cpu *self, const ll_call *call, const ll_sends *sends, int32_t pe, int32_t word);
 /* Makes the credit check: says whether this rank's data of a call may go to the peer (proto/decisions.h). With masks,
    if the check passes, peer_regions gets the peer's region of a combine. */
 ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe);
 /* Waits for the headers of all ranks, and copies them into the record. */
-expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind);
+expar_status ll_units_await(ll_cpu *self, const ll_call *call);
 /* Makes the result of the vote from all headers of the call. */
-void ll_call_judge(ll_cpu *self, ll_call *call, ll_kind kind);
+void ll_call_judge(ll_cpu *self, ll_call *call);
 /* Says whether some rank that goes on has another form. Then no data of any rank are awaited. */
-bool ll_call_mismatches(ll_cpu *self, const ll_call *call, ll_kind kind);
+bool ll_call_mismatches(ll_cpu *self, const ll_call *call);
 /* Says whether the source sends data in the record's call, whose headers are known. */
 static inline bool ll_sends_data(const ll_cpu *self, const ll_record *record, int32_t source)
 {
@@ -294,7 +293,7 @@ static inline bool ll_sends_data(const ll_cpu *self, const ll_record *record, in
     return (status == EXPAR_OK || status == EXPAR_ERR_INDEX) && !ll_is_masked(self, source);
 }
 /* The call was read. Acknowledges it to all ranks, unless stray data of a rank may still come (a mismatch). */
-void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatched);
+void ll_call_close(ll_cpu *self, const ll_call *call, bool mismatched);
 void ll_cpu_retire(executor *self, uint32_t epoch, const ep_refusal *refusal);
 
 /* ---- share.c ----------------------------------------------------------------------------------------------------- */
@@ -400,10 +399,8 @@ ll_cache *ll_cache_make(void); /* NULL: no memory */
 void ll_cache_close(ll_cache *cache);
 expar_status ll_cache_take(ll_cache *cache, uint64_t bytes, mem_block **out);
 
-/* ---- dispatch.c, combine.c: operations --------------------------------------------------------------------------- */
-expar_status ll_cpu_dispatch_send(executor *self, exec_call *exec, ll_dispatch_step *step);
-expar_status ll_cpu_dispatch_receive(executor *self, exec_call *exec, ll_dispatch_step *step);
-expar_status ll_cpu_combine_send(executor *self, exec_call *exec, ll_combine_step *step);
-expar_status ll_cpu_combine_receive(executor *self, exec_call *exec, ll_combine_step *step);
+/* ---- calls.c: operations ----------------------------------------------------------------------------------------- */
+expar_status ll_cpu_send(executor *self, exec_call *exec, ll_call *call);
+expar_status ll_cpu_receive(executor *self, exec_call *exec, ll_call *call);
 
 #endif

@@ -234,10 +234,8 @@ static const executor_ops ll_cpu_ops = {
 
 static const ll_ops ll_cpu_phases = {
     .prepare = ll_cpu_prepare,
-    .dispatch_send = ll_cpu_dispatch_send,
-    .dispatch_receive = ll_cpu_dispatch_receive,
-    .combine_send = ll_cpu_combine_send,
-    .combine_receive = ll_cpu_combine_receive,
+    .send = ll_cpu_send,
+    .receive = ll_cpu_receive,
     .count = ll_cpu_count,
     .times = ll_cpu_times,
     .mask_set = ll_cpu_mask_set,

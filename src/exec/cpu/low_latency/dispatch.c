@@ -206,7 +206,7 @@ static void count_sent(const ll_dispatch *d)
     ll_raise(&self->totals.bytes_sent, messages * (header + d->row_bytes + 4 * (uint64_t)d->scales));
 }
 
-static expar_status dispatch_put_out(ll_cpu *self, ll_dispatch_step *step)
+expar_status ll_dispatch_send(ll_cpu *self, ll_dispatch_step *step)
 {
     ll_call *call = &step->call;
     const bool goes = call->refusal.status == EXPAR_OK;
@@ -215,7 +215,7 @@ static expar_status dispatch_put_out(ll_cpu *self, ll_dispatch_step *step)
         if (filled != EXPAR_OK) call->refusal = ep_refusal_of(filled);
     }
     if (self->far) self->far->dispatch_plan(self, goes);
-    expar_status status = ll_call_open(self, call, LL_DISPATCH, goes ? &self->sends : NULL);
+    expar_status status = ll_call_open(self, call, goes ? &self->sends : NULL);
     if (status != EXPAR_OK || !call->open) return status;
     ll_dispatch d = dispatch_of(self, step);
     keep_idx(&d);
@@ -224,17 +224,7 @@ static expar_status dispatch_put_out(ll_cpu *self, ll_dispatch_step *step)
     d.sends_past =
         ll_streams(self, (uint64_t)self->sends.first[step->tokens], d.row_bytes) || ll_pace_streams(&self->pace);
     if (self->far) self->far->await(self, LL_DISPATCH, call->epoch);
-    status = send_messages(&d);
-    return status == EXPAR_OK && self->far ? self->far->check(self, "low-latency dispatch: sending") : status;
-}
-
-expar_status ll_cpu_dispatch_send(executor *base, exec_call *exec, ll_dispatch_step *step)
-{
-    ll_cpu *self = ll_cpu_of(base);
-    (void)exec;
-    expar_status status = dispatch_put_out(self, step);
-    if (self->far) self->far->flush(self);
-    return status;
+    return send_messages(&d);
 }
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */
@@ -469,24 +459,15 @@ static void keep_messages(const ll_dispatch *d)
     }
 }
 
-expar_status ll_cpu_dispatch_receive(executor *base, exec_call *exec, ll_dispatch_step *step)
+expar_status ll_dispatch_receive(ll_cpu *self, ll_dispatch_step *step)
 {
-    (void)exec;
-    ll_cpu *self = ll_cpu_of(base);
     ll_dispatch d = dispatch_of(self, step);
-    expar_status status = ll_units_await(self, &step->call, LL_DISPATCH);
+    ll_ranges_place(&d);
+    expar_status status = receive_messages(&d);
+    add_stats(&d);
     if (status != EXPAR_OK) return status;
-    ll_call_judge(self, &step->call, LL_DISPATCH);
-    const bool mismatched = ll_call_mismatches(self, &step->call, LL_DISPATCH);
-    if (!mismatched) {
-        ll_ranges_place(&d);
-        status = receive_messages(&d);
-        add_stats(&d);
-        if (status != EXPAR_OK) return status;
-        for (int32_t s = 0; s < self->shape.ranks; s++)
-            if (ll_is_masked(self, s)) clear_missing(&d, s);
-        keep_messages(&d);
-    }
-    ll_call_close(self, &step->call, LL_DISPATCH, mismatched);
-    return self->far ? self->far->check(self, "low-latency dispatch: the end") : EXPAR_OK;
+    for (int32_t s = 0; s < self->shape.ranks; s++)
+        if (ll_is_masked(self, s)) clear_missing(&d, s);
+    keep_messages(&d);
+    return EXPAR_OK;
 }

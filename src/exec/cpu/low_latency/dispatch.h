@@ -24,6 +24,9 @@ enum { SEND_WAITS = 0, SEND_NOW = 1, SEND_DONE = 2 };
 
 /* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
 
+/* The first opens the call, and sends if it goes on. The second comes once all headers are known and match. */
+expar_status ll_dispatch_send(ll_cpu *self, ll_dispatch_step *step);
+expar_status ll_dispatch_receive(ll_cpu *self, ll_dispatch_step *step);
 void ll_dispatch_header(const ll_dispatch *d, ll_header *header, int32_t token, const ll_target *target);
 /* Returns a token's payload, followed by its scales: x's own row, or one that is made for it and lasts until the next
    one. */

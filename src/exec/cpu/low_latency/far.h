@@ -23,7 +23,7 @@ struct ll_far_ops {
     /* Sends this rank's header of the call to the far rank, whether its slot is free or not, after all headers of the
        kind before. It may be put off until it leaves with the call's only piece, or until `flush`. sends: NULL if no
        data follow. */
-    void (*unit)(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe);
+    void (*unit)(const ll_cpu *self, const ll_call *call, const ll_sends *sends, int32_t pe);
     /* Acknowledges the call: sends the word to the offset there. whole: the call was received where it was sent, and
        the word may leave with this rank's next call. */
     void (*read)(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word, bool whole);

@@ -50,8 +50,7 @@ static expar_status look_at_unit(const ll_cpu *self, ll_kind kind, uint64_t epoc
     return EXPAR_OK;
 }
 
-uint64_t ll_unit_says(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe,
-                      int32_t word)
+uint64_t ll_unit_says(const ll_cpu *self, const ll_call *call, const ll_sends *sends, int32_t pe, int32_t word)
 {
     const int32_t locals = self->shape.local_experts, expert = word - LL_UNIT_COUNTS;
     uint32_t value = 0;
@@ -62,37 +61,38 @@ uint64_t ll_unit_says(const ll_cpu *self, const ll_call *call, ll_kind kind, con
     else if (word == LL_UNIT_ROUTE)
         value = call->form.route;
     else if (word == LL_UNIT_MESSAGES)
-        value = sends ? (uint32_t)sends->messages[pe] : (uint32_t)ll_unit_region(self, kind, call->epoch);
+        value = sends ? (uint32_t)sends->messages[pe] : (uint32_t)ll_unit_region(self, call->kind, call->epoch);
     else if (sends && expert < locals)
         value = (uint32_t)sends->counts[pe * locals + expert];
     return ll_word(call->epoch, value);
 }
 
 /* Stores the header at one peer, the status last. */
-static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe)
+static void post_unit(const ll_cpu *self, const ll_call *call, const ll_sends *sends, int32_t pe)
 {
+    const ll_kind kind = call->kind;
     const uint64_t unit = ll_unit_at(&self->space, kind, self->sym->rank, call->epoch);
     const int32_t words = ll_words_of_unit(&self->shape, kind);
     if (call->refusal.status != EXPAR_OK)
         memcpy(ll_at(self, pe, unit + ll_unit_text_at(&self->shape, kind)), call->refusal.text, EP_REFUSAL_TEXT);
     for (int32_t i = 1; i <= words; i++) {
         const int32_t word = i < words ? i : LL_UNIT_STATUS;
-        ll_store(self, pe, unit + (uint64_t)word * 8, ll_unit_says(self, call, kind, sends, pe, word));
+        ll_store(self, pe, unit + (uint64_t)word * 8, ll_unit_says(self, call, sends, pe, word));
     }
     ll_step(self);
     sym_ring(self->sym, pe);
 }
 
 /* Sends headers to all ranks that get one. */
-static void post_units(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends)
+static void post_units(const ll_cpu *self, const ll_call *call, const ll_sends *sends)
 {
     for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
         if (ll_is_masked(self, pe) || !ll_has_met(self, pe)) continue;
         if (ll_is_far(self, pe))
-            self->far->unit(self, call, kind, sends, pe);
+            self->far->unit(self, call, sends, pe);
         else
-            post_unit(self, call, kind, sends, pe);
+            post_unit(self, call, sends, pe);
     }
 }
 
@@ -168,10 +168,11 @@ static ll_due unit_due(const void *context, int32_t rank)
 }
 
 /* The slot's last call, two epochs ago, was not read here: waits until all ranks have made the call between. */
-static expar_status units_await_between(ll_cpu *self, const ll_call *call, ll_kind kind, ll_record *record)
+static expar_status units_await_between(ll_cpu *self, const ll_call *call, ll_record *record)
 {
     static const char *const phases[] = {"low-latency dispatch: counts of the call before",
                                          "low-latency combine: units of the call before"};
+    const ll_kind kind = call->kind;
     const units_context units = {.self = self, .kind = kind, .epoch = call->epoch - 1};
     ll_wait wait = {.cpu = self, .call = call, .what = phases[kind], .of = "units", .due = unit_due, .context = &units};
     expar_status status = EXPAR_OK;
@@ -185,9 +186,9 @@ static expar_status units_await_between(ll_cpu *self, const ll_call *call, ll_ki
 }
 
 /* This rank's own part of a record is what its headers say. */
-static void begin_record(ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends)
+static void begin_record(ll_cpu *self, const ll_call *call, const ll_sends *sends)
 {
-    ll_record *record = ll_record_of(self, kind, call->epoch);
+    ll_record *record = ll_record_of(self, call->kind, call->epoch);
     const int32_t own = self->sym->rank, locals = self->shape.local_experts;
     record->epoch = call->epoch;
     for (int32_t r = 0; r < self->shape.ranks; r++)
@@ -209,15 +210,16 @@ static bool refuses(const ll_call *call)
 }
 
 /* Opens a call. At this point all ranks may be told about it. */
-static expar_status open_call(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends)
+static expar_status open_call(ll_cpu *self, ll_call *call, const ll_sends *sends)
 {
+    const ll_kind kind = call->kind;
     call->epoch = ++self->epochs[kind];
     ll_record *record = ll_record_of(self, kind, call->epoch);
     if (self->masks) self->masks->steps++;
     if (self->far) self->far->spread(self);
     if (record->epoch || record->unread) {
         if (self->far) self->far->flush(self);
-        expar_status status = units_await_between(self, call, kind, record);
+        expar_status status = units_await_between(self, call, record);
         if (status != EXPAR_OK) return status;
     }
     /* No acknowledgement has told others where this slot lies: this header does. */
@@ -226,17 +228,17 @@ static expar_status open_call(ll_cpu *self, ll_call *call, ll_kind kind, const l
     call->open = !refuses(call);
     record->unread = !call->open;
     if (!call->open) sends = NULL;
-    if (call->open) begin_record(self, call, kind, sends);
+    if (call->open) begin_record(self, call, sends);
     if (self->far && kind == LL_COMBINE) self->far->await(self, kind, call->epoch - 1);
-    post_units(self, call, kind, sends);
+    post_units(self, call, sends);
     return self->far ? self->far->check(self, opening_phases[kind]) : EXPAR_OK;
 }
 
-expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends)
+expar_status ll_call_open(ll_cpu *self, ll_call *call, const ll_sends *sends)
 {
     call->open = true;
     expar_status status = ll_meet(self, call);
-    return status == EXPAR_OK && call->open ? open_call(self, call, kind, sends) : status;
+    return status == EXPAR_OK && call->open ? open_call(self, call, sends) : status;
 }
 
 /* The check passes, and the peer's slot lies in the region that it has named. */
@@ -279,9 +281,9 @@ static ll_due told_due(const void *context, int32_t rank)
 
 /* Takes the headers that have come since the last look, and returns how many are still missing. It looks at all ranks
    in each turn, so that no rank's wait holds up another one's. */
-static int32_t take_units(ll_cpu *self, const ll_call *call, ll_kind kind, ll_wait *wait, bool *moved,
-                          expar_status *status)
+static int32_t take_units(ll_cpu *self, const ll_call *call, ll_wait *wait, bool *moved, expar_status *status)
 {
+    const ll_kind kind = call->kind;
     ll_record *record = ll_record_of(self, kind, call->epoch);
     int32_t missing = 0;
     *moved = false;
@@ -318,13 +320,13 @@ static expar_status find_parted(const ll_cpu *self, const ll_record *record)
     return EXPAR_OK;
 }
 
-expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind)
+expar_status ll_units_await(ll_cpu *self, const ll_call *call)
 {
     static const char *const phases[] = {"low-latency dispatch: counts", "low-latency combine: units"};
-    ll_record *record = ll_record_of(self, kind, call->epoch);
+    ll_record *record = ll_record_of(self, call->kind, call->epoch);
     ll_wait wait = {.cpu = self,
                     .call = call,
-                    .what = phases[kind],
+                    .what = phases[call->kind],
                     .of = "units",
                     .due = told_due,
                     .context = record,
@@ -332,7 +334,7 @@ expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind)
     expar_status status = EXPAR_OK;
     bool moved;
     if (self->far) self->far->flush(self);
-    while (status == EXPAR_OK && take_units(self, call, kind, &wait, &moved, &status) > 0) {
+    while (status == EXPAR_OK && take_units(self, call, &wait, &moved, &status) > 0) {
         if (moved && status == EXPAR_OK) status = find_parted(self, record);
         if (status == EXPAR_OK) status = ll_wait_turn(&wait, moved);
     }
@@ -346,18 +348,18 @@ static bool has_form(const ll_told *told, const ll_form *form)
     return ll_is_same_call(told->tag, told->route, ll_form_tag(form), form->route);
 }
 
-bool ll_call_mismatches(ll_cpu *self, const ll_call *call, ll_kind kind)
+bool ll_call_mismatches(ll_cpu *self, const ll_call *call)
 {
-    const ll_record *record = ll_record_of(self, kind, call->epoch);
+    const ll_record *record = ll_record_of(self, call->kind, call->epoch);
     for (int32_t r = 0; r < self->shape.ranks; r++)
         if (ll_sends_data(self, record, r) && !has_form(&record->told[r], &call->form)) return true;
     return false;
 }
 
 /* Names the first rank that rejected, or else the first whose form differs. */
-void ll_call_judge(ll_cpu *self, ll_call *call, ll_kind kind)
+void ll_call_judge(ll_cpu *self, ll_call *call)
 {
-    const ll_record *record = ll_record_of(self, kind, call->epoch);
+    const ll_record *record = ll_record_of(self, call->kind, call->epoch);
     call->verdict = (ep_verdict){.rank = -1};
     for (int32_t r = 0; r < self->shape.ranks && call->verdict.rank < 0; r++) {
         const ll_told *told = &record->told[r];
@@ -392,8 +394,9 @@ static void flags_sweep(const ll_cpu *self, ll_kind kind, uint64_t epoch)
     if (self->shape.reduced) memset(ll_here(self, space->weight_flags + half * share), 0, (size_t)share);
 }
 
-void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatched)
+void ll_call_close(ll_cpu *self, const ll_call *call, bool mismatched)
 {
+    const ll_kind kind = call->kind;
     ll_record *record = ll_record_of(self, kind, call->epoch);
     record->epoch = 0;
     if (self->masks) self->masks->steps++;
@@ -432,9 +435,9 @@ void ll_cpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
     if (self->masks) ll_masker_part(self);
     if (self->far) self->far->part(self, true);
     for (int kind = 0; kind < LL_KINDS; kind++) {
-        const ll_call call = {.epoch = self->epochs[kind] + 1, .refusal = *refusal};
-        const ll_record *record = ll_record_of(self, (ll_kind)kind, call.epoch);
-        if (!record->epoch && !record->unread) post_units(self, &call, (ll_kind)kind, NULL);
+        const ll_call call = {.kind = (ll_kind)kind, .epoch = self->epochs[kind] + 1, .refusal = *refusal};
+        const ll_record *record = ll_record_of(self, call.kind, call.epoch);
+        if (!record->epoch && !record->unread) post_units(self, &call, NULL);
     }
     if (self->far) self->far->part(self, false);
 }

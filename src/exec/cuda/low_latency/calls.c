@@ -10,8 +10,7 @@ static uint8_t *own_buffer(const ll_gpu *self)
     return (uint8_t *)(uintptr_t)device_heap_at(self->core.heap, self->core.place.buffer);
 }
 
-static ll_gpu_call arguments_of(const ll_gpu *self, const exec_call *exec, const ll_call *call, ll_kind kind,
-                                int32_t phases)
+static ll_gpu_call arguments_of(const ll_gpu *self, const exec_call *exec, const ll_call *call, int32_t phases)
 {
     ll_gpu_call arguments = {.place = gpu_place_of(&self->core, exec),
                              .shape = self->shape,
@@ -29,7 +28,7 @@ static ll_gpu_call arguments_of(const ll_gpu *self, const exec_call *exec, const
                              .wait_ns = call->wait_ns,
                              .waits = self->waits,
                              .phases = phases,
-                             .kind = (int32_t)kind,
+                             .kind = (int32_t)call->kind,
                              .copies = self->copies,
                              .masks = self->masks,
                              .mask_of = self->mask_of,
@@ -91,38 +90,12 @@ expar_status ll_gpu_prepare(executor *base, ll_call *call)
     return EXPAR_OK;
 }
 
-typedef expar_status (*launch_fn)(ll_gpu *self, const exec_call *exec, void *step, int32_t phases);
-
-static expar_status launch_send(ll_gpu *self, exec_call *exec, ll_call *call, launch_fn launch, void *step)
-{
-    const bool refused = call->refusal.status != EXPAR_OK;
-    ll_gpu_note_dead(self);
-    expar_status status = exec->placed ? EXPAR_OK : gpu_place_refused(&self->core, exec);
-    if (status != EXPAR_OK) return status;
-    gpu_ticket_take(&self->core, exec);
-    if (!refused) status = gpu_keep(&self->core.base, exec, &call->record, 1);
-    if (status == EXPAR_OK)
-        status = launch(self, exec, step, call->whole && !refused ? LL_GPU_SEND | LL_GPU_RECEIVE : LL_GPU_SEND);
-    call->open = !refused;
-    return status;
-}
-
-/* Launches the receive of a call with a hook. */
-static expar_status launch_receive(ll_gpu *self, exec_call *exec, ll_call *call, launch_fn launch, void *step)
-{
-    call->verdict = (ep_verdict){.rank = -1};
-    if (call->whole) return EXPAR_OK;
-    expar_status status = gpu_keep(&self->core.base, exec, &call->record, 1);
-    return status == EXPAR_OK ? launch(self, exec, step, LL_GPU_RECEIVE) : status;
-}
-
 /* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
-static expar_status launch_dispatch(ll_gpu *self, const exec_call *exec, void *dispatch, int32_t phases)
+static expar_status launch_dispatch(ll_gpu *self, const exec_call *exec, const ll_dispatch_step *step, int32_t phases)
 {
-    const ll_dispatch_step *step = dispatch;
     const int32_t codec = ll_codec_of(&step->call.form);
-    ll_dispatch_args args = {.call = arguments_of(self, exec, &step->call, LL_DISPATCH, phases),
+    ll_dispatch_args args = {.call = arguments_of(self, exec, &step->call, phases),
                              .route = device_route(&step->route),
                              .routing = device_routing(self, step->routing),
                              .codec = codec,
@@ -138,26 +111,12 @@ static expar_status launch_dispatch(ll_gpu *self, const exec_call *exec, void *d
                        ll_gpu_dispatch_shared(&self->shape, args.routing.tokens), &args);
 }
 
-expar_status ll_gpu_dispatch_send(executor *base, exec_call *exec, ll_dispatch_step *step)
-{
-    ll_gpu *self = ll_gpu_of(base);
-    if (step->call.refusal.status == EXPAR_OK)
-        atomic_fetch_add_explicit(&self->totals.dispatches, 1, memory_order_relaxed);
-    return launch_send(self, exec, &step->call, launch_dispatch, step);
-}
-
-expar_status ll_gpu_dispatch_receive(executor *base, exec_call *exec, ll_dispatch_step *step)
-{
-    return launch_receive(ll_gpu_of(base), exec, &step->call, launch_dispatch, step);
-}
-
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
 
-static expar_status launch_combine(ll_gpu *self, const exec_call *exec, void *combine, int32_t phases)
+static expar_status launch_combine(ll_gpu *self, const exec_call *exec, const ll_combine_step *step, int32_t phases)
 {
-    const ll_combine_step *step = combine;
     const int64_t element = step->call.form.dtype == EXPAR_F32 ? 4 : 2;
-    ll_combine_args args = {.call = arguments_of(self, exec, &step->call, LL_COMBINE, phases),
+    ll_combine_args args = {.call = arguments_of(self, exec, &step->call, phases),
                             .route = device_route(&step->route),
                             .routing = device_routing(self, step->routing),
                             .x = step->x,
@@ -171,17 +130,43 @@ static expar_status launch_combine(ll_gpu *self, const exec_call *exec, void *co
                        ll_gpu_combine_shared(&self->shape), &args);
 }
 
-expar_status ll_gpu_combine_send(executor *base, exec_call *exec, ll_combine_step *step)
+/* ---- the two phases, of either kind ------------------------------------------------------------------------------ */
+
+/* Launches phases of a step that begins with the call. */
+static expar_status launch_phases(ll_gpu *self, const exec_call *exec, const ll_call *call, int32_t phases)
 {
-    ll_gpu *self = ll_gpu_of(base);
-    if (step->call.refusal.status == EXPAR_OK)
-        atomic_fetch_add_explicit(&self->totals.combines, 1, memory_order_relaxed);
-    return launch_send(self, exec, &step->call, launch_combine, step);
+    const void *step = call;
+    return call->kind == LL_DISPATCH ? launch_dispatch(self, exec, step, phases)
+                                     : launch_combine(self, exec, step, phases);
 }
 
-expar_status ll_gpu_combine_receive(executor *base, exec_call *exec, ll_combine_step *step)
+expar_status ll_gpu_send(executor *base, exec_call *exec, ll_call *call)
 {
-    return launch_receive(ll_gpu_of(base), exec, &step->call, launch_combine, step);
+    ll_gpu *self = ll_gpu_of(base);
+    const bool refused = call->refusal.status != EXPAR_OK;
+    ll_counts *totals = &self->totals;
+    if (!refused)
+        atomic_fetch_add_explicit(call->kind == LL_DISPATCH ? &totals->dispatches : &totals->combines, 1,
+                                  memory_order_relaxed);
+    ll_gpu_note_dead(self);
+    expar_status status = exec->placed ? EXPAR_OK : gpu_place_refused(&self->core, exec);
+    if (status != EXPAR_OK) return status;
+    gpu_ticket_take(&self->core, exec);
+    if (!refused) status = gpu_keep(&self->core.base, exec, &call->record, 1);
+    if (status == EXPAR_OK)
+        status = launch_phases(self, exec, call, call->whole && !refused ? LL_GPU_SEND | LL_GPU_RECEIVE : LL_GPU_SEND);
+    call->open = !refused;
+    return status;
+}
+
+/* Launches the receive of a call with a hook. */
+expar_status ll_gpu_receive(executor *base, exec_call *exec, ll_call *call)
+{
+    ll_gpu *self = ll_gpu_of(base);
+    call->verdict = (ep_verdict){.rank = -1};
+    if (call->whole) return EXPAR_OK;
+    expar_status status = gpu_keep(&self->core.base, exec, &call->record, 1);
+    return status == EXPAR_OK ? launch_phases(self, exec, call, LL_GPU_RECEIVE) : status;
 }
 
 /* ---- counts ------------------------------------------------------------------------------------------------------ */

@@ -337,10 +337,8 @@ static const executor_ops ll_gpu_ops = {
 
 static const ll_ops ll_gpu_phases = {
     .prepare = ll_gpu_prepare,
-    .dispatch_send = ll_gpu_dispatch_send,
-    .dispatch_receive = ll_gpu_dispatch_receive,
-    .combine_send = ll_gpu_combine_send,
-    .combine_receive = ll_gpu_combine_receive,
+    .send = ll_gpu_send,
+    .receive = ll_gpu_receive,
     .count = ll_gpu_count,
     .times = ll_gpu_times,
     .mask_set = ll_gpu_mask_set,

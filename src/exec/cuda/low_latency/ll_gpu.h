@@ -131,10 +131,8 @@ expar_status ll_gpu_early_end(ll_gpu *self);
 
 /* ---- calls.c: operations ----------------------------------------------------------------------------------------- */
 expar_status ll_gpu_prepare(executor *base, ll_call *call);
-expar_status ll_gpu_dispatch_send(executor *base, exec_call *exec, ll_dispatch_step *step);
-expar_status ll_gpu_dispatch_receive(executor *base, exec_call *exec, ll_dispatch_step *step);
-expar_status ll_gpu_combine_send(executor *base, exec_call *exec, ll_combine_step *step);
-expar_status ll_gpu_combine_receive(executor *base, exec_call *exec, ll_combine_step *step);
+expar_status ll_gpu_send(executor *base, exec_call *exec, ll_call *call);
+expar_status ll_gpu_receive(executor *base, exec_call *exec, ll_call *call);
 const ll_counts *ll_gpu_count(executor *base);
 
 /* ---- times.c: operations ----------------------------------------------------------------------------------------- */

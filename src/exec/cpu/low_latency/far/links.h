@@ -206,7 +206,7 @@ bool ll_far_found(const ll_cpu *self, uint64_t flag, uint64_t epoch);
 /* Puts data that end with their flag, after those that are put off for the rank. */
 void ll_far_put(const ll_cpu *self, int32_t pe, const link_data *data, link_batch *batch);
 /* Operations. */
-void ll_far_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe);
+void ll_far_unit(const ll_cpu *self, const ll_call *call, const ll_sends *sends, int32_t pe);
 void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word, bool whole);
 ll_door ll_far_ask(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t epoch);
 void ll_far_flush(const ll_cpu *self);

@@ -110,8 +110,9 @@ static void send_text(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t uni
 }
 
 /* The rank's `unit` is about to leave, its last word after the others. Returns false if the rank has been masked. */
-static bool hold_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, int32_t pe)
+static bool hold_unit(const ll_cpu *self, const ll_call *call, int32_t pe)
 {
+    const ll_kind kind = call->kind;
     ll_far_rank *rank = &self->links->ranks[pe];
     const uint64_t unit = ll_unit_at(&self->space, kind, self->sym->rank, call->epoch);
     ll_far_await_batch(self, pe, &rank->units[kind]);
@@ -135,17 +136,18 @@ static bool piece_follows(const ll_cpu *self, ll_kind kind, uint64_t epoch, int3
 
 /* Sends the words that near ranks get by stores, and the first piece of the rows that come back, as one network
    message. */
-void ll_far_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe)
+void ll_far_unit(const ll_cpu *self, const ll_call *call, const ll_sends *sends, int32_t pe)
 {
+    const ll_kind kind = call->kind;
     const int32_t words = ll_words_of_unit(&self->shape, kind);
     const bool refused = call->refusal.status != EXPAR_OK;
     uint64_t *unit = self->links->ranks[pe].unit;
     for (int32_t word = 0; word < words; word++)
-        unit[word] = ll_unit_says(self, call, kind, sends, pe, word);
+        unit[word] = ll_unit_says(self, call, sends, pe, word);
     if (kind == LL_DISPATCH && sends) unit[words - 1] = ll_word(call->epoch, (uint32_t)self->links->returns[pe]);
     if (refused) memcpy(unit + words, call->refusal.text, EP_REFUSAL_TEXT);
     const bool soon = !refused && piece_follows(self, kind, call->epoch, pe);
-    if (hold_unit(self, call, kind, pe) && !soon) far_release(self, pe);
+    if (hold_unit(self, call, pe) && !soon) far_release(self, pe);
 }
 
 /* ---- acknowledgements -------------------------------------------------------------------------------------------- */

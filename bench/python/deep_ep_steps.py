@@ -20,7 +20,7 @@ from typing import Any, Callable
 try:
     import torch
 
-    from deep_ep import _call, _elastic, _forms, _handles, _normal, _place
+    from deep_ep import _call, _elastic, _forms, _handles, _normal, _normal_forms, _place
 except ModuleNotFoundError as error:
     raise SystemExit(
         f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
@@ -34,9 +34,9 @@ _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "library": tuple(
         (module, name)
         for module in (_normal, _elastic)
-        for name in ("_dispatch", "_combine", "_layout", "_route")
+        for name in ("_dispatch", "_combine", "_route")
     ),
-    "query": ((_normal, "_query"), (_elastic, "_query")),
+    "query": ((_normal_forms, "_query"), (_elastic, "_query")),
     "reader": ((_place, "_read_on"),),
     "event": ((_place, "_forget"), (torch.cuda, "is_current_stream_capturing")),
     "stream": ((_place, "_raw_stream"), (_place, "_current_gpu")),

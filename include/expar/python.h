@@ -12,7 +12,9 @@
 #define EXPAR_PYTHON_H
 
 #include <expar/dlpack.h>
+#include <expar/ep_dispatch.h>
 #include <expar/ep_output.h>
+#include <expar/ep_routing.h>
 #include <expar/low_latency.h>
 #include <expar/status.h>
 #include <stddef.h>
@@ -130,10 +132,30 @@ typedef enum expar_python_kind {
     EXPAR_PYTHON_DISPATCH = 0,    /* expar_ep_dispatch: event. With a handle */
     EXPAR_PYTHON_COMBINE = 1,     /* expar_ep_combine: event */
     EXPAR_PYTHON_LL_DISPATCH = 2, /* expar_ll_dispatch: src_info, range, handle, hook, event */
-    EXPAR_PYTHON_LL_COMBINE = 3   /* expar_ll_combine: hook, event */
+    EXPAR_PYTHON_LL_COMBINE = 3,  /* expar_ll_combine: hook, event */
+    EXPAR_PYTHON_FRESH = 4,       /* expar_ep_dispatch without a handle: handle, output, event, then two numbers that
+                                     need no release: num_recv_tokens, and the address of recv_tokens_per_expert */
+    EXPAR_PYTHON_LAYOUT = 5       /* expar_ep_get_layout: nothing */
 } expar_python_kind;
 
 #define EXPAR_PYTHON_READER (-1)
+
+/* The arguments of FRESH. */
+typedef struct expar_python_fresh {
+    /* its recv_counts is ignored */
+    expar_ep_dispatch_args args;
+    /* wanted by the call where struct_size is not 0 */
+    expar_ep_recv_counts counts;
+    /* the caller's counts; only compared, as tensors are */
+    expar_tensor tokens_per_expert;
+} expar_python_fresh;
+
+/* The arguments of LAYOUT. */
+typedef struct expar_python_layout {
+    expar_tensor topk_idx;
+    int32_t num_experts;
+    expar_ep_layout layout;
+} expar_python_layout;
 
 /* A form holds everything that is equal in many calls. */
 typedef struct expar_python_form {
@@ -142,7 +164,7 @@ typedef struct expar_python_form {
     int32_t num_tensors;
     /* the items after them: whole numbers */
     int32_t num_words;
-    /* of the output, which become tensors; not of COMBINE */
+    /* of the output, which become tensors; not of COMBINE and LAYOUT */
     int32_t num_parts;
     /* [num_tensors] where in the arguments their views are, bytes */
     const int32_t *tensor_offsets;
@@ -153,11 +175,11 @@ typedef struct expar_python_form {
     const int32_t *parts;
     /* the arguments of such a call, of the kind's type; tensors' data is not looked at */
     const void *args;
-    /* expar_ep, or expar_ll */
+    /* expar_ep, expar_ll, or of LAYOUT an expar_group */
     void *object;
     /* 1: the program does not want the event */
     int32_t forget_event;
-    /* 1: expar_ep_query or expar_ll_query comes after the call, and may fail it */
+    /* 1: expar_ep_query or expar_ll_query comes after the call, and may fail it; not of LAYOUT */
     int32_t query;
 } expar_python_form;
 

@@ -8,7 +8,7 @@ R rows received, X rows expanded, M maximum of tokens on a rank, A expert_alignm
 from __future__ import annotations
 
 import contextlib
-from ctypes import addressof, c_void_p, sizeof
+from ctypes import addressof, c_void_p, memmove, sizeof
 from typing import Any, NoReturn, Sequence
 
 import torch
@@ -44,7 +44,7 @@ from ._frame import (
     W_WAIT_EVENT,
     Words,
 )
-from ._elastic_forms import AGAIN, AgainForm, COMBINE, CombineForm, Tensors
+from ._elastic_forms import AGAIN, AgainForm, COMBINE, CombineForm, FRESH, FRESH_EXPANDED, FreshForm, Tensors
 from ._elastic_handle import EPHandle, Routing
 from .utils.event import EventHandle
 from .utils.math import align
@@ -201,10 +201,11 @@ class ElasticMode:
         if turn.asynchronous(asynchronous, counted=True):
             frame[W_ASYNC] = 1
         check(_dispatch(pointer, at, at + RESULT_AT))
-        handle = self._handle(frame, topk_idx, memory, form)
+        output = Output(frame[W_OUTPUT])
+        numbers = frame[W_NUM_RECV], frame[W_ROUNDED]
+        handle = self.handle(frame[W_MADE], output, *numbers, topk_idx, memory, form)
         if own is None:
-            assert handle._output is not None
-            found = self._results(handle._output, handle, form, turn)
+            found = self._results(output, handle, form, turn)
         else:
             handle.let_output_go()
             found, handle.recv_src_metadata = _mine(own), own["metadata"]
@@ -242,6 +243,20 @@ class ElasticMode:
         event = turn.end(frame[W_EVENT], kept, (), asynchronous)
         self.ask()
         return found, handle, event
+
+    def fresh_form(self, tensors: Tensors, form: Form, asked: bool) -> FreshForm | None:
+        """Returns the form of fresh dispatches like the one just made. None if their results lie in memory from
+        `_own`."""
+        routing = form.routing
+        assert routing is not None
+        if not routing.synced and not self._on_gpu:
+            return None
+        args = _abi.PythonFresh()
+        memmove(addressof(args), form.frame, ARGS_BYTES)
+        args.counts.struct_size = COUNTS_BYTES
+        alone, kind = self.place.ends_alone and not asked, FRESH_EXPANDED if form.expand else FRESH
+        call = CallForm(kind, self.ep, args, form.parts, alone, alone)
+        return FreshForm(self, form, call, asked, tensors[2].numel() if routing.copied else 0)
 
     def again_form(self, tensors: Tensors, handle: EPHandle, form: Form, asked: bool) -> AgainForm | None:
         """Returns the form of dispatches like the one just made. None if their results lie in memory from `_own`."""
@@ -372,14 +387,17 @@ class ElasticMode:
             turn.made(memory)
         return memory.t()[:rows]
 
-    def _handle(self, frame: Any, topk_idx: Any, memory: Any, form: Form) -> EPHandle:
-        routing, aligned = form.routing, 0
+    def handle(
+        self, pointer: int, output: Output, rows: int, aligned: int, topk_idx: Any, memory: Any, form: Form
+    ) -> EPHandle:
+        """Wraps the results of a fresh dispatch. rows: the number of rows. aligned: where the host has the counts of
+        experts, rounded up. It has neither if it has not waited."""
+        routing = form.routing
         assert routing is not None
-        if routing.synced or not self.place.on_gpu:
-            aligned = frame[W_ROUNDED]
-        rows = frame[W_NUM_RECV] if aligned else routing.worst_tokens(form.expand)
-        made = _handles.Handle(frame[W_MADE], topk_idx.shape[0], routing.topk, rows)
-        handle = EPHandle(made, routing, memory, form.expand, form.num_sms, Output(frame[W_OUTPUT]), aligned)
+        if not aligned or (self._on_gpu and not routing.synced):
+            rows, aligned = routing.worst_tokens(form.expand), 0
+        made = _handles.Handle(pointer, topk_idx.shape[0], routing.topk, rows)
+        handle = EPHandle(made, routing, memory, form.expand, form.num_sms, output, aligned)
         if not routing.copied:
             handle.topk_idx = topk_idx
         if self._across:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ElasticBuffer` calls with a handle that repeat an earlier, checked call.
+"""`ElasticBuffer` calls that repeat an earlier, checked call.
 
-Their tensors look alike, and their options are the same. They wait for no event, and have no biases."""
+Their tensors look alike, and their options are the same. They wait for no event, and have no biases or statistics."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import torch
 from expar import _abi
 from expar._abi import PythonKind
 
-from ._call import check, pool_tensor
+from ._call import check, Output, pool_tensor
 from ._elastic_handle import EPHandle
-from ._forms import Form as CallForm, Kind
+from ._forms import Form as CallForm, FreshKind, Kind
 from ._place import Place
 from .utils.event import EventHandle
 
@@ -37,8 +37,34 @@ COMBINE = Kind(
     dict(x="x", topk_weights="topk_weights", out_topk_weights="combined topk_weights", out_y="y"),
     ("handle", "stream", "async_finish"),
 )
+
+
+def _fresh_kind(places: str) -> FreshKind:
+    """places: the counts by which rows of experts are found."""
+    members = "x", "x_scales", "topk_idx", "topk_weights"
+    counts = "rank_prefix", "tokens_per_expert", places
+    return FreshKind(
+        dict(zip((f"args.{member}" for member in members), ("x", "x[1]", "topk_idx", "topk_weights"))),
+        ("args.stream", "args.async_finish", "args.topk_idx_copy", *(f"counts.{name}" for name in counts), "reader"),
+    )
+
+
+FRESH, FRESH_EXPANDED = _fresh_kind("expert_prefix"), _fresh_kind("expert_ends")
 Tensors = Tuple[Any, Any, Any, Any]  # x, scales, topk_idx, topk_weights; None: not given
+Made = Tuple[Any, Any, Any, EPHandle, Any]  # recv_x, topk_idx, topk_weights, handle, event or None
 _RESULTS = 4  # of a dispatch: recv_x, scales, topk_idx, topk_weights
+_ONE_BY_ONE = (1,)  # strides
+_NUMBERS = (int, type(None))
+
+
+def fresh_key(x: Any, topk_weights: Any, numbers: tuple[Any, ...], *more: Any) -> tuple[Any, ...] | None:
+    """Returns the key that such fresh dispatches share; None if a number is of another type. more: their other
+    options."""
+    for number in numbers:
+        if type(number) not in _NUMBERS:
+            return None
+    rows = x[0] if type(x) is tuple and len(x) == 2 else x
+    return getattr(rows, "shape", None), rows is x, topk_weights is None, numbers, more
 
 
 def dispatch_key(x: Any, handle: Any, num_sms: Any, num_qps: Any, *more: Any) -> tuple[Any, ...] | None:
@@ -69,6 +95,73 @@ def combine_key(
     return shape, form, tokens, topk_weights is None, handle.num_sms, num_sms, num_qps, asked
 
 
+def _picker(form: Form) -> itemgetter[Any]:
+    """Returns a function that picks a dispatch's results from a list of those that exist, with None at its end."""
+    assert form.parts is not None
+    places = [place for place, _ in form.parts.wanted]
+    return itemgetter(*[places.index(place) if place in places else -1 for place in range(_RESULTS)])
+
+
+class FreshForm:
+    """Dispatches without a handle that wait for no event. Their tensors look alike and their options are the same."""
+
+    __slots__ = ("_mode", "_form", "_call", "_asked", "_pick", "_words", "_copy_at", "_per_expert_at", "_places_at")
+
+    def __init__(self, mode: ElasticMode, form: Form, call: CallForm, asked: bool, copied_words: int) -> None:
+        """asked: an event is asked for. copied_words: the number of indices in topk_idx, if the handle keeps a copy."""
+        self._mode, self._form, self._asked, self._call = mode, form, asked, call
+        self._pick, routing = _picker(form), form.routing
+        assert routing is not None
+        # The words of a handle's memory, and where in it the copy and the counts are, in bytes.
+        self._words = (routing.count_words + copied_words,)
+        self._copy_at = 8 * routing.count_words if copied_words else 0
+        self._per_expert_at = 4 * routing.ranks
+        self._places_at = 4 * (routing.ranks + routing.local + form.expand)
+
+    @property
+    def place(self) -> Place:
+        return self._mode.place
+
+    def dispatch(self, x: Any, topk_idx: Any, topk_weights: Any) -> Made | None:
+        """Does what the buffer's dispatch does, but returns an EventHandle or None as the event. Returns None if the
+        tensors do not look alike, or an argument is wrong."""
+        mode, asked = self._mode, self._asked
+        place = mode.place
+        if place.on_comm():
+            return None
+        rows, scales = x if type(x) is tuple else (x, None)
+        turn = place.turn(None, asked)
+        memory = turn.run(place.maker(), self._words, _ONE_BY_ONE, torch.int64)
+        at, copy_at = memory.data_ptr(), self._copy_at
+        made = self._call.call(
+            rows,
+            scales,
+            topk_idx,
+            topk_weights,
+            turn.stream,
+            turn.asynchronous(asked, counted=True),
+            at + copy_at if copy_at else 0,
+            at,
+            at + self._per_expert_at,
+            at + self._places_at,
+            turn.reader,
+        )
+        if type(made) is not list:
+            if made is None:
+                return None
+            check(made)
+        routing, output, event, many, aligned = made[-5:]
+        made[-1] = None
+        found: Sequence[Any] = self._pick(made)
+        handle = mode.handle(routing, Output(output), many, aligned, topk_idx, memory, self._form)
+        if event or turn.ends:
+            event = turn.end(event, [rows, scales, topk_idx, topk_weights, *found, handle], (memory,), asked)
+            mode.ask()
+        check(0)
+        recv_x, recv_scales, idx, weights = mode.only_rows(found, handle, self._form, turn)
+        return recv_x if scales is None else (recv_x, recv_scales), idx, weights, handle, event or None
+
+
 class AgainForm:
     """Dispatches with a handle that wait for no event. Their tensors look alike and their options are the same."""
 
@@ -77,17 +170,13 @@ class AgainForm:
     def __init__(self, mode: ElasticMode, form: Form, call: CallForm, asked: bool) -> None:
         """asked: an event is asked for."""
         self._mode, self._form, self._asked, self._call = mode, form, asked, call
-        assert form.parts is not None
-        places = [place for place, _ in form.parts.wanted]
-        # Places in a list of the results that exist, with None at its end.
-        at = [places.index(place) if place in places else -1 for place in range(_RESULTS)]
-        self._pick = itemgetter(*at)
+        self._pick = _picker(form)
 
     @property
     def place(self) -> Place:
         return self._mode.place
 
-    def dispatch(self, x: Any, topk_weights: Any, handle: EPHandle) -> tuple[Any, Any, Any, EPHandle, Any] | None:
+    def dispatch(self, x: Any, topk_weights: Any, handle: EPHandle) -> Made | None:
         """Does what the buffer's dispatch does, but returns an EventHandle or None as the event. Returns None if the
         tensors do not look alike, or an argument is wrong."""
         mode, asked = self._mode, self._asked

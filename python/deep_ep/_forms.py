@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of one form: dispatches or combines whose arguments differ only in the addresses of their tensors.
+"""Calls of one form: layouts, dispatches or combines whose arguments differ only in the addresses of their tensors.
 
 Where PyTorch shows its tensors to C (DLPack's exchange), such a call is one function object of Python (expar/python.h).
 It checks the tensors, calls without the interpreter's lock, and makes tensors of the results. Elsewhere the same steps
@@ -88,10 +88,13 @@ _read_on = held("expar_ep_output_read_on", c_void_p, c_void_p)
 
 
 def _offset_of(args: Any, member: str) -> int:
-    """Returns the offset of a member. member: its name, or name[index] in an array of tensors."""
-    name, _, index = member.rstrip("]").partition("[")
-    offset: int = getattr(args, name).offset
-    return offset + int(index or 0) * _VIEW_BYTES
+    """Returns the offset of a member. member: its name, name[index] in an array of tensors, or struct.name."""
+    offset, kind = 0, args
+    for part in member.split("."):
+        name, _, index = part.rstrip("]").partition("[")
+        offset += getattr(kind, name).offset + int(index or 0) * _VIEW_BYTES
+        kind = dict(kind._fields_)[name]
+    return offset
 
 
 class Kind:
@@ -109,13 +112,52 @@ class Kind:
         self.words = tuple(READER if member == "reader" else _offset_of(args, member) for member in words)
         self.tensors_array = (c_int32 * len(self.tensors))(*self.tensors)
         self.words_array = (c_int32 * len(self.words))(*self.words)
-        self.function = plain(name, c_void_p, c_void_p, c_void_p)
+        self.function = self._function(name)
         self.query = plain("expar_ll_query" if name.startswith("expar_ll") else "expar_ep_query", c_void_p)
+
+    def _function(self, name: str) -> Callable[..., int]:
+        return plain(name, c_void_p, c_void_p, c_void_p)
+
+    def carry_out(self, pointer: int, args: Any) -> tuple[int, Any]:
+        """Calls the library. Returns the status and the result."""
+        result = self.result(sizeof(self.result))
+        return self.function(pointer, addressof(args), addressof(result)), result
 
     def put(self, args: Any, member: str, tensor: Any) -> None:
         """Writes the view of that tensor, as `_call.put` does."""
         offset, name = self.members[member]
         put(args, offset, tensor, name)
+
+
+class FreshKind(Kind):
+    """A dispatch without a handle; its arguments are an expar_python_fresh."""
+
+    def __init__(self, tensors: dict[str, str], words: tuple[str, ...]) -> None:
+        given = "expar_ep_dispatch", _abi.PythonFresh, _abi.EpDispatchResult
+        super().__init__(PythonKind.FRESH, *given, tensors, words)
+
+    def carry_out(self, pointer: int, args: Any) -> tuple[int, Any]:
+        """Does the same. A dispatch that drops rows fills its result although it fails."""
+        args.args.recv_counts = addressof(args.counts) if args.counts.struct_size else None
+        status, result = super().carry_out(pointer, args)  # the dispatch's are the first member
+        if status:
+            Output(result.output or 0)
+            _Objects(self.number, result).end()
+        return status, result
+
+
+class LayoutKind(Kind):
+    """A layout; its arguments are an expar_python_layout."""
+
+    def __init__(self, tensors: dict[str, str], words: tuple[str, ...]) -> None:
+        super().__init__(PythonKind.LAYOUT, "expar_ep_get_layout", _abi.PythonLayout, None, tensors, words)
+
+    def _function(self, name: str) -> Callable[..., int]:
+        return plain(name, c_void_p, c_void_p, c_int32, c_void_p)
+
+    def carry_out(self, pointer: int, args: Any) -> tuple[int, Any]:
+        at = addressof(args)
+        return self.function(pointer, at, args.num_experts, at + _abi.PythonLayout.layout.offset), None
 
 
 class _Struct:
@@ -169,7 +211,7 @@ class _Steps:
         self._forget, self._query = forget, query
 
     def alike(self, *items: Any) -> Any:
-        """Makes a call. Returns None if the tensors do not look like the first ones."""
+        """Makes a call. Returns None if the tensors do not look like the first ones, or an item is no tensor."""
         return self.all(*items, alike=True)
 
     def all(self, *items: Any, alike: bool = False) -> Any:
@@ -177,8 +219,13 @@ class _Steps:
         kind, reader = self._kind, 0
         args = kind.args.from_buffer_copy(self._args)
         for offset, name, item in zip(kind.tensors, kind.names, items):
-            if item is not None:
-                put(args, offset, item, name)
+            try:
+                if item is not None:
+                    put(args, offset, item, name)
+            except (AssertionError, RuntimeError):
+                if not alike:
+                    raise
+                return None
             if alike and not self._is_as_first(args, offset, item):
                 return None
         for offset, word in zip(kind.words, items[len(kind.tensors) :]):
@@ -196,12 +243,11 @@ class _Steps:
 
     def _carry_out(self, args: Any, reader: int) -> Any:
         kind, pointer = self._kind, self._buffer.pointer
-        result = kind.result(sizeof(kind.result))
-        status = kind.function(pointer, addressof(args), addressof(result))
+        status, result = kind.carry_out(pointer, args)
         if status:
             return status
         output = Output(result.output or 0) if hasattr(result, "output") else None
-        made = _Objects(result)
+        made = _Objects(kind.number, result)
         try:
             if reader and output is not None and output.pointer:
                 check(_read_on(output.pointer, reader))
@@ -212,7 +258,7 @@ class _Steps:
             tensors = []
             if output is not None and self._parts.wanted:
                 tensors = [each for each in output.tensors(self._parts) if each is not None]
-            return [*tensors, *made.items(kind.number)]
+            return [*tensors, *made.items(result)]
         except BaseException:
             made.end()
             raise
@@ -241,15 +287,23 @@ class Form:
 class _Objects:
     """The library's objects of one call; 0 stands for none."""
 
-    def __init__(self, result: Any) -> None:
-        self.event: int = result.event or 0
+    def __init__(self, kind: PythonKind, result: Any) -> None:
+        self._kind = kind
+        self.event: int = getattr(result, "event", None) or 0
         self.hook: int = getattr(result, "hook", None) or 0
-        self.handle = 0 if isinstance(result, _abi.EpDispatchResult) else getattr(result, "handle", None) or 0
+        self.handle: int = getattr(result, "handle", None) or 0
 
-    def items(self, kind: PythonKind) -> list[Any]:
-        if kind == PythonKind.LL_DISPATCH:
+    def items(self, result: Any) -> list[Any]:
+        """Returns what the kind's list has after the tensors."""
+        if self._kind == PythonKind.LAYOUT:
+            return []
+        if self._kind == PythonKind.FRESH:
+            lib.expar_ep_output_retain(result.output)
+            numbers = result.num_recv_tokens, result.recv_tokens_per_expert or 0
+            return [self.handle, result.output, self.event, *numbers]
+        if self._kind == PythonKind.LL_DISPATCH:
             return [*_call.handle_tensors(self.handle), self.handle, self.hook, self.event]
-        return [self.hook, self.event] if kind == PythonKind.LL_COMBINE else [self.event]
+        return [self.hook, self.event] if self._kind == PythonKind.LL_COMBINE else [self.event]
 
     def forget_event(self) -> None:
         if self.event:
@@ -259,4 +313,5 @@ class _Objects:
     def end(self) -> None:
         self.forget_event()
         lib.expar_ll_hook_release(self.hook)
-        lib.expar_ll_handle_release(self.handle)
+        fresh = self._kind == PythonKind.FRESH
+        (lib.expar_ep_handle_release if fresh else lib.expar_ll_handle_release)(self.handle)

@@ -58,8 +58,8 @@ def read_prefix(handle: Handle, to: int, ranks: int) -> None:
 def wrap(handle: Handle, prefix: Any, place: _place.Place, token_in_rank: Any) -> tuple[Any, ...]:
     """Returns the tuple of a dispatch on one node: prefix, three opaque tensors, token_in_rank, and another opaque one.
 
-    prefix: int32 [N, N]. Row i of column `rank` has the number of rows that ranks 0..i send here; other columns are 0.
-    On a GPU the call writes the column."""
+    prefix: int32 [N, N]. Row i of column `rank` has the number of rows that ranks 0..i send here; other columns are not
+    filled."""
     give_owner(prefix, handle)
     opaque = place.opaque()
     return (prefix, opaque[0], opaque[1], opaque[2], token_in_rank, opaque[3])

@@ -195,6 +195,8 @@ class PythonKind(IntEnum):
     COMBINE = 1
     LL_DISPATCH = 2
     LL_COMBINE = 3
+    FRESH = 4
+    LAYOUT = 5
 
 
 class UniqueId(Structure):
@@ -1005,6 +1007,28 @@ class PythonFunctions(Structure):
     ]
 
 
+class PythonFresh(Structure):
+    args: EpDispatchArgs
+    counts: EpRecvCounts
+    tokens_per_expert: Tensor
+    _fields_ = [
+        ("args", EpDispatchArgs),
+        ("counts", EpRecvCounts),
+        ("tokens_per_expert", Tensor),
+    ]
+
+
+class PythonLayout(Structure):
+    topk_idx: Tensor
+    num_experts: int
+    layout: EpLayout
+    _fields_ = [
+        ("topk_idx", Tensor),
+        ("num_experts", c_int32),
+        ("layout", EpLayout),
+    ]
+
+
 class PythonForm(Structure):
     kind: int
     num_tensors: int
@@ -1070,6 +1094,8 @@ STRUCTS: dict[str, type[Structure]] = {
     "expar_python_objects": PythonObjects,
     "expar_python_views": PythonViews,
     "expar_python_functions": PythonFunctions,
+    "expar_python_fresh": PythonFresh,
+    "expar_python_layout": PythonLayout,
     "expar_python_form": PythonForm,
 }
 

@@ -55,6 +55,8 @@ typedef union arguments {
     expar_ep_combine_args combine;
     expar_ll_dispatch_args ll_dispatch;
     expar_ll_combine_args ll_combine;
+    expar_python_fresh fresh;
+    expar_python_layout layout;
     unsigned char bytes[1];
 } arguments;
 
@@ -69,6 +71,10 @@ static size_t arguments_bytes(expar_python_kind kind)
         return sizeof(expar_ll_dispatch_args);
     case EXPAR_PYTHON_LL_COMBINE:
         return sizeof(expar_ll_combine_args);
+    case EXPAR_PYTHON_FRESH:
+        return sizeof(expar_python_fresh);
+    case EXPAR_PYTHON_LAYOUT:
+        return sizeof(expar_python_layout);
     }
     return 0;
 }
@@ -108,14 +114,18 @@ static bool fill(const expar_python_functions *python, const expar_python_form *
 /* The results of a call. */
 typedef struct results {
     expar_ep_output *output;
+    expar_ep_handle *routing;
     expar_ll_handle *handle;
     expar_ll_hook *hook;
     expar_event *event;
+    int64_t num_recv_tokens;
+    const int32_t *tokens_per_expert;
 } results;
 
 static void results_let_go(results *self)
 {
     expar_ep_output_release(self->output);
+    expar_ep_handle_release(self->routing);
     expar_ll_handle_release(self->handle);
     expar_ll_hook_release(self->hook);
     expar_event_release(self->event);
@@ -128,6 +138,26 @@ static expar_status dispatch(const expar_python_form *form, const arguments *arg
     expar_status status = expar_ep_dispatch(form->object, &args->dispatch, &result);
     if (status == EXPAR_OK) *out = (results){.output = result.output, .event = result.event};
     return status;
+}
+
+/* A dispatch that drops rows fails, and has results all the same. */
+static expar_status fresh(const expar_python_form *form, expar_python_fresh *with, results *out)
+{
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    with->args.recv_counts = with->counts.struct_size ? &with->counts : NULL;
+    const expar_status status = expar_ep_dispatch(form->object, &with->args, &result);
+    *out = (results){.output = result.output,
+                     .routing = result.handle,
+                     .event = result.event,
+                     .num_recv_tokens = result.num_recv_tokens,
+                     .tokens_per_expert = result.recv_tokens_per_expert};
+    if (status != EXPAR_OK) results_let_go(out);
+    return status;
+}
+
+static expar_status layout(const expar_python_form *form, const expar_python_layout *args)
+{
+    return expar_ep_get_layout(form->object, &args->topk_idx, args->num_experts, &args->layout);
 }
 
 static expar_status combine(const expar_python_form *form, const arguments *args, results *out)
@@ -155,7 +185,7 @@ static expar_status ll_combine(const expar_python_form *form, const arguments *a
     return status;
 }
 
-static expar_status call(const expar_python_form *form, const arguments *args, results *out)
+static expar_status call(const expar_python_form *form, arguments *args, results *out)
 {
     switch (form->kind) {
     case EXPAR_PYTHON_DISPATCH:
@@ -166,6 +196,10 @@ static expar_status call(const expar_python_form *form, const arguments *args, r
         return ll_dispatch(form, args, out);
     case EXPAR_PYTHON_LL_COMBINE:
         return ll_combine(form, args, out);
+    case EXPAR_PYTHON_FRESH:
+        return fresh(form, &args->fresh, out);
+    case EXPAR_PYTHON_LAYOUT:
+        return layout(form, &args->layout);
     }
     return EXPAR_OK;
 }
@@ -177,7 +211,7 @@ static expar_status ask_earlier(const expar_python_form *form)
 }
 
 /* With what comes after it, and needs no lock of the interpreter. */
-static expar_status carry_out(const expar_python_form *form, const arguments *args, void *reader, results *out)
+static expar_status carry_out(const expar_python_form *form, arguments *args, void *reader, results *out)
 {
     expar_status status = call(form, args, out);
     if (status != EXPAR_OK) return status;
@@ -193,8 +227,8 @@ static expar_status carry_out(const expar_python_form *form, const arguments *ar
 
 /* ---- objects of results ------------------------------------------------------------------------------------------ */
 
-/* Items of a list that are numbers, from its end on. */
-static int32_t numbers_of(expar_python_kind kind, const results *from, void *numbers[3])
+/* Items of a list that are numbers, up to its end. */
+static int32_t numbers_of(expar_python_kind kind, const results *from, void *numbers[5])
 {
     switch (kind) {
     case EXPAR_PYTHON_DISPATCH:
@@ -207,6 +241,12 @@ static int32_t numbers_of(expar_python_kind kind, const results *from, void *num
     case EXPAR_PYTHON_LL_COMBINE:
         numbers[0] = from->hook, numbers[1] = from->event;
         return 2;
+    case EXPAR_PYTHON_FRESH:
+        numbers[0] = from->routing, numbers[1] = from->output, numbers[2] = from->event;
+        numbers[3] = (void *)(intptr_t)from->num_recv_tokens, numbers[4] = (void *)(uintptr_t)from->tokens_per_expert;
+        return 5;
+    case EXPAR_PYTHON_LAYOUT:
+        return 0;
     }
     return 0;
 }
@@ -225,7 +265,7 @@ static expar_status put_numbers(const expar_python_functions *python, void *list
 static expar_status make_list(const expar_python_functions *python, const expar_python_form *form, results *from,
                               void **list)
 {
-    void *numbers[3];
+    void *numbers[5];
     const int32_t count = numbers_of(form->kind, from, numbers);
     const int32_t of_handle = from->handle ? 2 : 0;
     *list = python->list_new(form->num_parts + of_handle + count);
@@ -250,7 +290,7 @@ static void *objects_of(const expar_python_functions *python, const expar_python
     void *list;
     expar_status status = make_list(python, form, from, &list);
     if (status == EXPAR_OK) {
-        expar_ep_output_release(from->output);
+        if (form->kind != EXPAR_PYTHON_FRESH) expar_ep_output_release(from->output);
         return list;
     }
     if (list) python->release(list);

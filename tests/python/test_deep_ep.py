@@ -19,7 +19,7 @@ from test_python_group import FakeComm
 
 import deep_ep
 import expar
-from deep_ep import _normal, _place
+from deep_ep import _normal_forms, _place
 import ranks
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -248,7 +248,8 @@ class Nodes(unittest.TestCase):
         traffic = Traffic(Shape(4, 8, 3, 8, 20), 4)
 
         def body(group: expar.Group) -> None:
-            found = _normal.layout(group, traffic.topk_idx[group.rank], 8, group.num_nodes, None, False)
+            idx = traffic.topk_idx[group.rank]
+            found = _normal_forms.LayoutForm(group, idx, 8).layout(idx, None, False, alike=False)
             per_rank, per_expert, in_rank = traffic.layout(group.rank)
             for one, other in zip(found, (per_rank, in_rank.view(-1, 2, 2).any(2).sum(0).int(), per_expert, in_rank)):
                 same(one, other)

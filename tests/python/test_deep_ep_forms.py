@@ -14,7 +14,7 @@ from unittest import mock
 import torch
 
 import deep_ep
-from deep_ep import _call, _forms
+from deep_ep import _call, _forms, _place
 from deep_ep_threads import FakeComm
 
 TOKENS, TOPK, EXPERTS, HIDDEN, MOST = 3, 2, 4, 256, 8
@@ -129,6 +129,273 @@ class Looks(unittest.TestCase):
                             y = buffer.combine(again[0], handle)[0]
                             wanted = sign * x.float() * (TOPK if expand else 1)
                             self.assertTrue(torch.equal(y, wanted.to(x.dtype)))
+
+
+def fresh(buffer: Any, x: Any, idx: Any, weights: Any, experts: int = EXPERTS, **more: Any) -> Any:
+    """A fresh dispatch by that layout. Its tensors are freed afterwards."""
+    per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(idx, experts)
+    return buffer.dispatch(x, None, per_rank, None, in_rank, per_expert, idx, weights, **more)
+
+
+class Fresh(unittest.TestCase):
+    def check(self, buffer: Any, x: Any, idx: Any, weights: Any, experts: int = EXPERTS, **more: Any) -> None:
+        """A fresh dispatch gives on one rank what it was given, and its handle serves a combine."""
+        rows, found_idx, found_weights, counts, handle, event = fresh(buffer, x, idx, weights, experts, **more)
+        if more.get("async_finish"):
+            event.current_stream_wait()
+        worst, alignment = more.get("num_worst_tokens", 0), more.get("expert_alignment", 1)
+        wanted = torch.bincount(idx.flatten().long(), minlength=experts)
+        aligned = (wanted + alignment - 1) // alignment * alignment
+        self.assertEqual(counts, [] if worst else aligned.tolist())
+        tokens = len(idx)
+        for found, given_ in ((rows, x), (found_idx, idx), (found_weights, weights)):
+            pair = found if isinstance(found, tuple) else (found,)
+            for one, other in zip(pair, given_ if isinstance(given_, tuple) else (given_,)):
+                if other is None:
+                    self.assertIsNone(one)
+                    continue
+                self.assertEqual((len(one), one.dtype), (worst or tokens, other.dtype))
+                bits = (each.contiguous().view(torch.uint8) for each in (one[:tokens], other))
+                self.assertTrue(torch.equal(*bits))
+        self.assertEqual(handle[0].tolist(), [[tokens]])
+        if not isinstance(x, tuple):
+            y = buffer.combine(rows, handle)[0]
+            self.assertTrue(torch.equal(y, x))
+
+    def test_others_between(self) -> None:
+        """Other tokens, types, strides, options and tensors that are not given, one after the other."""
+        for shown in SHOWN:
+            with forms(shown):
+                buffer = alone()
+                for seed, (tokens, topk) in enumerate(((3, 2), (3, 2), (1, 2), (3, 1), (0, 2), (3, 2))):
+                    x, idx, weights = given(tokens, topk, seed)
+                    apart = torch.zeros((tokens, 2 * HIDDEN), dtype=x.dtype)[:, :HIDDEN].copy_(x)
+                    coded = x.to(torch.float8_e4m3fn), torch.rand(tokens, 2)
+                    for own in (x, apart, x.half(), coded, x):
+                        for own_weights in (weights, None):
+                            self.check(buffer, own, idx, own_weights)
+                            self.check(buffer, own, idx.int(), own_weights)
+                    for more in (
+                        dict(num_worst_tokens=5),
+                        dict(),
+                        dict(num_worst_tokens=4),
+                        dict(expert_alignment=4),
+                        dict(async_finish=True),
+                        dict(async_finish=True, num_worst_tokens=5),
+                        dict(),
+                    ):
+                        self.check(buffer, x, idx, weights, **more)
+                    self.check(buffer, x, idx, weights, 2 * EXPERTS)
+                    self.check(buffer, x, idx, weights)
+                self.assertGreater(len(buffer._normal_forms), 10)
+
+    def test_repeated(self) -> None:
+        """A repeated call makes no form, and its memory is that of the calls before."""
+        for shown in SHOWN:
+            with forms(shown):
+                buffer, (x, idx, weights) = alone(), given(TOKENS, TOPK, 3)
+                self.check(buffer, x, idx, weights)
+                ep, kept = buffer._modes[_place.CPU][0].ep, dict(buffer._normal_forms)
+                before = ep.stats()["group_used_bytes"]
+                for seed in range(20):
+                    self.check(buffer, *given(TOKENS, TOPK, seed))
+                self.assertEqual(ep.stats()["group_used_bytes"], before)
+                self.assertEqual([id(form) for form in buffer._normal_forms.values()], list(map(id, kept.values())))
+
+    def test_counts_of_the_caller(self) -> None:
+        """Without topk_idx the counts are those of num_tokens_per_expert, which differ from call to call."""
+        for shown in SHOWN:
+            with forms(shown):
+                buffer, (x, idx, weights) = alone(), given(TOKENS, TOPK, 3)
+                per_rank, in_rank = torch.tensor([TOKENS], dtype=torch.int32), torch.ones(TOKENS, 1, dtype=torch.bool)
+                for counts in ([1, 2, 0, 0], [0, 0, 3, 0], [1, 1, 1, 0]):
+                    per_expert = torch.tensor(counts, dtype=torch.int32)
+                    found = buffer.dispatch(x, None, per_rank, None, in_rank, per_expert)
+                    self.assertEqual((found[1], found[2], found[3]), (None, None, counts))
+                    self.assertTrue(torch.equal(found[0], x))
+                    self.check(buffer, x, idx, weights)
+
+    def test_wrong(self) -> None:
+        """After a good call each wrong one is told what is wrong, and takes no memory."""
+        for shown in SHOWN:
+            with forms(shown):
+                buffer, (x, idx, weights) = alone(), given(TOKENS, TOPK, 3)
+                per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(idx, EXPERTS)
+                good: dict[str, Any] = dict(x=x, num_tokens_per_rank=per_rank, is_token_in_rank=in_rank)
+                good.update(num_tokens_per_expert=per_expert, topk_idx=idx, topk_weights=weights)
+                self.check(buffer, x, idx, weights)
+                before = buffer._modes[_place.CPU][0].ep.stats()["group_used_bytes"]
+                outside = idx.clone()
+                outside[1, 0] = EXPERTS
+                for error, text, wrong in (
+                    (AssertionError, "num_tokens_per_rank, is_token_in_rank", dict(num_tokens_per_rank=None)),
+                    (AssertionError, "num_tokens_per_rank, is_token_in_rank", dict(is_token_in_rank=None)),
+                    (AssertionError, "num_tokens_per_expert is of type list", dict(num_tokens_per_expert=[1])),
+                    (AssertionError, "is torch.int64 on cpu", dict(num_tokens_per_expert=per_expert.long())),
+                    (
+                        AssertionError,
+                        "expected contiguous",
+                        dict(num_tokens_per_expert=torch.zeros(2 * EXPERTS, dtype=torch.int32)[::2]),
+                    ),
+                    (AssertionError, "x is of type list", dict(x=[1])),
+                    (RuntimeError, "x lies on meta", dict(x=x.to("meta"))),
+                    (AssertionError, "topk_idx is of type list", dict(topk_idx=[1])),
+                    (AssertionError, "topk_weights needs topk_idx", dict(topk_idx=None)),
+                    (RuntimeError, "", dict(topk_idx=idx[:2])),
+                    (RuntimeError, r"topk_idx\[1\]\[0\] is 4", dict(topk_idx=outside)),
+                    (RuntimeError, "is_token_in_rank|token_in_rank", dict(is_token_in_rank=in_rank.int())),
+                    (AssertionError, "expert_alignment is 1.5", dict(expert_alignment=1.5)),
+                    (AssertionError, "num_worst_tokens is '1'", dict(num_worst_tokens="1")),
+                    (RuntimeError, "2", dict(num_worst_tokens=2)),  # one row is dropped
+                    (RuntimeError, "2", dict(num_worst_tokens=2)),
+                    (AssertionError, "config is 3", dict(config=3)),
+                ):
+                    with self.assertRaisesRegex(error, text):
+                        buffer.dispatch(**{**good, **wrong})
+                    self.check(buffer, x, idx, weights)
+                self.assertEqual(buffer._modes[_place.CPU][0].ep.stats()["group_used_bytes"], before)
+
+    def test_layout(self) -> None:
+        """Of other tokens, types, strides and experts, one after the other; wrong ones between."""
+        for shown in SHOWN:
+            with forms(shown):
+                buffer = deep_ep.Buffer(explicitly_destroy=True, comm=FakeComm(1).rank(0))
+                for seed, (tokens, topk) in enumerate(((3, 2), (3, 2), (1, 2), (3, 1), (0, 2), (3, 2))):
+                    idx = given(tokens, topk, seed)[1]
+                    apart = torch.zeros((tokens, 5), dtype=torch.int64)[:, :topk].copy_(idx)
+                    for own in (idx, idx.int(), apart, idx):
+                        for experts in (EXPERTS, 2 * EXPERTS):
+                            per_rank, per_node, per_expert, in_rank, _ = buffer.get_dispatch_layout(own, experts)
+                            wanted = torch.bincount(idx.flatten(), minlength=experts).int()
+                            self.assertTrue(torch.equal(per_expert, wanted))
+                            self.assertEqual((per_rank.tolist(), per_node), ([tokens], None))
+                            self.assertEqual(in_rank.tolist(), [[True]] * tokens)
+                    for error, text, wrong, experts in (
+                        (AssertionError, "topk_idx is of type list", [[1]], EXPERTS),
+                        (AssertionError, "num_experts is 4.5", idx, 4.5),
+                        (RuntimeError, "dtype|element type", idx.float(), EXPERTS),
+                        (RuntimeError, "num_experts is 0|0 experts", idx, 0),
+                    ):
+                        with self.assertRaisesRegex(error, text):
+                            buffer.get_dispatch_layout(wrong, experts)
+                    if tokens:
+                        with self.assertRaisesRegex(RuntimeError, r"topk_idx\[0\]\[0\] is 4"):
+                            buffer.get_dispatch_layout(torch.full_like(idx, EXPERTS), EXPERTS)
+                buffer.destroy()
+                with self.assertRaisesRegex(AssertionError, "destroyed"):
+                    buffer.get_dispatch_layout(idx, EXPERTS)
+
+
+class ElasticFresh(unittest.TestCase):
+    """Fresh dispatches of `ElasticBuffer`."""
+
+    def check(self, buffer: Any, x: Any, idx: Any, weights: Any, experts: int = EXPERTS, **more: Any) -> Any:
+        """All that one rank gets and its handle says follows from what it gave."""
+        expand, alignment = more.get("do_expand", False), more.get("expert_alignment") or 1
+        rows, found_idx, found_weights, handle, event = buffer.dispatch(x, idx, weights, num_experts=experts, **more)
+        if more.get("async_with_compute_stream"):
+            event.current_stream_wait()
+        tokens, counts = len(idx), torch.bincount(idx.flatten(), minlength=experts)
+        aligned = (counts + alignment - 1) // alignment * alignment
+        self.assertEqual(handle.num_unaligned_recv_tokens_per_expert.tolist(), counts.tolist())
+        ends = aligned.cumsum(0)
+        self.assertEqual(
+            handle.psum_num_recv_tokens_per_expert.tolist(), (ends - aligned + counts if expand else ends).tolist()
+        )
+        self.assertTrue(torch.equal(handle.topk_idx, idx))
+        self.assertEqual(handle.topk_idx is idx, more.get("do_handle_copy") is False)
+        most = more.get("num_max_tokens_per_rank") or buffer.num_max_tokens_per_rank
+        self.assertEqual((handle.num_experts, handle.num_max_tokens_per_rank), (experts, most))
+        self.assertEqual(handle.expert_alignment, alignment)
+        synced = more.get("do_cpu_sync") is not False
+        self.assertEqual(handle.num_recv_tokens_per_expert_list, aligned.tolist() if synced else [])
+        self.assertEqual(found_weights is None, weights is None)
+        if synced:
+            self.assertEqual(len(rows), int(aligned.sum()) if expand else tokens)
+        if not expand:
+            self.assertTrue(torch.equal(rows[:tokens], x))
+            self.assertTrue(torch.equal(found_idx[:tokens], idx))
+            if weights is not None:
+                self.assertTrue(torch.equal(found_weights[:tokens], weights))
+        elif weights is not None:
+            of_slots = found_weights[handle.recv_src_metadata[:tokens, 2:]]
+            self.assertTrue(torch.equal(of_slots, weights))
+        y = buffer.combine(rows, handle)[0]
+        self.assertTrue(torch.equal(y, (x.float() * (idx.shape[1] if expand else 1)).to(x.dtype)))
+        return rows
+
+    def test_others_between(self) -> None:
+        """Other tokens, options and tensors that are not given, one after the other."""
+        for shown in SHOWN:
+            with forms(shown):
+                buffer = deep_ep.ElasticBuffer(FakeComm(1).rank(0), num_max_tokens_per_rank=MOST, hidden=HIDDEN)
+                for seed, (tokens, topk) in enumerate(((3, 2), (3, 2), (1, 2), (3, 1), (0, 2), (3, 2))):
+                    x, idx, weights = given(tokens, topk, seed)
+                    for more in (
+                        dict(),
+                        dict(do_expand=True),
+                        dict(do_handle_copy=False),
+                        dict(),
+                        dict(num_max_tokens_per_rank=MOST + 1),
+                        dict(do_cpu_sync=False),
+                        dict(expert_alignment=4),
+                        dict(expert_alignment=4, do_expand=True),
+                        dict(do_cpu_sync=False, do_expand=True),
+                        dict(async_with_compute_stream=True),
+                        dict(do_expand=True),
+                        dict(),
+                    ):
+                        for own_weights in (weights, None, weights):
+                            self.check(buffer, x, idx, own_weights, **more)
+                    self.check(buffer, x, idx, weights, 2 * EXPERTS)
+                    self.check(buffer, x, idx, weights)
+                    stats = torch.zeros(EXPERTS, dtype=torch.int32)
+                    for _ in range(2):
+                        self.check(buffer, x, idx, weights, cumulative_local_expert_recv_stats=stats)
+                    self.assertEqual(stats.tolist(), (2 * torch.bincount(idx.flatten(), minlength=EXPERTS)).tolist())
+
+    def test_repeated(self) -> None:
+        """A repeated call makes no form, and its memory is that of the calls before."""
+        for shown in SHOWN:
+            with forms(shown):
+                buffer = deep_ep.ElasticBuffer(FakeComm(1).rank(0), num_max_tokens_per_rank=MOST, hidden=HIDDEN)
+                for expand in (False, True):
+                    x, idx, weights = given(TOKENS, TOPK, 3)
+                    for _ in range(2):
+                        self.check(buffer, x, idx, weights, do_expand=expand)
+                    ep, kept = buffer._at(_place.CPU).ep, list(buffer._calls)
+                    before = ep.stats()["group_used_bytes"]
+                    with mock.patch.object(buffer, "_form", side_effect=AssertionError("a call was looked at")):
+                        for _ in range(20):
+                            self.check(buffer, -x, idx.clone(), weights.clone(), do_expand=expand)
+                    self.assertEqual(ep.stats()["group_used_bytes"], before)
+                    self.assertEqual(list(buffer._calls), kept)
+
+    def test_wrong(self) -> None:
+        """After a good call each wrong one is told what is wrong."""
+        for shown in SHOWN:
+            with forms(shown):
+                buffer = deep_ep.ElasticBuffer(FakeComm(1).rank(0), num_max_tokens_per_rank=MOST, hidden=HIDDEN)
+                x, idx, weights = given(TOKENS, TOPK, 3)
+                good: dict[str, Any] = dict(x=x, topk_idx=idx, topk_weights=weights, num_experts=EXPERTS)
+                self.check(buffer, x, idx, weights)
+                for error, text, wrong in (
+                    (TypeError, "x is", dict(x=[1])),
+                    (TypeError, "topk_idx is", dict(topk_idx=[[1]])),
+                    (AssertionError, "topk_idx and num_experts", dict(topk_idx=None)),
+                    (AssertionError, "topk_idx and num_experts", dict(num_experts=None)),
+                    (TypeError, "num_experts is 4.0", dict(num_experts=4.0)),
+                    (AssertionError, "expert_alignment is 0", dict(expert_alignment=0)),
+                    (RuntimeError, "num_max_tokens_per_rank|tokens", dict(num_max_tokens_per_rank=2)),
+                    (RuntimeError, "topk_idx", dict(topk_idx=idx.int())),
+                    (RuntimeError, "topk_weights", dict(topk_weights=weights.double())),
+                    (RuntimeError, r"is 4; expected", dict(topk_idx=torch.full_like(idx, EXPERTS))),
+                    (AssertionError, "num_qps is -1", dict(num_qps=-1)),
+                    (RuntimeError, "do_zero_padding", dict(do_zero_padding=True)),
+                ):
+                    with self.assertRaisesRegex(error, text):
+                        buffer.dispatch(**{**good, **wrong})
+                    self.check(buffer, x, idx, weights)
 
 
 class Wrong(unittest.TestCase):

@@ -58,7 +58,8 @@ def told(module: Any) -> Iterator[list[int]]:
 
     kinds = dict(_dispatch=EpDispatchArgs, _combine=EpCombineArgs, _route=EpRouteArgs)
     calls = {name: looked_at(getattr(module, name), kind) for name, kind in kinds.items() if hasattr(module, name)}
-    forms = [(form, kinds[name]) for form, name in ((module.AGAIN, "_dispatch"), (module.COMBINE, "_combine"))]
+    of_forms = dict(AGAIN="_dispatch", COMBINE="_combine", FRESH="_dispatch", FRESH_EXPANDED="_dispatch")
+    forms = [(getattr(module, form), kinds[name]) for form, name in of_forms.items() if hasattr(module, form)]
     with contextlib.ExitStack() as patches:
         patches.enter_context(mock.patch.multiple(module, **calls))
         patches.enter_context(mock.patch.object(_forms, "shown", False))

@@ -169,8 +169,8 @@ class Docstrings(unittest.TestCase):
             for name, shape in re.findall(r"(?m)^    (\w+): Any  # (.*)$", source):
                 self.assertRegex(shape, SHAPE, name)
         texts = {name: ast.get_docstring(node) or "" for name, node in public()}  # type: ignore[arg-type]
-        for call in ("Buffer.dispatch", "Buffer.combine", "ElasticBuffer.combine", "LowLatencyCalls.low_latency_dispatch",
-                     "LowLatencyCalls.low_latency_combine", "Buffer.get_dispatch_layout"):  # fmt: skip
+        for call in ("NormalCalls.dispatch", "NormalCalls.combine", "ElasticBuffer.combine", "LowLatencyCalls.low_latency_dispatch",
+                     "LowLatencyCalls.low_latency_combine", "NormalCalls.get_dispatch_layout"):  # fmt: skip
             self.assertRegex(texts[f"deep_ep {call}"].split("\n\n")[0], SHAPE, call)
 
 

@@ -21,11 +21,12 @@ from .. import _elastic_sizes as sizes
 from .. import _place
 from .._checks import integer, real
 from .._elastic import ElasticMode, Form
-from .._elastic_forms import AgainForm, combine_key, CombineForm, dispatch_key, Tensors
+from .._elastic_forms import AgainForm, combine_key, CombineForm, dispatch_key, fresh_key, FreshForm, Tensors
 from .._elastic_handle import EPHandle, Routing
 from .._forms import Forms, keep_form
 from ..utils.event import EventHandle, EventOverlap
 from .elastic_others import Others
+from .elastic_sizes import Sizes
 from .legacy import Runtime
 
 _Tensor: Any = torch.Tensor
@@ -33,7 +34,7 @@ _comm_stream: Any = None
 _CPU_TIMEOUT_SECS, _GPU_TIMEOUT_SECS = sizes.Usual(300), sizes.Usual(100)
 
 
-class ElasticBuffer(Others):
+class ElasticBuffer(Sizes, Others):
     """The buffer with which the ranks of a group dispatch and combine. Creating it is collective, and ends with a
     barrier.
 
@@ -107,7 +108,7 @@ class ElasticBuffer(Others):
         self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
         self._usual_sms: dict[tuple[int, int], int] = {}  # by experts and top-k
         self._forms: dict[Any, Form] = {}  # of dispatches that have been looked at
-        self._calls: Forms = {}  # and of calls with a handle
+        self._calls: Forms = {}  # and of calls that repeat one
         self._unfinished: list[EventHandle] = []  # of calls whose results nobody has waited for
         self._modes = {}
         if not usual.on_gpu:
@@ -154,61 +155,6 @@ class ElasticBuffer(Others):
         if found is None:
             found = self._modes[place] = ElasticMode(self._group, place)
         return found
-
-    # ---- sizes -------------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def get_buffer_size_hint(
-        group: Any,
-        num_max_tokens_per_rank: int,
-        hidden: int,
-        num_topk: int = 0,
-        use_fp8_dispatch: bool = False,
-        allow_hybrid_mode: bool = True,
-        allow_multiple_reduction: bool = True,
-    ) -> int:
-        """Returns the bytes that the results of a dispatch and a combine take, a multiple of 2 MiB. It is local and
-        cheap. Combined rows are always bf16, so use_fp8_dispatch saves nothing."""
-        return sizes.buffer_size_hint(group, num_max_tokens_per_rank, hidden, num_topk)
-
-    def get_physical_domain_size(self) -> tuple[int, int]:
-        """Returns (nodes, ranks a node)."""
-        return sizes.physical_domain_size(self._group)
-
-    def get_logical_domain_size(self) -> tuple[int, int]:
-        """Returns (scale-out ranks, scale-up ranks)."""
-        return sizes.logical_domain_size(self._group, self.allow_hybrid_mode)
-
-    def get_theoretical_num_sms(
-        self,
-        num_experts: int,
-        num_topk: int,
-        num_scaleout_topk: int = 0,
-        rdma_gbs: float = 0,
-        nvlink_gbs: float = 0,
-        sm_read_gbs: float = 200,
-        sm_write_gbs: float = 50,
-    ) -> int:
-        """Returns the number that num_sms=0 stands for. It is even and at least 4, or at least 64 unless overlap is
-        preferred. On a CPU it is the number of threads, if a rank has as many cores."""
-        return sizes.theoretical_num_sms(
-            self.num_scaleout_ranks,
-            self.num_scaleup_ranks,
-            num_experts,
-            num_topk,
-            num_scaleout_topk,
-            rdma_gbs,
-            nvlink_gbs,
-            sm_read_gbs,
-            sm_write_gbs,
-            self.prefer_overlap_with_compute,
-            self._most_sms,
-        )
-
-    def get_theoretical_num_qps(self, num_sms: int) -> int:
-        """Returns the number that num_qps=0 stands for. It depends on allow_hybrid_mode, and is at most
-        num_allocated_qps."""
-        return sizes.theoretical_num_qps(num_sms, self.allow_hybrid_mode, self.num_allocated_qps)
 
     # ---- streams -----------------------------------------------------------------------------------------------------
 
@@ -337,11 +283,12 @@ class ElasticBuffer(Others):
     ) -> tuple[Form, Any, str | None]:
         """Returns a dispatch's form, its frame, and the text of an error or None. The arguments of a form are checked
         once."""
-        x, scales, _, topk_weights = tensors
+        x, scales, topk_idx, topk_weights = tensors
         experts, most, alignment, num_sms, num_qps = numbers
         key = (mode.place, x.shape, scales is None, topk_weights is None, handle is None, flags, numbers)
         # Other types are no numbers, which is reported below, or they equal a number of another type.
-        plain = type(experts) is type(most) is type(alignment) is type(num_sms) is type(num_qps) is int
+        plain = topk_idx is not None
+        plain &= type(experts) is type(most) is type(alignment) is type(num_sms) is type(num_qps) is int
         found = self._forms.get(key) if plain else None
         if found is not None:
             if (frame := mode.frame(found, tensors)) is not None:
@@ -422,6 +369,15 @@ class ElasticBuffer(Others):
             again = None if known is None else known.dispatch(x, topk_weights, handle)
             if known is not None and again is not None:
                 return (*again[:4], self._event(known.place, again[4]))
+        elif handle is stats is previous_event is previous_event_before_epilogue is None:
+            most = self.num_max_tokens_per_rank if num_max_tokens_per_rank is None else num_max_tokens_per_rank
+            layout = do_expand, do_zero_padding, use_tma_aligned_col_major_sf
+            given_numbers = num_experts, most, expert_alignment, num_sms, num_qps
+            key = fresh_key(x, topk_weights, given_numbers, do_handle_copy, do_cpu_sync is not False, layout, beside)
+            first: FreshForm | None = self._calls.get(key)
+            fresh = None if first is None else first.dispatch(x, topk_idx, topk_weights)
+            if first is not None and fresh is not None:
+                return (*fresh[:4], self._event(first.place, fresh[4]))
         scales = None
         if not isinstance(x, _Tensor):
             x, scales = checks.rows_and_scales(x)
@@ -454,6 +410,8 @@ class ElasticBuffer(Others):
             turn = self._turn(place, previous_event, previous_event_before_epilogue, beside)
         if handle is None:
             found, made, event = mode.dispatch(tensors, stats, frame, form, turn, beside)
+            if key is not None:
+                keep_form(self._calls, key, mode.fresh_form(tensors, form, beside))
         else:
             found, made, event = mode.dispatch_again(tensors, handle, frame, form, turn, beside)
             if key is not None:

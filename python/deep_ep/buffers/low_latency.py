@@ -3,46 +3,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, NoReturn
+from typing import Any, Callable, NoReturn
 
 import torch
-from expar import Group, LlFormat
+from expar import LlFormat
 
 from .. import _handles, _place
 from .._checks import whole
 from .._forms import Forms, keep_form
 from .._low_latency import Combined, CombineForm, Dispatched, DispatchForm, LowLatencyMode
 from ..utils.event import EventOverlap
-
-if TYPE_CHECKING:
-    from .._normal import NormalMode
-
-
-DESTROYED = "the buffer has been destroyed"
-
+from .modes import Modes
 
 def _unsupported(name: str, value: Any, instead: str) -> NoReturn:
     raise RuntimeError(f"{name} is {value!r}: expected its default; {instead}")
 
 
-class LowLatencyCalls:
+class LowLatencyCalls(Modes):
     """The low-latency part of `Buffer`."""
 
     rank: int
     group_size: int
     enable_shrink: bool
-    _group: Group
     _masked: set[int]
     _forms: Forms
-    _modes: dict[_place.Place, tuple[NormalMode, LowLatencyMode]] | None
-
-    def _check_open(self) -> None:
-        if self._modes is None:
-            raise AssertionError(DESTROYED)
-
-    def _at(self, place: _place.Place) -> tuple[NormalMode, LowLatencyMode]:
-        """Returns the modes for tensors in that place."""
-        raise NotImplementedError
 
     def _low_latency(self, x: Any) -> LowLatencyMode:
         """Returns the mode for calls with that tensor."""

@@ -5,6 +5,7 @@
 #include "boot/meet/meet.h"
 #include "boot/meet/rendezvous.h"
 #include "boot/meet/session.h"
+#include "boot/ranks.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -63,11 +64,12 @@ typedef struct builder {
     int32_t capacity, used;
     int32_t num_connects; /* number of sessions to lower ranks */
     int32_t num_missing;
-    bool told;             /* the rendezvous knows that all control sockets of this rank stand */
-    bool go;               /* those of all ranks stand */
-    int64_t give_up_ns;    /* INT64_MAX: no trouble yet */
-    int64_t answer_due_ns; /* a host that has not answered a connection by then never will */
-    hello_verdict trouble; /* the last trouble */
+    bool told;              /* the rendezvous knows that all control sockets of this rank stand */
+    bool go;                /* those of all ranks stand */
+    int64_t give_up_ns;     /* INT64_MAX: no trouble yet */
+    int64_t answer_due_ns;  /* a host that has not answered a connection by then never will */
+    int64_t connect_due_ns; /* later: nor will a higher rank connect that has not done so by then */
+    hello_verdict trouble;  /* the last trouble */
 } builder;
 
 static void mesh_take_table(builder *self, const boot_request *request)
@@ -91,11 +93,13 @@ static void builder_free(builder *self)
     free(self->polls);
 }
 
-/* Early enough that all ranks are told before the rendezvous ends the try, which does not know the address. */
-static int64_t answer_due_ns(const rendezvous *entrance)
+/* Early enough that all ranks are told before the rendezvous ends the try, which does not know which rank is missing.
+   The rank that connects knows the address, so it may tell before the rank that waits for it. */
+static void set_due_times(builder *self)
 {
-    int64_t now_ns = clock_ns();
-    return now_ns + (entrance->deadline_ns - now_ns) / 4 * 3;
+    const int64_t now_ns = clock_ns(), eighth_ns = (self->rendezvous->deadline_ns - now_ns) / 8;
+    self->answer_due_ns = now_ns + 6 * eighth_ns;
+    self->connect_due_ns = now_ns + 7 * eighth_ns;
 }
 
 static expar_status builder_init(builder *self, mesh *control, rendezvous *entrance, const boot_request *request,
@@ -110,8 +114,8 @@ static expar_status builder_init(builder *self, mesh *control, rendezvous *entra
                       .used = BOOT_LINES * request->rank,
                       .num_connects = BOOT_LINES * request->rank,
                       .num_missing = BOOT_LINES * (request->size - 1),
-                      .give_up_ns = INT64_MAX,
-                      .answer_due_ns = answer_due_ns(entrance)};
+                      .give_up_ns = INT64_MAX};
+    set_due_times(self);
     self->table = calloc((size_t)self->size, sizeof *self->table);
     self->sessions = calloc((size_t)self->capacity, sizeof *self->sessions);
     self->polls = calloc((size_t)self->capacity + 3, sizeof *self->polls);
@@ -262,6 +266,22 @@ static void find_unanswered(builder *self)
     }
 }
 
+/* A stopped rank of a higher number has not connected to this rank. */
+static void find_unconnected(builder *self)
+{
+    char text[256];
+    bool *missing = calloc((size_t)self->size, sizeof *missing);
+    if (!missing) return; /* the rendezvous ends the try */
+    for (int32_t i = 0; i < BOOT_LINES * self->size; i++)
+        if (i % self->size > self->rank && self->fds[i] < 0) missing[i % self->size] = true;
+    if (ranks_format(missing, true, self->size, text, sizeof text) > 0) {
+        verdict_set(&self->trouble, EXPAR_ERR_BOOTSTRAP,
+                    "rank %d gets no control socket from rank %s: not connected; is it stopped?", self->rank, text);
+        self->give_up_ns = clock_ns();
+    }
+    free(missing);
+}
+
 static expar_status check_time(builder *self)
 {
     int64_t now_ns = clock_ns();
@@ -269,6 +289,10 @@ static expar_status check_time(builder *self)
     if (now_ns >= self->answer_due_ns) {
         self->answer_due_ns = INT64_MAX;
         find_unanswered(self);
+    }
+    if (now_ns >= self->connect_due_ns) {
+        self->connect_due_ns = INT64_MAX;
+        find_unconnected(self);
     }
     if (self->num_missing > 0 && now_ns >= self->give_up_ns) {
         (void)wire_send_frame(self->rendezvous->fd, WIRE_REFUSED, &self->trouble, sizeof self->trouble,
@@ -285,6 +309,7 @@ static int64_t next_wake_ns(const builder *self)
     int64_t wake_ns = self->rendezvous->deadline_ns + RENDEZVOUS_GRACE_NS;
     if (self->num_missing > 0 && self->give_up_ns < wake_ns) wake_ns = self->give_up_ns;
     if (self->answer_due_ns < wake_ns) wake_ns = self->answer_due_ns;
+    if (self->connect_due_ns < wake_ns) wake_ns = self->connect_due_ns;
     for (int32_t i = 0; i < self->num_connects; i++) {
         const session *one = &self->sessions[i];
         if (one->state == SESSION_IDLE && one->retry_ns < wake_ns) wake_ns = one->retry_ns;

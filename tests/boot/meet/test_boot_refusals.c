@@ -387,6 +387,59 @@ static void a_stopped_rank_0_is_named(void **state)
     wire_close(&listener);
 }
 
+/* ---- a rank that stops while control sockets are made ------------------------------------------------------------ */
+
+typedef struct stop {
+    play play;
+    int32_t rank;
+    const char *told;
+} stop;
+
+/* The stopped rank has greeted. Its kernel accepts connections, and nothing answers. What it is told is its outcome. */
+static expar_status join_or_stop(int32_t rank, void *context)
+{
+    static unsigned char payload[1 << 16];
+    const stop *self = context;
+    wire_inbox inbox = {.payload = payload, .limit_bytes = sizeof payload};
+    hello_verdict verdict;
+    address where;
+    if (rank != self->rank) return join(rank, context);
+    hello greeting = peer_hello(rank, SIZE);
+    snprintf(greeting.contact.unix_name, sizeof greeting.contact.unix_name, "expar-test-stops-%ld", (long)getpid());
+    BODY_CHECK(address_from_unix_name(greeting.contact.unix_name, &where));
+    int listener = address_listen(&where), fd = peer_connect(&self->play.id);
+    BODY_CHECK(listener >= 0 && fd >= 0 && peer_prove(fd, &self->play.id) && peer_send_hello(fd, &greeting));
+    BODY_CHECK(peer_await_frame(fd, &inbox) && inbox.header.kind == WIRE_TABLE);
+    BODY_CHECK(peer_await_frame(fd, &inbox) && inbox.header.kind == WIRE_REFUSED);
+    verdict_read(inbox.payload, inbox.header.bytes, &verdict);
+    wire_close(&listener);
+    wire_close(&fd);
+    return error_set((expar_status)verdict.status, "%s", verdict.text);
+}
+
+/* Lower ranks wait for its connections, higher ranks for its answers. All groups at once: their ranks wait for seconds.
+   The time is long enough that a loaded machine names the rank before the rendezvous ends the try. */
+static void stopped_ranks_are_named(void **state)
+{
+    (void)state;
+    stop stops[] = {
+        {.rank = 3, .told = "gets no control socket from rank 3: not connected; is it stopped?"},
+        {.rank = 1, .told = "gets no control socket to rank 1: it is connected, but does not answer; is it stopped?"},
+        {.rank = 0, .told = "gets no control socket to rank 0: it is connected, but does not answer; is it stopped?"}};
+    crew ranks[ARRAY_LENGTH(stops)];
+    for (size_t i = 0; i < ARRAY_LENGTH(stops); i++) {
+        stops[i].play = play_new();
+        stops[i].play.timeout_ms = 12000;
+        crew_start(&ranks[i], SIZE, join_or_stop, &stops[i]);
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(stops); i++) {
+        crew_finish(&ranks[i]);
+        for (int32_t rank = 0; rank < SIZE; rank++)
+            crew_assert_error(&ranks[i], rank, EXPAR_ERR_BOOTSTRAP, stops[i].told);
+        assert_next_try_works(&stops[i].play);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -400,6 +453,7 @@ int main(void)
         cmocka_unit_test(most_ranks_missing),
         cmocka_unit_test(retired_id_ends_waiting),
         cmocka_unit_test(a_stopped_rank_0_is_named),
+        cmocka_unit_test(stopped_ranks_are_named),
         cmocka_unit_test(death_at_each_stage),
         cmocka_unit_test(death_at_random_moments),
     };

@@ -68,6 +68,17 @@ static expar_status change_mine(const lock_call *call, transport_atomic_op op, u
     return lock_change(call, &call->words->mine, call->group->rank, op, operand, 0, old);
 }
 
+/* Checks a ticket that was read on pe. Other values come from memory that is no lock, or has been overwritten. */
+static expar_status lock_check_ticket(const lock_call *call, uint32_t ticket, int32_t pe)
+{
+    if (ticket <= (uint32_t)call->group->size) return EXPAR_OK;
+    return error_set(
+        EXPAR_ERR_PEER,
+        "%s: the lock's word on rank %d holds 0x%x, expected 0 or 1 + the rank of %d: it was not 0 at first, "
+        "or has been overwritten",
+        call->name, pe, ticket, call->group->size);
+}
+
 /* before: the rank right before this one in the queue, or the holder of the lock; -1: that is not known. */
 static expar_status wait_mine(const lock_call *call, int32_t before, expar_cmp cmp, uint32_t value, uint32_t *seen)
 {
@@ -89,8 +100,11 @@ static expar_status go_away(const lock_call *call, expar_status failed)
 
 static expar_status await_turn(const lock_call *call, int32_t before)
 {
+    uint32_t old = 0;
     expar_status status = wait_mine(call, before, EXPAR_CMP_GE, GRANTED, NULL);
-    return status == EXPAR_OK ? change_mine(call, TRANSPORT_AND, TICKET, NULL) : go_away(call, status);
+    if (status != EXPAR_OK) return go_away(call, status);
+    status = change_mine(call, TRANSPORT_AND, TICKET, &old);
+    return status == EXPAR_OK ? lock_check_ticket(call, old & ~GRANTED, call->group->rank) : status;
 }
 
 /* Takes the place after `before`: tells it, and waits until it passes the lock on. */
@@ -136,7 +150,7 @@ static expar_status await_ticket(const lock_call *call, int32_t rank, uint32_t *
     while (status == EXPAR_OK && !(seen & TICKET) && (status = sym_rest_turn(&rest)) == EXPAR_OK);
     sym_rest_end(&rest);
     *behind = seen & TICKET;
-    return status;
+    return status == EXPAR_OK ? lock_check_ticket(call, *behind, rank) : status;
 }
 
 /* Does what a rank that is away would do itself if it had the lock: frees it, or finds the next rank. */
@@ -176,7 +190,12 @@ static expar_status queue_up(const lock_call *call)
     expar_status status = change_mine(call, TRANSPORT_SET, 0, NULL);
     if (status == EXPAR_OK)
         status = lock_change(call, &call->words->tail, call->home, TRANSPORT_SWAP, own_ticket(call), 0, &last);
-    return status == EXPAR_OK && last != 0 ? queue_behind(call, (int32_t)last - 1) : status;
+    if (status != EXPAR_OK || last == 0) return status;
+    status = lock_check_ticket(call, last, call->home);
+    if (status == EXPAR_OK) return queue_behind(call, (int32_t)last - 1);
+    /* The next rank that asks shall find it, too, and not wait for this one. */
+    lock_change(call, &call->words->tail, call->home, TRANSPORT_SET, last, 0, NULL);
+    return status;
 }
 
 expar_status expar_lock_set(expar_group *group, uint64_t *lock)
@@ -202,6 +221,7 @@ expar_status expar_lock_test(expar_group *group, uint64_t *lock, int *taken)
     if (status == EXPAR_OK && !away) status = change_mine(&call, TRANSPORT_SET, 0, NULL);
     if (status == EXPAR_OK && !away)
         status = lock_change(&call, &call.words->tail, call.home, TRANSPORT_COMPARE_SWAP, own_ticket(&call), 0, &last);
+    if (status == EXPAR_OK) status = lock_check_ticket(&call, last, call.home);
     if (status == EXPAR_OK) *taken = last == 0;
     return group_ended(group, status);
 }
@@ -220,7 +240,9 @@ expar_status expar_lock_clear(expar_group *group, uint64_t *lock)
         status = lock_change(&call, &call.words->tail, call.home, TRANSPORT_COMPARE_SWAP, 0, own_ticket(&call), &last);
     if (status != EXPAR_OK || last == own_ticket(&call)) return group_ended(group, status);
     if (last == 0) return group_ended(group, error_set(EXPAR_ERR_STATE, "%s: nobody holds the lock", call.name));
+    status = lock_check_ticket(&call, last, call.home);
     /* Another rank has asked, and is about to write its ticket. */
-    status = wait_mine(&call, -1, EXPAR_CMP_NE, 0, &behind);
+    if (status == EXPAR_OK) status = wait_mine(&call, -1, EXPAR_CMP_NE, 0, &behind);
+    if (status == EXPAR_OK) status = lock_check_ticket(&call, behind, group->rank);
     return group_ended(group, status == EXPAR_OK ? lock_hand_over(&call, behind) : status);
 }

@@ -4,6 +4,7 @@
 #include "shmem/kind.h"
 
 #include <sched.h>
+#include <stdio.h>
 
 #define ROUNDS      150
 #define DEADLINE_NS INT64_C(60000000000)
@@ -229,6 +230,110 @@ static void test_giving_up(void **state)
     kind_run((ranks_plan){0}, 3, giving_up);
 }
 
+/* ---- overwritten words ------------------------------------------------------------------------------------------- */
+
+#define GRANTED UINT32_C(0x80000000)
+#define AWAY    UINT32_C(0x40000000)
+
+static expar_status call_set(expar_group *group, uint64_t *lock)
+{
+    return expar_lock_set(group, lock);
+}
+
+static expar_status call_test(expar_group *group, uint64_t *lock)
+{
+    int taken = 7;
+    return expar_lock_test(group, lock, &taken);
+}
+
+static expar_status call_clear(expar_group *group, uint64_t *lock)
+{
+    return expar_lock_clear(group, lock);
+}
+
+/* A word that has been overwritten, and rank 0's call that finds it. The other words are those of a sound queue: rank 0
+   holds the lock, rank 1 has given up its place after it, and rank 2 comes after rank 1. */
+typedef struct spoilt_word {
+    int which;  /* 0: of the last rank that asked; 1: of the successor */
+    int32_t pe; /* in whose copy; -1: in the one that has the last rank */
+    uint32_t value;
+    expar_status (*call)(expar_group *group, uint64_t *lock);
+} spoilt_word;
+
+static const spoilt_word spoilt_words[] = {
+    {0, -1, 4, call_set},         {0, -1, 0x12345, call_set},      {0, -1, UINT32_MAX, call_set},
+    {0, -1, 4, call_test},        {0, -1, AWAY | 1, call_test},    {0, -1, GRANTED | 2, call_test},
+    {0, -1, 0x12345, call_clear}, {0, -1, UINT32_MAX, call_clear}, {1, 0, 4, call_clear},
+    {1, 0, 0x555555, call_clear}, {1, 1, AWAY | 4, call_clear},    {1, 1, AWAY | 0x777777, call_clear},
+};
+
+static void write_word(expar_group *group, uint64_t *lock, int which, int32_t pe, uint32_t value)
+{
+    uint32_t old;
+    CHECK_OK(expar_atomic_swap_u32(group, (uint32_t *)lock + which, value, pe, &old));
+}
+
+/* Returns in whose copy of a free lock the last rank that asked is. */
+static int32_t find_home(expar_group *group, uint64_t *lock)
+{
+    int32_t pe = 0;
+    CHECK_OK(expar_lock_set(group, lock));
+    while (pe < group->size - 1 && read_word(group, lock, 0, pe) == 0)
+        pe++;
+    CHECK_OK(expar_lock_clear(group, lock));
+    return pe;
+}
+
+static void call_with(expar_group *group, uint64_t *lock, int32_t home, const spoilt_word *spoilt)
+{
+    char rank[48], value[32];
+    const int32_t pe = spoilt->pe < 0 ? home : spoilt->pe;
+    write_word(group, lock, 0, home, 3);
+    write_word(group, lock, 1, 0, 2);
+    write_word(group, lock, 1, 1, AWAY | 3);
+    write_word(group, lock, spoilt->which, pe, spoilt->value);
+    snprintf(rank, sizeof rank, "the lock's word on rank %d holds", (int)pe);
+    snprintf(value, sizeof value, "holds 0x%x, ", (unsigned)(spoilt->which ? spoilt->value & ~AWAY : spoilt->value));
+    CHECK_STATUS(EXPAR_ERR_PEER, spoilt->call(group, lock));
+    CHECK_TEXT("expar_lock_", rank, value, "has been overwritten");
+    if (spoilt->which == 1) return; /* part of the queue has been passed on */
+    CHECK_STATUS(EXPAR_ERR_PEER, spoilt->call(group, lock));
+    CHECK_TEXT("expar_lock_", rank, value, "has been overwritten");
+}
+
+/* Rank 0 overwrites rank 1's word while that one waits for its turn. */
+static void overwrite_in_turn(expar_group *group, uint64_t *lock)
+{
+    if (group->rank == 0) CHECK_OK(expar_lock_set(group, lock));
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == 0) {
+        await_last(group, lock, 1);
+        write_word(group, lock, 1, 1, GRANTED | 0x777);
+    } else if (group->rank == 1) {
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_lock_set(group, lock));
+        CHECK_TEXT("expar_lock_set", "the lock's word on rank 1 holds 0x777, ", "has been overwritten");
+    }
+    CHECK_OK(expar_barrier_all(group));
+}
+
+static void overwritten(expar_group *group, void *shared)
+{
+    (void)shared;
+    uint64_t *locks;
+    CHECK_OK(expar_calloc(group, 2, sizeof *locks, (void **)&locks));
+    const int32_t home = group->rank == 0 ? find_home(group, &locks[0]) : -1;
+    for (size_t i = 0; i < ARRAY_LENGTH(spoilt_words) && group->rank == 0 && check_failures() == 0; i++)
+        call_with(group, &locks[0], home, &spoilt_words[i]);
+    CHECK_OK(expar_barrier_all(group));
+    overwrite_in_turn(group, &locks[1]);
+}
+
+static void test_overwritten_words(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, overwritten);
+}
+
 /* ---- rejections -------------------------------------------------------------------------------------------------- */
 
 static void refusals(expar_group *group, void *shared)
@@ -266,7 +371,8 @@ static void test_refusals(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_count), cmocka_unit_test(test_order),
-                                       cmocka_unit_test(test_giving_up), cmocka_unit_test(test_refusals)};
+                                       cmocka_unit_test(test_giving_up), cmocka_unit_test(test_overwritten_words),
+                                       cmocka_unit_test(test_refusals)};
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

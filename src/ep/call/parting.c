@@ -80,16 +80,35 @@ static bool misses_parting(const void *context, int32_t rank)
     return told_by(context, rank) == PARTING_UNTOLD;
 }
 
-/* Returns the first rank that does not come; -1: none is known. *all: all ranks have told. */
+/* Returns the first rank that does not come, or whose word has been overwritten; -1: none is known. *all: all have
+   told. */
 static int32_t parting_find_absent(const ep_parting *parting, bool *all)
 {
     *all = true;
     for (int32_t rank = 0; rank < parting->group->size; rank++) {
         const uint64_t told = told_by(parting, rank);
-        if (told == PARTING_GONE || told == PARTING_FAILED) return rank;
+        if (told >= PARTING_GONE) return rank;
         *all = *all && told == PARTING_COMES;
     }
     return -1;
+}
+
+/* The others may give the buffer back although this rank does not: their later calls meet this rank's in another
+   order. */
+static expar_status parting_spoilt(const ep_parting *parting, int32_t rank, uint64_t told)
+{
+    return sym_out_of_step(parting->group->sym, parting_name,
+                           error_set(EXPAR_ERR_PEER,
+                                     "rank %d's word here holds 0x%llx: its memory has been overwritten", rank,
+                                     (unsigned long long)told));
+}
+
+static expar_status parting_absence(const ep_parting *parting, int32_t rank)
+{
+    const uint64_t told = told_by(parting, rank);
+    if (told > PARTING_FAILED) return parting_spoilt(parting, rank, told);
+    return error_set(EXPAR_ERR_PEER, "%s: rank %d %s", parting_name, rank,
+                     told == PARTING_GONE ? "has abandoned the buffer" : "comes no more: its group has failed");
 }
 
 expar_status ep_parting_meet(ep_parting *parting)
@@ -106,10 +125,7 @@ expar_status ep_parting_meet(ep_parting *parting)
     sym_rest_end(&rest);
     /* A rank that does not come tells by its word first. */
     if (status != EXPAR_OK) absent = parting_find_absent(parting, &all);
-    if (absent >= 0)
-        return error_set(EXPAR_ERR_PEER, "%s: rank %d %s", parting_name, absent,
-                         told_by(parting, absent) == PARTING_GONE ? "has abandoned the buffer"
-                                                                  : "comes no more: its group has failed");
+    if (absent >= 0) return parting_absence(parting, absent);
     /* If its heap is not mapped, the wait registry tells it: all ranks hear the same, and no rank is blamed. */
     if (status == EXPAR_OK || rest.wait.verdict == BOOT_WILL_NOT_COME) return status;
     return sym_rest_blame(&rest, status);

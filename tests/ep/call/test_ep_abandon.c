@@ -270,6 +270,54 @@ static void test_a_group_with_buffers_alive(void **state)
     traffic_free(l.one.t);
 }
 
+/* ---- an overwritten word ----------------------------------------------------------------------------------------- */
+
+static _Thread_local bool heard_of_garbage;
+
+static void hear_garbage(void *context, expar_log_level level, int32_t rank, const char *place, const char *text)
+{
+    (void)context, (void)rank, (void)place;
+    if (level == EXPAR_LOG_WARN && strstr(text, "expar_ep_destroy") &&
+        strstr(text, "rank 1's word here holds 0x700000001: its memory has been overwritten"))
+        heard_of_garbage = true;
+}
+
+/* Rank 0 does not take it for rank 1's coming, and waits no more. The group has failed: the others cannot know whether
+   rank 0 has given the buffer back. */
+static void overwrite_word(expar_group *group, void *shared)
+{
+    const left *l = shared;
+    expar_ep *ep = NULL;
+    if (!CHECK_OK(expar_ep_create(group, &l->plan.config, &ep))) return;
+    const uint64_t word_of_1 = ep->base.parting.offset + sizeof(uint64_t);
+    if (group->rank == 1) CHECK_OK(sym_word_set(group->sym, 0, word_of_1, UINT64_C(0x700000001)));
+    CHECK_OK(expar_group_barrier(group));
+    if (group->rank == 0) {
+        CHECK_OK(expar_ep_destroy(ep));
+        CHECK(heard_of_garbage, "the log does not say which word is wrong");
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_group_barrier(group));
+        return;
+    }
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_group_barrier(group));
+    CHECK_OK(expar_ep_destroy(ep));
+}
+
+static void test_an_overwritten_word_ends_the_wait(void **state)
+{
+    (void)state;
+    static const int64_t num_tokens[] = {9, 4, 7};
+    random_source random = random_start(9);
+    const traffic_plan traffic_of = {
+        .num_ranks = 3, .hidden = 64, .topk = 3, .num_experts = 6, .type = ORACLE_F32, .num_tokens = num_tokens};
+    left l = {.one = {.t = traffic_make(&traffic_of, &random)}};
+    l.plan = stage_plan_for(l.one.t, kind);
+    expar_log_set(hear_garbage, NULL);
+    const bool passed = ranks_run(&l.plan.ranks, overwrite_word, &l);
+    expar_log_set(NULL, NULL);
+    traffic_free(l.one.t);
+    assert_true(passed);
+}
+
 /* ---- children of fork -------------------------------------------------------------------------------------------- */
 
 static bool child_is_refused(expar_ep *ep)
@@ -308,6 +356,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_issued_calls_come_to_their_end),
         cmocka_unit_test(test_twice_has_no_effect),
         cmocka_unit_test(test_a_group_with_buffers_alive),
+        cmocka_unit_test(test_an_overwritten_word_ends_the_wait),
         cmocka_unit_test(test_a_child_of_fork_destroys_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

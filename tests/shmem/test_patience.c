@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank whose process does not make the network's progress, for some time-outs of an operation. It is late, and waited
  * for, as long as it may still answer on its line. */
+#include "base/knobs.h"
 #include "shmem/kind.h"
 
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 #define RANKS   2
@@ -117,11 +119,59 @@ static void so_it_is_by_the_proxy(void **state)
     unsetenv("EXPAR_PROXY");
 }
 
+/* ---- what is told of a long wait --------------------------------------------------------------------------------- */
+
+static _Thread_local char told[700];
+
+static void take_line(void *context, expar_log_level level, int32_t rank, const char *place, const char *text)
+{
+    (void)context, (void)rank;
+    if (level == EXPAR_LOG_WARN && strstr(place, "shmem/silence.c")) snprintf(told, sizeof told, "%s", text);
+}
+
+/* Asks as a transport does whose operation has waited for so long. */
+static int64_t ask_after(const expar_group *group, int64_t waited_ns)
+{
+    const transport_site *site = &group->sym->site;
+    told[0] = '\0';
+    return site->patience(site->context, STOPPED, waited_ns);
+}
+
+/* Rank 1 answers on its line, so it is late, and the line says what can end the wait. */
+static void hear_of_long_wait(expar_group *group, void *shared)
+{
+    const int64_t first_ns = knob(KNOB_SILENCE_LOG_NS);
+    (void)shared;
+    expar_log_set(take_line, NULL);
+    if (group->rank != STOPPED) {
+        CHECK(ask_after(group, first_ns / 2) > 0 && !told[0], "before its time: %s", told);
+        group->boot->late_limit_ms = 0;
+        CHECK(ask_after(group, first_ns) > 0, "rank 1 is given up");
+        CHECK(strstr(told, "nothing has come over the network from rank 1, which is alive"), "\"%s\"", told);
+        CHECK(strstr(told, "no limit ends it (EXPAR_LATE_LIMIT in seconds or the group's late_limit_ms sets one)"),
+              "\"%s\"", told);
+        group->boot->late_limit_ms = first_ns / 1000000 + 1;
+        CHECK(ask_after(group, first_ns) > 0, "rank 1 is given up");
+        CHECK(strstr(told, "the late limit (EXPAR_LATE_LIMIT, late_limit_ms) ends it"), "\"%s\"", told);
+        CHECK(ask_after(group, 2 * first_ns) == 0 && !told[0], "the limit does not end it: %s", told);
+        group->boot->late_limit_ms = RANKS_TIMEOUT_MS;
+    }
+    CHECK_OK(expar_group_barrier(group));
+    expar_log_set(NULL, NULL);
+}
+
+static void a_long_wait_is_told(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, hear_of_long_wait);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_stands_still_is_waited_for),
         cmocka_unit_test(so_it_is_by_the_proxy),
+        cmocka_unit_test(a_long_wait_is_told),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

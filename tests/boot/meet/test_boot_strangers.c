@@ -4,6 +4,7 @@
 #include "boot/meet/peer.h"
 #include "boot/unit.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <sodium.h>
@@ -206,11 +207,30 @@ static void port_scan(void **state)
 }
 
 static int idle[200];
+/* The rendezvous is a thread of this process. It holds at most so many connections that are no ranks'. */
+enum { MOST_HELD = 128 };
 
+static int count_descriptors(void)
+{
+    int count = 0;
+    DIR *all = opendir("/proc/self/fd");
+    assert_non_null(all);
+    while (readdir(all))
+        count++;
+    closedir(all);
+    return count;
+}
+
+/* One that comes after them proves the secret: then all of them have been accepted. */
 static void stay_silent(const expar_unique_id *id)
 {
+    const int before = count_descriptors();
     for (size_t i = 0; i < ARRAY_LENGTH(idle); i++)
         idle[i] = connect_to(id);
+    int known = connect_to(id);
+    assert_true(peer_prove(known, id));
+    assert_in_range(count_descriptors() - before - (int)ARRAY_LENGTH(idle) - 1, 1, MOST_HELD + SIZE);
+    wire_close(&known);
 }
 
 /* More than are let in: the oldest give way, and ranks still get through. */

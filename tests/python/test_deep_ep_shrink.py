@@ -6,6 +6,7 @@ results. What such a buffer reserves, and the variables that say how long it wai
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import os
 import threading
@@ -21,7 +22,7 @@ from deep_ep_threads import alone, on_threads, said
 import deep_ep
 import expar
 import ranks
-from deep_ep import _groups, _shrink
+from deep_ep import _groups, _place, _shrink
 
 RANKS, MASK_SECS = 8, 4
 NO_DISPATCH, NO_COMBINE, NO_CLEAN = 1, 3, 5
@@ -187,10 +188,16 @@ class Away(unittest.TestCase):
         on_ranks(RANKS, first_clean, Absences(1))
 
 
-def shapes(comm: Any, bytes_of: Callable[[], int]) -> None:
-    """Calls of several shapes, of which the first that fits takes the reserve, and masks of all buffers."""
+def shapes(comm: Any, bytes_of: Callable[[], int], **options: Any) -> None:
+    """Calls of several shapes, of which the first that fits takes the reserve, and masks of all buffers. Options by
+    name are for ranks that share no memory: they have no reserve."""
     buffer = deep_ep.Buffer(
-        comm=comm, num_rdma_bytes=bytes_of(), low_latency_mode=True, enable_shrink=True, explicitly_destroy=True
+        comm=comm,
+        num_rdma_bytes=bytes_of(),
+        low_latency_mode=True,
+        enable_shrink=True,
+        explicitly_destroy=True,
+        **options,
     )
     rank = buffer.rank
     for seed, batch in ((7, BATCH), (8, BATCH + 4), (7, BATCH)):
@@ -199,6 +206,9 @@ def shapes(comm: Any, bytes_of: Callable[[], int]) -> None:
         recv, _, handle, _, _ = buffer.low_latency_dispatch(x, idx, batch, traffic.shape.experts, use_fp8=False)
         same(buffer.low_latency_combine(traffic.answer(rank, recv), idx, weights, handle)[0], traffic.weighted(rank))
         buffer.clean_low_latency_buffer(batch, traffic.shape.hidden, traffic.shape.experts)
+    made = buffer._at(_place.CPU)[1]
+    assert (made._reserve is not None) == (bytes_of() > 4096 and not options), (bytes_of(), options)
+    assert len(made.buffers()) >= 2, made.buffers()
     status = torch.full((2,), 9, dtype=torch.int32)
     buffer.low_latency_clean_mask_buffer()
     buffer.low_latency_query_mask_buffer(status)
@@ -212,6 +222,10 @@ class Reserve(unittest.TestCase):
         for count in (0, 4096, deep_ep.Buffer.get_low_latency_rdma_size_hint(64, 1024, 2, 64)):
             with self.subTest(num_rdma_bytes=count):
                 on_ranks(2, shapes, lambda: count)
+
+    def test_without_shared_memory(self) -> None:
+        """There is no reserve; calls and masks work as without one."""
+        on_ranks(2, functools.partial(shapes, allow_nvlink_for_low_latency_mode=False), lambda: 1 << 24)
 
     def test_hint(self) -> None:
         """A reserve that a hint has made holds a buffer with masks of that shape, and half of the largest K."""

@@ -76,8 +76,8 @@ typedef struct ll_far_question {
     link_batch batch;
     /* offset of the acknowledgement that was missed last, and its epoch; 0: none yet */
     uint64_t missed_at, missed;
-    /* offset of the acknowledgement that was fetched last, and its value */
-    uint64_t asked_at, answer;
+    /* offset of the acknowledgement that was fetched last, the epoch for which it was, and its value */
+    uint64_t asked_at, asked, answer;
     int64_t since_ns; /* when it was first missed, or last fetched */
 } ll_far_question;
 

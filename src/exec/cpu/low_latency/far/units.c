@@ -165,9 +165,11 @@ void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint
 
 /* ---- asking for acknowledgements --------------------------------------------------------------------------------- */
 
+/* An answer to an earlier question may have the same stamp: that of a call 2^32 - 4 calls before. */
 static bool has_answer(const ll_far_question *question, uint64_t at, uint64_t epoch)
 {
-    return question->asked_at == at && link_is_quiet(&question->batch) && ll_word_is_of(question->answer, epoch);
+    return question->asked_at == at && question->asked == epoch && link_is_quiet(&question->batch) &&
+           ll_word_is_of(question->answer, epoch);
 }
 
 /* Each rank stores its acknowledgements for itself, too (ll_call_close). The network fetches them from there while that
@@ -190,6 +192,7 @@ ll_door ll_far_ask(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t epoch)
     ll_far_await_batch(self, pe, &question->batch); /* it is quiet; a failure is kept */
     if (ll_far_has_failed(self->links)) return LL_DOOR_REFUSES;
     question->asked_at = at;
+    question->asked = epoch;
     question->since_ns = clock_ns();
     ll_far_keep(self, pe, link_fetch(&rank->link, self->buffer + at, &question->answer, &question->batch));
     return has_answer(question, at, epoch) ? LL_DOOR_OPEN : LL_DOOR_SHUT;

@@ -47,7 +47,7 @@ enum {
 
 const struct argp_option bench_option_table[] = {
     {"ranks", 'n', "N", 0, "Ranks (default: 8; rma: 2; on GPUs one for each; in a job all of it)", 0},
-    {"nodes", KEY_NODES, "M", 0, "Nodes that the ranks play, or are on (default: as the hosts are)", 0},
+    {"nodes", KEY_NODES, "M", 0, "Nodes that the ranks simulate, or are on (default: as the hosts are)", 0},
     {"device", KEY_DEVICE, "DEVICE", 0,
      "cpu (default), or cuda: the ranks are threads of this process, one a GPU unless -n asks for more", 0},
     {"gpus", KEY_GPUS, "G", 0, "Ranks share out the first G GPUs (default: all, at most one for each rank)", 0},
@@ -96,11 +96,13 @@ const struct argp_option bench_option_table[] = {
      "--dtype: fp8, fp8_round, fp8_ue8m0, int8, which are dispatched, and logfmt, which is combined",
      0},
     {"sum", KEY_SUM, "WHERE", 0,
-     "ll: who adds in a combine: exact (the token's rank), reduced (the experts' ranks first), both (default)", 0},
+     "ll: the ranks that add in a combine: exact (the token's rank), reduced (the experts' ranks first), both "
+     "(default)",
+     0},
     {"hook", KEY_HOOK, "WHEN", OPTION_ARG_OPTIONAL,
      "ll: send and receive apart, with a hook: yes (when no WHEN is given), no (default), both", 0},
     {"sizes", KEY_SIZES, "BYTES", 0,
-     "rma: sizes, with K or M behind a number: a list A,B,C, or a range A..B by powers of two "
+     "rma: sizes, with K or M after a number: a list A,B,C, or a range A..B by powers of two "
      "(default: 8,64,512,4K,64K,1M)",
      0},
     {"ops", KEY_OPS, "NAMES", 0,

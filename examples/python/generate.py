@@ -187,7 +187,7 @@ def generate(model: Model, prompts: list[bytes], count: int, device: torch.devic
 def main() -> None:
     parser = argparse.ArgumentParser(description="A small MoE language model writes text.")
     parser.add_argument("--model", type=Path, default=SHIPPED, help="folder of config.json and model.safetensors")
-    parser.add_argument("--bytes", type=int, default=160, help="to write behind each prompt, 1 to 160 (160)")
+    parser.add_argument("--bytes", type=int, default=160, help="to write after each prompt, 1 to 160 (160)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
     if not 1 <= options.bytes <= 160:

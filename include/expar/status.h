@@ -49,7 +49,7 @@ extern "C" {
     X(ERR_BUFFER_SIZE, 11, "a caller's buffer is too small")                                                           \
     X(ERR_HANDLE, 12, "a handle was destroyed, or belongs to another buffer")                                          \
     X(ERR_MISMATCH, 13, "ranks called with arguments that do not fit together")                                        \
-    X(ERR_REMOTE, 14, "another rank refused its arguments, so the call was not carried out")                           \
+    X(ERR_REMOTE, 14, "another rank rejected its arguments, so the call was not carried out")                          \
     X(ERR_BUSY, 15, "another call on the same object is still running")                                                \
     X(ERR_STATE, 16, "the object is not in a state that allows this call")                                             \
     X(ERR_ADDRESS, 17, "an address is not in the symmetric heap")                                                      \

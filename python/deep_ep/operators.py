@@ -64,7 +64,7 @@ def _find(handle: Tensor) -> EPHandle:
 def _buffer(number: int) -> ElasticBuffer:
     buffer = _buffers.get(number)
     if buffer is None:
-        raise AssertionError(f"buffer {number} has gone: expected one that lives as long as what was compiled with it")
+        raise AssertionError(f"buffer {number} was freed: expected one that is kept as long as what was compiled with it")
     return buffer
 
 

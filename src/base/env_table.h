@@ -47,7 +47,7 @@
     X("EXPAR_RANKS_PER_NODE", "a divisor of the number of ranks", "ranks of the host",                                 \
       "splits the ranks into nodes of this size")                                                                      \
     X("EXPAR_NVRTC", "a path", "where the loader, a CUDA toolkit or a Python wheel has it",                            \
-      "the library of NVRTC, which compiles kernels for the GPU at hand")                                              \
+      "the library of NVRTC, which compiles kernels for this GPU")                                                     \
     X("EXPAR_CUDA_ORPHAN_TIMEOUT", "seconds", "3600", "how long a kernel waits while its own process does not run")    \
     X("EXPAR_CUDA_IPC", "0 or 1", "0",                                                                                 \
       "1: processes share GPU memory by CUDA IPC, as where the driver gives no file descriptors for it")               \
@@ -55,7 +55,7 @@
       "0: combines on GPUs copy rows that lie in the caller's memory, and peers do not map it")                        \
     X("EXPAR_DEEP_EP_SUM", "exact, reduced", "exact", "what low-latency combines of the Python module deep_ep send")   \
     X("EXPAR_DEEP_EP_MASK_TIMEOUT", "seconds", "EXPAR_TIMEOUT, else 100",                                              \
-      "how long low-latency calls of the Python module deep_ep with enable_shrink wait for a rank that lives")         \
+      "how long low-latency calls of the Python module deep_ep with enable_shrink wait for a living rank")             \
     X("EXPAR_DEEP_EP_OUTPUTS", "pool, torch", "pool", "whose memory results of the Python module deep_ep lie in")
 
 #endif

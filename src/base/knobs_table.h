@@ -20,9 +20,9 @@
     X(WAIT_YIELDS, "wait.yields", 8, 0, 1000000000, "count",                                                           \
       "turns of a wait that yield the core once EXPAR_SPIN is over, where ranks have a core each")                     \
     X(WAIT_FIRST_LOOK, "wait.first_look", 3, 0, 1000000000, "count",                                                   \
-      "turns that spin before the first look at the clock and at who shares the core")                                 \
+      "turns that spin before the first look at the clock and at the threads that share the core")                     \
     X(WAIT_TURNS_A_LOOK, "wait.turns_a_look", 16, 1, 1000000000, "count",                                              \
-      "turns that spin from one look at the clock and at who shares the core to the next")                             \
+      "turns that spin from one look at the clock and at the threads that share the core to the next")                 \
     X(WAIT_DRIVEN_SPINS, "wait.driven_spins", 1000, 0, 1000000000, "count",                                            \
       "the least turns that spin where the waiting thread drives a network")                                           \
     X(WAIT_SLEEP_NS, "wait.sleep", 1000000, 1000, 999000000, "ns",                                                     \
@@ -52,7 +52,7 @@
 /* exec: events */
 #define KNOBS_EVENT(X)                                                                                                 \
     X(EVENT_LOOK_NS, "event.look", 20000000, 1000, 10000000000, "ns",                                                  \
-      "from one look of a waiting thread at its event to the next, where somebody else signals it")                    \
+      "from one look of a waiting thread at its event to the next, where another thread signals it")                   \
     X(EVENT_MARK_LOOKS, "event.mark_looks", 200, 0, 1000000000, "count",                                               \
       "looks at a mark on a stream that yield the core, before those that sleep")                                      \
     X(EVENT_MARK_SLEEP_NS, "event.mark_sleep", 50000, 1000, 999000000, "ns",                                           \
@@ -109,7 +109,7 @@
     X(CUDA_GUARD_LINGER_NS, "cuda.guard_linger", 1000000000, 0, 60000000000, "ns",                                     \
       "how long the guard goes on beating after the last call")                                                        \
     X(CUDA_GUARD_FRESH_BEATS, "cuda.guard_fresh_beats", 4, 1, 1000, "count",                                           \
-      "beats without a word of a kernel after which nobody looks at whom it awaits")                                   \
+      "beats without a word of a kernel after which the ranks that it awaits are no longer read")                      \
     X(CUDA_LOSS_LOG_BEATS, "cuda.loss_log_beats", 20, 1, 1000, "count",                                                \
       "beats without a loss of a rank after which its next loss is logged again")
 
@@ -124,7 +124,7 @@
     X(CPU_PACE_PROBE, "cpu.pace_probe", 64, 1, 1000000, "count",                                                       \
       "one in so many low-latency sends that would bypass the cache goes through it, and is timed")                    \
     X(CPU_FAR_SETTLE_NS, "cpu.far_settle", 1000000000, 0, 60000000000, "ns",                                           \
-      "how long a call waits for its headers to other nodes before it finds out who is silent")                        \
+      "how long a call waits for its headers to other nodes before it looks for silent ranks")                         \
     X(CPU_FAR_REASON_NS, "cpu.far_reason", 1000000000, 0, 60000000000, "ns",                                           \
       "how long a rank that the network has lost has to be known as one that left")                                    \
     X(CPU_FAR_ASK_NS, "cpu.far_ask", 1000000, 0, 60000000000, "ns",                                                    \
@@ -176,12 +176,12 @@
     X(PROXY_WAIT_SLEEP_NS, "proxy.wait_sleep", 50000000, 1000, 10000000000, "ns",                                      \
       "the longest sleep of a thread that waits for the proxy")                                                        \
     X(PROXY_TIMEOUTS, "proxy.timeouts", 2, 1, 1000, "count",                                                           \
-      "time-outs without anything done after which the proxy counts as stuck")
+      "time-outs without progress after which the proxy counts as stuck")
 
 /* shmem */
 #define KNOBS_SHMEM(X)                                                                                                 \
     X(SILENCE_MOST_NS, "silence.most", 5000000000, 1000000, 600000000000, "ns",                                        \
-      "how long a broken call waits at most for answers, to find out who is silent")                                   \
+      "how long a broken call waits at most for answers, to find silent ranks")                                        \
     X(SILENCE_ASK_AGAIN_NS, "silence.ask_again", 1000000000, 1000000, 60000000000, "ns",                               \
       "from an answer of a rank of which nothing comes over the network to the next question")                         \
     X(SILENCE_ASK_SOON_NS, "silence.ask_soon", 250000000, 1000000, 60000000000, "ns",                                  \

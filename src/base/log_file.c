@@ -137,7 +137,7 @@ int log_file_of(int32_t rank)
 
 static const char *write_trouble(int number)
 {
-    if (number == EAGAIN) return "its reader is too slow, and the lines that it has no room for go to stderr";
+    if (number == EAGAIN) return "its reader is too slow, and the lines that do not fit go to stderr";
     if (number == EPIPE) return "its reader is gone, and lines go to stderr";
     return strerror(number);
 }

@@ -327,7 +327,7 @@ typedef struct boot_field {
 typedef struct boot_matter {
     /* opens texts that tell of other ranks: "expar_malloc"; NULL: nothing */
     const char *what;
-    /* what a rank does that cannot take part: "rank 3 <refused its arguments>: why" */
+    /* what a rank does that cannot take part: "rank 3 <rejected its arguments>: why" */
     const char *refused;
     /* A status that all ranks return as soon as one rank has it, in place of EXPAR_ERR_REMOTE, unless a field differs.
        `lacks` then stands in place of `refused`. EXPAR_OK: there is no such status. */

@@ -224,7 +224,7 @@ static expar_status mark_check(const cuda_mark *self)
     unsigned long long number = 0;
     expar_status status = CUDA_CALL(CtxGetId, self->context, &number);
     if (status != EXPAR_OK || number == self->number) return status;
-    return error_set(EXPAR_ERR_CUDA, "the event's CUDA context has gone");
+    return error_set(EXPAR_ERR_CUDA, "the event's CUDA context was destroyed");
 }
 
 cuda_mark_place cuda_mark_place_of(const cuda_mark *self)

@@ -118,7 +118,7 @@ static expar_status pool_exhausted(const mem_pool *pool, uint64_t bytes)
     uint64_t used = pool->limit_bytes ? pool->used_bytes : stats.used_bytes;
     uint64_t largest = pool->limit_bytes ? most - used : stats.largest_free_bytes;
     return error_set(EXPAR_ERR_MEMORY,
-                     "the output pool has no room for %llu bytes: %llu of %llu are free, the largest free block has "
+                     "the output pool has no space for %llu bytes: %llu of %llu are free, the largest free block has "
                      "%llu; %llu in all would do",
                      (unsigned long long)bytes, (unsigned long long)(most - used), (unsigned long long)most,
                      (unsigned long long)largest, (unsigned long long)enough_for(pool, bytes));

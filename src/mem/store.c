@@ -23,7 +23,8 @@ static expar_status arena_from(uint64_t offset, uint64_t bytes, uint64_t *origin
     if (lead > 0 && !mem_arena_take(*out, lead, 1, &taken)) {
         mem_arena_destroy(*out);
         *out = NULL;
-        return error_set(EXPAR_ERR_ARGUMENT, "a pool of %llu bytes has no room for a block", (unsigned long long)bytes);
+        return error_set(EXPAR_ERR_ARGUMENT, "a pool of %llu bytes has no space for a block",
+                         (unsigned long long)bytes);
     }
     *origin = offset - lead;
     return EXPAR_OK;

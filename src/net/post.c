@@ -44,8 +44,8 @@ static expar_status post_waiting(transport *self, const transport_site *site, co
         if (status == EXPAR_OK) status = self->ops->post(self, request, batch);
         if (status == EXPAR_ERR_BUSY && !transport_waits_on(site, &patience, request->pe, clock_ns())) {
             site->told(site->context, request->pe);
-            return error_set(EXPAR_ERR_PEER, "posting: no room for an operation to rank %d for %lld ms", request->pe,
-                             (long long)((clock_ns() - patience.since_ns) / 1000000));
+            return error_set(EXPAR_ERR_PEER, "posting: no free slot for an operation to rank %d for %lld ms",
+                             request->pe, (long long)((clock_ns() - patience.since_ns) / 1000000));
         }
     }
     return status;

@@ -13,7 +13,7 @@ typedef struct variable {
 enum { SYMMETRIC_SIZE, VERSION, INFO, DEBUG, VARIABLES };
 static const variable variables[VARIABLES] = {
     [SYMMETRIC_SIZE] = {"SHMEM_SYMMETRIC_SIZE", "SMA_SYMMETRIC_SIZE", "bytes, or with K, M, G, T",
-                        "room in the symmetric heap of each PE"},
+                        "space in the symmetric heap of each PE"},
     [VERSION] = {"SHMEM_VERSION", "SMA_VERSION", "any", "print the library's version at the start"},
     [INFO] = {"SHMEM_INFO", "SMA_INFO", "any", "print these lines at the start"},
     [DEBUG] = {"SHMEM_DEBUG", "SMA_DEBUG", "any", "EXPAR_LOG=debug, where that is not set"},
@@ -58,7 +58,7 @@ static size_t heap_bytes(void)
     size_t bytes;
     if (!name) return 0;
     if (!variable_parse_bytes(getenv(name), &bytes)) {
-        snprintf(wrong, sizeof wrong, "%s=%.64s: expected a number of bytes, perhaps with K, M, G or T behind it", name,
+        snprintf(wrong, sizeof wrong, "%s=%.64s: expected a number of bytes, perhaps followed by K, M, G or T", name,
                  getenv(name));
         for (char *c = wrong; *c; c++)
             if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?'; /* a terminal would obey it */

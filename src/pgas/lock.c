@@ -85,7 +85,7 @@ static expar_status wait_mine(const lock_call *call, int32_t before, expar_cmp c
     expar_status status = expar_wait_until_u32(call->group, &call->words->mine, cmp, value, seen);
     if (status == EXPAR_OK) return EXPAR_OK;
     return before < 0 ? error_prefix(status, "%s", call->name)
-                      : error_prefix(status, "%s: behind rank %d", call->name, before);
+                      : error_prefix(status, "%s: after rank %d", call->name, before);
 }
 
 /* ---- in the queue ------------------------------------------------------------------------------------------------ */

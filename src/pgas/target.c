@@ -18,7 +18,7 @@ static expar_status outside(const char *call, const sym *self, const char *name,
     if (sym_offset(self, address, 1, &offset) && (const uint8_t *)address >= base && (const uint8_t *)address < end)
         return error_set(EXPAR_ERR_ADDRESS,
                          "%s: %s: %p with %zu bytes leaves the symmetric heap, which ends %zu "
-                         "bytes behind it",
+                         "bytes after it",
                          call, name, address, bytes, (size_t)(end - (const uint8_t *)address));
     return error_set(EXPAR_ERR_ADDRESS, "%s: %s: %p with %zu bytes is not within the symmetric heap, %p to %p", call,
                      name, address, bytes, (const void *)(base + SYM_CONTROL_BYTES), (const void *)end);

@@ -25,7 +25,7 @@ static expar_status wish_agree(sym *self, const char *what, const wish *mine)
         {.name = "the alignment in bytes", .value = mine->alignment},
         {.name = "the block's offset in the heap", .value = mine->status == EXPAR_OK ? mine->offset : BOOT_UNKNOWN}};
     const boot_matter matter = {.what = what,
-                                .refused = "refused its arguments",
+                                .refused = "rejected its arguments",
                                 .common = EXPAR_ERR_MEMORY,
                                 .lacks = lacks,
                                 .fields = fields,
@@ -41,7 +41,7 @@ static expar_status heap_full(const sym *self, const char *what, const wish *min
     mem_arena_get_stats(self->arena, &stats);
     return error_set(
         EXPAR_ERR_MEMORY,
-        "%s: no room for %llu bytes aligned to %llu: %llu of %llu bytes are left, the largest free block has "
+        "%s: no space for %llu bytes aligned to %llu: %llu of %llu bytes are left, the largest free block has "
         "%llu (EXPAR_HEAP_SIZE or heap_bytes makes the heap larger)",
         what, (unsigned long long)mine->bytes, (unsigned long long)mine->alignment,
         (unsigned long long)(stats.total_bytes - stats.used_bytes), (unsigned long long)stats.total_bytes,

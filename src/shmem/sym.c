@@ -94,7 +94,7 @@ static expar_status make_arena(sym *self)
     expar_status status = mem_arena_create(self->heap.bytes, &self->arena);
     if (status != EXPAR_OK) return status;
     if (!mem_arena_take(self->arena, SYM_CONTROL_BYTES, SYM_CONTROL_BYTES, &control))
-        return error_set(EXPAR_ERR_ARGUMENT, "a symmetric heap of %zu bytes has no room for its control page",
+        return error_set(EXPAR_ERR_ARGUMENT, "a symmetric heap of %zu bytes has no space for its control page",
                          self->heap.bytes);
     return EXPAR_OK;
 }

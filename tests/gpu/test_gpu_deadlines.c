@@ -95,10 +95,10 @@ static void play_silence(stage *s, void *shared)
     have_little_time(s);
     if (s->rank < 2) {
         CHECK_STATUS(EXPAR_ERR_PEER, what->call(s, &what->scene, &first));
-        CHECK_TEXT("on the GPU: timed out after 1500 ms", "no hello from rank 2", "(seen 0, expected 0x",
+        CHECK_TEXT("on the GPU: timed out after 1500 ms", "no header from rank 2", "(seen 0, expected 0x",
                    "rank 2 is alive but has not come to this call");
         CHECK_STATUS(EXPAR_ERR_PEER, what->call(s, &what->scene, &first));
-        CHECK_TEXT(what->name, "poisoned", "no hello from rank 2");
+        CHECK_TEXT(what->name, "poisoned", "no header from rank 2");
         serves_context(buffer_find(s->ep)->device);
     }
     pthread_barrier_wait(&what->scene.all);

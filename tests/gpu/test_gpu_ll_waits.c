@@ -146,7 +146,7 @@ static void miss_unit(const scene *s)
 {
     lowlat_call call;
     open_dispatch(s, 1, 0, 1);
-    dispatch(s, &plain, &call, "no unit from rank 1", "; units of rank 1: 0 of 1");
+    dispatch(s, &plain, &call, "no message header from rank 1", "; message headers of rank 1: 0 of 1");
     lowlat_clean(&call);
 }
 
@@ -166,7 +166,7 @@ static void miss_half(const scene *s)
     for (uint64_t epoch = 1; epoch <= 3; epoch++) {
         if (epoch < 3) open_dispatch(s, epoch, 0, 0);
         dispatch(s, &hooked, &calls[epoch - 1], "no free half from rank 1",
-                 epoch < 3 ? NULL : "; halves of rank 1: 0 of 1");
+                 epoch < 3 ? NULL : "; acknowledgements of rank 1: 0 of 1");
     }
     for (int i = 0; i < 3; i++)
         lowlat_clean(&calls[i]);

@@ -289,7 +289,7 @@ static void run(const stop *s)
 static void test_no_offer(void **state)
 {
     (void)state;
-    run(&(stop){.wait = "no offer", .mode = EP_MODE_NONE, .expected = 1});
+    run(&(stop){.wait = "no advertisement", .mode = EP_MODE_NONE, .expected = 1});
 }
 
 static void test_no_end_of_a_dispatch(void **state)

@@ -381,7 +381,7 @@ static void wait_for_half(expar_group *group, void *shared)
         CHECK(lowlat_end(&calls[i]) == EXPAR_OK && lowlat_is_right(&calls[i]), "call %d: %s", i, expar_last_error());
     if (group->rank == 0) {
         CHECK_STATUS(EXPAR_ERR_INTERRUPTED, dispatch_interrupted(&calls[2]));
-        CHECK_TEXT("expar_ll_dispatch", "reading of the half before: interrupted");
+        CHECK_TEXT("expar_ll_dispatch", "acknowledgements of earlier rows: interrupted");
         atomic_fetch_add(&s->interrupted, 1);
     } else {
         expar_status status = lowlat_start(&calls[2]);

@@ -18,7 +18,7 @@ static const struct command_example examples[] = {
     {"expar bench all --path all --cached=both --json", "every way that rows can take, as JSON"},
     {"expar bench all -n 8 --mpi", "beside pack, MPI_Alltoallv and unpack in the same run"},
     {"expar bench all --routing grouped --experts 256", "group-limited routing"},
-    {"expar bench all -n 4 --nodes 2 --routing grouped", "across two nodes, played on this machine"},
+    {"expar bench all -n 4 --nodes 2 --routing grouped", "across two nodes that this machine simulates"},
     {"expar bench dispatch combine layout --device cuda --sms 8,12,24 --tokens 1,16,128,512,4096 --dtype bf16,fp8",
      "on all GPUs of this host, one rank each"},
     {"expar bench all --device cuda --tokens 128,4096 --pattern all --iters 60", "what an engine gets, beside it"},
@@ -167,7 +167,7 @@ const struct command command_bench = {
         "iteration: layout and notify. In the same run, in turns, it measures the copy limit: bare copies of the same "
         "rows to the same places, by as many threads, the better one of memcpy and non-temporal stores; on GPUs by a "
         "kernel with as many SMs that pushes them (combine: or pulls them, whichever is faster).\n\n"
-        "The time of an iteration is the last end minus the first start over all ranks; on GPUs by events behind a "
+        "The time of an iteration is the last end minus the first start over all ranks; on GPUs by events after a "
         "gate "
         "that opens for all ranks at once. GB/s counts the rows that go into a rank's output, 10^9 bytes a second. "
         "Outputs are compared in full with what the routing demands; a difference makes the exit code 1.\n\n"
@@ -176,7 +176,7 @@ const struct command command_bench = {
         "same rows to the same ranks, by all at once over the same provider, whole or in pieces of 64 KiB. What a call "
         "of "
         "a rank sends to other nodes is counted where the library calls its provider: rows, messages, flags by "
-        "themselves, bytes. With --mpi Open MPI's ranks of played nodes speak TCP over loopback. "
+        "themselves, bytes. With --mpi Open MPI's ranks of simulated nodes speak TCP over loopback. "
         "scripts/bench_nodes.sh has network namespaces as hosts.\n\n"
         "ll measures dispatch and combine in low-latency mode instead: combines with exact and with reduced "
         "sums, with --hook also send and receive by themselves. The copy limit is then a program of bare copies that "
@@ -216,7 +216,7 @@ const struct command command_bench = {
         "longest. It is one sum: open (until the last warp knows the peers' places), rows (until the median warp of "
         "the median rank has its last row on its way, or added), warps (how much later that rank's last warp has), "
         "ranks (how much later the last rank's has), close (until all ranks are through). Before it a fresh dispatch "
-        "has notify: layout, hellos, wait, counts, and the gap behind it, of the median rank. kernel_us compares with "
+        "has notify: layout, headers, wait, counts, and the gap after it, of the median rank. kernel_us compares with "
         "copy_limit_kernel_us, which opens nothing and waits for nobody; median_us, by events, with copy_limit_us. "
         "late is the rank whose last warp was the last in most calls.\n\n"
         "ll on GPUs: the copy limit is a kernel of as many SMs that carries the same messages and rows and adds the "

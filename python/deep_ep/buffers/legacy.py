@@ -232,7 +232,7 @@ class Buffer(NormalCalls, LowLatencyCalls):
                 raise AssertionError(f"size is {size!r}: expected a torch.Size")
             wanted = torch.Size(size).numel()
             if wanted > items:
-                raise AssertionError(f"size is {tuple(size)}: expected at most {items} elements behind offset {offset}")
+                raise AssertionError(f"size is {tuple(size)}: expected at most {items} elements after offset {offset}")
             items = wanted
         whole = memory[offset : offset + items * item_bytes].view(dtype)
         return whole if size is None else whole.view(size)

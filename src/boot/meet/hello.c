@@ -24,7 +24,8 @@ static bool is_failure(int32_t status)
 void verdict_read(const void *payload, size_t bytes, hello_verdict *verdict)
 {
     if (bytes != sizeof *verdict) {
-        verdict_set(verdict, EXPAR_ERR_BOOTSTRAP, "the rendezvous refused, in a form that this version does not know");
+        verdict_set(verdict, EXPAR_ERR_BOOTSTRAP,
+                    "the rendezvous rejected this rank, in a form that this version does not know");
         return;
     }
     memcpy(verdict, payload, sizeof *verdict);
@@ -54,7 +55,7 @@ static bool prefix_check(const hello_prefix *prefix, hello_verdict *verdict)
 {
     if (prefix->magic != HELLO_MAGIC) {
         verdict_set(verdict, EXPAR_ERR_VERSION,
-                    "a peer's hello starts with %08" PRIx32 ", expected %08" PRIx32
+                    "the first message of a peer starts with %08" PRIx32 ", expected %08" PRIx32
                     " (another byte order, or not expar)",
                     prefix->magic, HELLO_MAGIC);
         return false;
@@ -91,7 +92,8 @@ bool hello_check(const void *payload, size_t bytes, hello *out, hello_verdict *v
     hello whole;
     out->prefix = (hello_prefix){.rank = -1};
     if (bytes < sizeof prefix) {
-        verdict_set(verdict, EXPAR_ERR_VERSION, "a peer's hello has %zu bytes, expected %zu", bytes, sizeof whole);
+        verdict_set(verdict, EXPAR_ERR_VERSION, "the first message of a peer has %zu bytes, expected %zu", bytes,
+                    sizeof whole);
         return false;
     }
     memcpy(&prefix, payload, sizeof prefix);
@@ -99,14 +101,16 @@ bool hello_check(const void *payload, size_t bytes, hello *out, hello_verdict *v
     if (prefix.magic == HELLO_MAGIC) out->prefix = prefix;
     if (!prefix_check(&prefix, verdict)) return false;
     if (bytes != sizeof whole) {
-        verdict_set(verdict, EXPAR_ERR_VERSION, "the hello of rank %" PRId32 " (expar %s) has %zu bytes, expected %zu",
-                    prefix.rank, prefix.version, bytes, sizeof whole);
+        verdict_set(verdict, EXPAR_ERR_VERSION,
+                    "the first message of rank %" PRId32 " (expar %s) has %zu bytes, expected %zu", prefix.rank,
+                    prefix.version, bytes, sizeof whole);
         return false;
     }
     memcpy(&whole, payload, sizeof whole);
     if (!are_terminated(&whole.contact, &whole.place) || whole.timeout_ms < 1 ||
         whole.timeout_ms > BOOT_MAX_TIMEOUT_MS) {
-        verdict_set(verdict, EXPAR_ERR_VERSION, "the hello of rank %" PRId32 " has values out of range", prefix.rank);
+        verdict_set(verdict, EXPAR_ERR_VERSION, "the first message of rank %" PRId32 " has values out of range",
+                    prefix.rank);
         return false;
     }
     *out = whole;

@@ -36,7 +36,7 @@ typedef struct hello {
     boot_place place;
     hello_contact contact;
 } hello;
-_Static_assert(sizeof(hello) <= HELLO_LIMIT_BYTES, "a hello fits");
+_Static_assert(sizeof(hello) <= HELLO_LIMIT_BYTES, "a first message fits");
 
 /* One rank in the table that all ranks get. The payload is hello_table_head and then `size` of these. */
 typedef struct hello_entry {

@@ -49,7 +49,7 @@ void roll_call(const boot_request *request, char text[ROLL_TEXT])
     static const struct timespec linger = {.tv_nsec = LINGER_NS};
     char came[56], missing[56];
     bool *here = request->roll[0] ? calloc((size_t)request->size, sizeof *here) : NULL;
-    snprintf(text, ROLL_TEXT, "who else came is not known without it");
+    snprintf(text, ROLL_TEXT, "the other ranks that came are not known without it");
     if (!here) return;
     for (int32_t rank = 0; rank < request->size; rank++)
         here[rank] = rank == request->rank || is_here(request, rank);

@@ -17,7 +17,7 @@ static void hold_for_readers(const expar_ep_output *output)
         expar_status status =
             origin->kind->hold_until(origin->device, output->readers[i], blocks, ARRAY_LENGTH(blocks));
         if (status != EXPAR_OK)
-            LOG(LOG_DEBUG, "output %p: not put behind stream %p, which reads it: %s", (const void *)output,
+            LOG(LOG_DEBUG, "output %p: not ordered after stream %p, which reads it: %s", (const void *)output,
                 output->readers[i], expar_last_error());
     }
 }

@@ -19,7 +19,7 @@ expar_status ep_call_verdict(const ep_call *call, const ep_verdict *verdict)
     if (verdict->reason.status == EXPAR_ERR_PEER)
         return ep_call_prefix(call, error_set(EXPAR_ERR_PEER, "%s", verdict->reason.text));
     return ep_call_prefix(call,
-                          error_set(EXPAR_ERR_REMOTE, "rank %d refused its arguments: %s: %s", verdict->rank,
+                          error_set(EXPAR_ERR_REMOTE, "rank %d rejected its arguments: %s: %s", verdict->rank,
                                     expar_status_string((expar_status)verdict->reason.status), verdict->reason.text));
 }
 

@@ -58,7 +58,7 @@ static expar_status ll_agree(expar_group *group, const expar_ll_config *config, 
         {.name = "number of buffers that were created on the group", .value = number},
     };
     const boot_matter matter = {.what = "the low-latency buffer",
-                                .refused = "refused its config",
+                                .refused = "rejected its config",
                                 .fields = fields,
                                 .num_fields = ARRAY_LENGTH(fields)};
     return sym_agree(group->sym, &matter, own);

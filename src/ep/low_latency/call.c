@@ -7,7 +7,7 @@
 #include <string.h>
 
 _Static_assert(offsetof(ll_dispatch_step, call) == 0 && offsetof(ll_combine_step, call) == 0, "steps begin with it");
-_Static_assert(sizeof(ll_form) <= EP_FORM_BYTES, "a verdict has room for two forms");
+_Static_assert(sizeof(ll_form) <= EP_FORM_BYTES, "two forms fit a vote");
 
 void ll_op_hold(ep_call *base)
 {

@@ -76,7 +76,7 @@ static expar_status ll_combine_check_y(ll_combine_call *call)
 static expar_status ll_combine_check_era(const ll_combine_call *call)
 {
     if (call->args.handle->era == ll_of(&call->op.base)->era) return EXPAR_OK;
-    return error_set(EXPAR_ERR_HANDLE, "handle is of a dispatch before expar_ll_mask_clean; expected one behind it");
+    return error_set(EXPAR_ERR_HANDLE, "handle is of a dispatch before expar_ll_mask_clean; expected one after it");
 }
 
 static expar_status ll_combine_check(ll_combine_call *call, const expar_ll_combine_args *args,

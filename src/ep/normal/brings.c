@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-_Static_assert(sizeof(ep_form) <= EP_FORM_BYTES, "a verdict has room for two forms");
+_Static_assert(sizeof(ep_form) <= EP_FORM_BYTES, "two forms fit a vote");
 
 expar_status normal_begin(ep_call *call, const char *name, const ep_halves *halves, expar_ep *ep)
 {

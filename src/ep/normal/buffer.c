@@ -51,7 +51,7 @@ static expar_status buffer_agree(expar_group *group, const expar_ep *ep, expar_s
         {.name = "number of expar_ep_create calls on the group", .value = ep->base.number},
     };
     const boot_matter matter = {
-        .what = "the buffer", .refused = "refused its config", .fields = fields, .num_fields = ARRAY_LENGTH(fields)};
+        .what = "the buffer", .refused = "rejected its config", .fields = fields, .num_fields = ARRAY_LENGTH(fields)};
     return sym_agree(group->sym, &matter, own);
 }
 

@@ -106,7 +106,7 @@ static expar_status look_at_map(const combine_call *call)
 {
     const bool needs = call->args.expert_major && !call->base.buffer->exec->ops->streams;
     if (!needs || ep_handle_map_is_sure(call->args.handle)) return EXPAR_OK;
-    return error_set(EXPAR_ERR_HANDLE, "the expert-major dispatch with this handle was refused, or has not ended");
+    return error_set(EXPAR_ERR_HANDLE, "the expert-major dispatch with this handle was rejected, or has not ended");
 }
 
 /* A rank that fails in here says so with its buffer advertisements. */

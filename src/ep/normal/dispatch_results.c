@@ -45,9 +45,8 @@ static expar_status choose_map(dispatch_call *call, int32_t **map, bool *fills)
     *fills = tensor_given(&call->args.topk_idx);
     *map = result_at(call, EXPAR_EP_PART_ROW_MAP);
     if (*fills) return EXPAR_OK;
-    return error_set(EXPAR_ERR_HANDLE,
-                     "the dispatch that was to fill the handle's row map has been refused, or has not "
-                     "ended; expected topk_idx");
+    return error_set(EXPAR_ERR_HANDLE, "the dispatch that was to fill the handle's row map was rejected, or has not "
+                                       "ended; expected topk_idx");
 }
 
 /* Number of this rank's first expert, as recv_topk_idx has it. */

@@ -45,7 +45,7 @@ static expar_status refuse_pool(const expar_ep *ep, uint64_t bytes, const char *
 {
     mem_pool *pool = ep->base.exec->pool;
     return error_set(EXPAR_ERR_BUFFER_SIZE,
-                     "path is DIRECT, but the pool of %llu bytes has no room for %s (config.%s: %llu would do)",
+                     "path is DIRECT, but the pool of %llu bytes has no space for %s (config.%s: %llu would do)",
                      (unsigned long long)mem_pool_limit(pool), what,
                      ep->base.exec->grows && !ep->pool_limit_bytes ? "pool_bytes" : "pool_limit_bytes",
                      (unsigned long long)mem_pool_enough(pool, bytes));
@@ -68,7 +68,7 @@ static expar_status output_take_block(expar_ep *ep, const wish *w, uint64_t byte
         snprintf(what, sizeof what, "an output of %llu bytes", (unsigned long long)bytes);
         return refuse_pool(ep, bytes, what);
     }
-    LOG(LOG_INFO, "pool has no room for %llu bytes: this output comes by the queue", (unsigned long long)bytes);
+    LOG(LOG_INFO, "pool has no space for %llu bytes: this output comes by the queue", (unsigned long long)bytes);
     plan->mode = EP_MODE_QUEUE;
     return ep_other_take(ep, bytes, block);
 }

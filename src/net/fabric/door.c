@@ -85,7 +85,8 @@ static bool open_again(int fd)
 void fabric_door_shut(const fabric_channel *c)
 {
     if (c->listener >= 0 && !shut(c->listener))
-        LOG(LOG_INFO, "fabric: the number of strangers' connections is not bounded: a socket filter is refused: %s",
+        LOG(LOG_INFO,
+            "fabric: the number of strangers' connections is not bounded: the kernel rejected the socket filter: %s",
             strerror(errno));
 }
 

@@ -47,7 +47,7 @@ static expar_status wait_turn(wait *w)
     w->seen = done;
     w->excuses = excuses;
     if (now_ns - w->since_ns > timeout_ms * NS_PER_MS)
-        return error_set(EXPAR_ERR_PEER, "%s: the proxy got nothing done for %lld ms", w->what, (long long)timeout_ms);
+        return error_set(EXPAR_ERR_PEER, "%s: the proxy made no progress for %lld ms", w->what, (long long)timeout_ms);
     proxy_gate_wait(&self->moved, is_over, w, knob(KNOB_PROXY_WAIT_SLEEP_NS));
     return is_over(w) ? EXPAR_OK : interrupt_look(&w->interrupt_ns, w->what);
 }

@@ -71,7 +71,7 @@ static void play(expar_group *group, void *shared)
     CHECK_OK(expar_ep_query(b.ep));
     expar_event_release(event);
     CHECK_STATUS(event ? EXPAR_ERR_REMOTE : EXPAR_OK, expar_ep_query(b.ep));
-    if (event) CHECK_TEXT("expar_ep_combine on rank 0: rank 1 refused its arguments");
+    if (event) CHECK_TEXT("expar_ep_combine on rank 0: rank 1 rejected its arguments");
     CHECK_OK(expar_ep_query(b.ep));
     /* An event may outlive the buffer. */
     event = combine(&b);

@@ -182,7 +182,7 @@ static void expert_major_without_room(expar_group *group, void *shared)
     if (!CHECK_OK(expar_ep_dispatch(one.ep, &args, &held))) return;
     expar_ep_combine_args back = expert_major_back(&one, &result);
     CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_combine(one.ep, &back, NULL));
-    CHECK_TEXT("expar_ep_combine", "the pool of 65536 bytes has no room for 9600 bytes", "free outputs and handles");
+    CHECK_TEXT("expar_ep_combine", "the pool of 65536 bytes has no space for 9600 bytes", "free outputs and handles");
     release(&held);
     CHECK_OK(expar_ep_combine(one.ep, &back, NULL));
     release(&result);

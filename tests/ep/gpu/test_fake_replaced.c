@@ -38,7 +38,7 @@ static void time_out(idle_rank *one)
     if (!is_odd(one)) return;
     set_late_limit(one);
     CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_dispatch(one->ep, &args, &result));
-    CHECK_TEXT("expar_ep_dispatch", "timed out after 300 ms", "on the GPU", "no hello from rank 1",
+    CHECK_TEXT("expar_ep_dispatch", "timed out after 300 ms", "on the GPU", "no header from rank 1",
                "rank 1 is alive but has not come to this call");
 }
 
@@ -52,7 +52,7 @@ static void time_out_unseen(idle_rank *one)
     set_late_limit(one);
     CHECK_OK(expar_ep_combine(one->ep, &args, &done));
     CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(done.event));
-    CHECK_TEXT("expar_ep_combine", "no hello from rank 1");
+    CHECK_TEXT("expar_ep_combine", "no header from rank 1");
     expar_event_release(done.event);
     CHECK_OK(one->ep->base.poison.status);
 }
@@ -68,7 +68,7 @@ static void break_off(idle_rank *one)
         unsetenv("FAKE_LAUNCH");
     } else {
         CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_dispatch(one->ep, &args, &result));
-        CHECK_TEXT("expar_ep_dispatch", "no hello from rank 0", "rank 0 does not come any more", "EXPAR_ERR_CUDA");
+        CHECK_TEXT("expar_ep_dispatch", "no header from rank 0", "rank 0 does not come any more", "EXPAR_ERR_CUDA");
     }
 }
 

@@ -181,7 +181,7 @@ static void test_units(void **state)
     (void)state;
     if (hold_goes_on() && !hold_awaits_last(RANKS)) skip();
     for (int masking = 0; masking < 2; masking++)
-        run_case(&(interrupt_case){.awaited = "low-latency combine: units", .masking = masking});
+        run_case(&(interrupt_case){.awaited = "low-latency combine: message headers", .masking = masking});
 }
 
 /* After two headers of four words, with a step each after the words, or of one message: before the first weights. */

@@ -286,7 +286,7 @@ static void receive(const seat *s)
     if (s->what.stamp && !found_out) kind_set_timeout(s->group, LATE_MS);
     const expar_status status = make_dispatch(s, round);
     if (s->what.stamp && !found_out) kind_set_timeout(s->group, RANKS_TIMEOUT_MS);
-    if (found_out) CHECK_TEXT("rank 1's unit holds 0x", "its memory has been overwritten");
+    if (found_out) CHECK_TEXT("rank 1's message header holds 0x", "its memory has been overwritten");
     check_error(s, told_of(s, s->what.status), status, s->what.text);
     CHECK(rogue_lent_is_sound(GUARD), "%s", s->name);
     check_masked(s, lost);

@@ -213,7 +213,7 @@ static void play_death(expar_group *group, void *shared)
         _exit(0);
     }
     CHECK_STATUS(EXPAR_ERR_PEER, play(&one, COMBINE));
-    CHECK_TEXT("expar_ep_combine", "no hello from rank 1", "rank 1 died");
+    CHECK_TEXT("expar_ep_combine", "no header from rank 1", "rank 1 died");
     CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_query(one.ep));
     idle_end(&one);
 }
@@ -246,7 +246,7 @@ static void play_limit(expar_group *group, void *shared)
         CHECK_OK(CUDA_CALL(GraphLaunch, exec, one.stream));
         CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
         CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_query(one.ep));
-        CHECK_TEXT("the late limit", "no hello from rank 1", "rank 1 is alive but has not come to this call");
+        CHECK_TEXT("the late limit", "no header from rank 1", "rank 1 is alive but has not come to this call");
         CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_combine(one.ep, &args, NULL));
         CHECK_TEXT("poisoned", "the late limit");
         group->boot->late_limit_ms = 0;
@@ -282,7 +282,7 @@ static void play_circle(expar_group *group, void *shared)
     set_timeout(group, 400);
     const idle_rank *mine = group->rank ? &other : &one;
     CHECK_STATUS(EXPAR_ERR_PEER, combine(mine, true));
-    CHECK_TEXT("expar_ep_combine", "no hello from rank");
+    CHECK_TEXT("expar_ep_combine", "no header from rank");
     const bool told = strstr(expar_last_error(), "a deadlock") || strstr(expar_last_error(), "does not come any more");
     CHECK(told, "%s", expar_last_error());
     set_timeout(group, RANKS_TIMEOUT_MS);
@@ -309,7 +309,7 @@ static void play_orphan(expar_group *group, void *shared)
     if (group->rank != LATE) {
         gpu_of(one.ep->base.exec)->core.place.orphan_ns = 1000000;
         CHECK_STATUS(EXPAR_ERR_PEER, play(&one, COMBINE));
-        CHECK_TEXT("no hello from rank 1", "(seen 0", "this rank's process did not run for 0.0 s");
+        CHECK_TEXT("no header from rank 1", "(seen 0", "this rank's process did not run for 0.0 s");
     }
     CHECK_OK(expar_group_barrier(group));
     idle_end(&one);

@@ -489,7 +489,7 @@ static void play_queries(expar_group *group, void *shared)
         CHECK_OK(gpu_await(one.ep->base.exec, "the test"));
         CHECK_OK(expar_barrier_all(group));
         CHECK_STATUS(odd ? EXPAR_OK : EXPAR_ERR_REMOTE, expar_ep_query(one.ep));
-        if (!odd) CHECK_TEXT("rank 1 refused its arguments");
+        if (!odd) CHECK_TEXT("rank 1 rejected its arguments");
         CHECK_OK(expar_ep_query(one.ep));
         expar_ep_output_release(result.output);
         expar_ep_handle_release(result.handle);

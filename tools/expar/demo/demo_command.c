@@ -24,14 +24,14 @@ static const struct argp_option options[] = {
     {"ranks", 'n', "N", 0, "Spread the experts over N ranks (default 8)", 0},
     {"prompt", KEY_PROMPT, "TEXT", 0, "Continue TEXT; may be given several times: prompt i goes to rank i mod N", 0},
     {"file", KEY_FILE, "FILE", 0, "Continue the last 256 bytes of FILE; may be given several times", 0},
-    {"bytes", KEY_BYTES, "COUNT", 0, "Write COUNT bytes behind each prompt (default 160)", 0},
+    {"bytes", KEY_BYTES, "COUNT", 0, "Write COUNT bytes after each prompt (default 160)", 0},
     {"path", KEY_PATH, "PATH", 0, "How rows travel in normal mode: auto (default), direct, queue", 0},
     {"decode", KEY_DECODE, "MODE", 0,
      "Dispatch and combine of decode: low-latency (default), or normal; prefill is in normal mode", 0},
     {"device", KEY_DEVICE, "DEVICE", 0,
      "Where the model runs: cpu (default), or cuda: the ranks are threads that share the GPUs", 0},
     {"nodes", KEY_NODES, "M", 0,
-     "Let the ranks play M nodes, with a network between them (default: as the hosts are; only on the CPU)", 0},
+     "Let the ranks simulate M nodes, with a network between them (default: as the hosts are; only on the CPU)", 0},
     {"model", KEY_MODEL, "FOLDER", 0, "Take config.json and model.safetensors from FOLDER", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object at the end, and nothing else", 0},
     {0},
@@ -143,7 +143,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         task->json = true;
         return 0;
     case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is no option; a prompt stands behind --prompt", SHOWN(arg));
+        argp_error(state, "'%s' is no option; a prompt follows --prompt", SHOWN(arg));
         return EINVAL;
     default:
         return ARGP_ERR_UNKNOWN;

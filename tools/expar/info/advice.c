@@ -57,7 +57,7 @@ static void advise_cuda(json_t *list, const json_t *cuda)
         return;
     }
     if (json_is_null(json_object_get(compiler, "version")))
-        add(list, "NVRTC", "kernels compiled for this GPU and for the shape at hand",
+        add(list, "NVRTC", "kernels compiled for this GPU and for this shape",
             "pip install nvidia-cuda-nvrtc   (or install CUDA's toolkit, or set EXPAR_NVRTC)");
     if (!reach_each_other(json_object_get(cuda, "gpus")))
         add(list, "peer access between all GPUs", "a buffer on all of them; it needs GPUs that reach each other",

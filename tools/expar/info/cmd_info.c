@@ -25,7 +25,7 @@ enum { KEY_JSON = 1000, KEY_ENV, KEY_KNOBS, KEY_HEAP, KEY_NODES };
 
 static const struct argp_option options[] = {
     {"ranks", 'n', "N", 0, "Ranks of the group whose transport matrix is shown (default: 4)", 0},
-    {"nodes", KEY_NODES, "M", 0, "Nodes that these ranks play (default: 2 where N is even, else 1)", 0},
+    {"nodes", KEY_NODES, "M", 0, "Nodes that these ranks simulate (default: 2 where N is even, else 1)", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {"env", KEY_ENV, NULL, 0, "Print the environment variables that the library reads, instead", 0},
     {"knobs", KEY_KNOBS, NULL, 0, "Print the tuning constants of the library, instead", 0},

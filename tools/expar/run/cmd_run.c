@@ -62,7 +62,7 @@ static void check(struct argp_state *state, struct run_options *input)
 {
     struct job *job = &input->job;
     if (!job->num_ranks) argp_error(state, "-n N is missing: how many ranks?");
-    if (!input->program) argp_error(state, "which program? It stands behind '--'");
+    if (!input->program) argp_error(state, "which program? It follows '--'");
     check_environment(state, job);
     if (job->num_nodes && job->num_ranks % job->num_nodes)
         argp_error(state, "--nodes %d does not divide -n %d", job->num_nodes, job->num_ranks);

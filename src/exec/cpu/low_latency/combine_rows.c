@@ -192,12 +192,12 @@ ll_door ll_combine_door(const ll_combine *c, int32_t pe)
 /* This rank's own rows need no places if they stay in x, except for sums and coded rows. */
 expar_status ll_combine_send_rows(const ll_combine *c, ll_door (*door)(const ll_combine *c, int32_t pe))
 {
-    static const char half[] = "low-latency combine: reading of the half before";
+    static const char half[] = "low-latency combine: acknowledgements of earlier rows";
     static const char ahead[] = "low-latency combine: weights";
     ll_cpu *self = c->self;
     const bool waits = c->step->call.form.weights;
     const ll_errand rows = {
-        .run = send_to, .door = door, .what = waits ? ahead : half, .of = waits ? "weights" : "halves"};
+        .run = send_to, .door = door, .what = waits ? ahead : half, .of = waits ? "weights" : "acknowledgements"};
     for (int32_t r = 0; r < self->shape.ranks; r++)
         self->progress[r] = c->step->routing->messages[r] == 0 ||
                             (r == self->sym->rank && c->step->x_stays && !c->reduced && !c->coded);

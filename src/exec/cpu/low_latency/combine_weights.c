@@ -66,8 +66,8 @@ expar_status ll_combine_send_weighted(const ll_combine *c)
 {
     static const ll_errand weights = {.run = send_weights,
                                       .door = ll_combine_door,
-                                      .what = "low-latency combine: reading of the half before",
-                                      .of = "halves"};
+                                      .what = "low-latency combine: acknowledgements of earlier rows",
+                                      .of = "acknowledgements"};
     ll_cpu *self = c->self;
     for (int32_t r = 0; r < self->shape.ranks; r++)
         self->progress[r] = r == self->sym->rank;

@@ -167,8 +167,8 @@ static expar_status send_messages(const ll_dispatch *d)
     ll_cpu *self = d->self;
     ll_wait wait = {.cpu = self,
                     .call = &d->step->call,
-                    .what = "low-latency dispatch: reading of the half before",
-                    .of = "halves",
+                    .what = "low-latency dispatch: acknowledgements of earlier rows",
+                    .of = "acknowledgements",
                     .due = send_due,
                     .context = self};
     expar_status status = EXPAR_OK;

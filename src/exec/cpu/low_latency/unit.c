@@ -10,7 +10,8 @@
 #include <string.h>
 
 static const char *const kind_names[] = {"dispatch", "combine"};
-static const char *const opening_phases[] = {"low-latency dispatch: opening", "low-latency combine: opening"};
+static const char *const opening_phases[] = {"low-latency dispatch: message headers",
+                                             "low-latency combine: message headers"};
 
 /* ---- a message header -------------------------------------------------------------------------------------------- */
 
@@ -43,7 +44,7 @@ static expar_status look_at_unit(const ll_cpu *self, ll_kind kind, uint64_t epoc
         const uint64_t word = unit_word(self, kind, epoch, source, i);
         if (word >> 32 > epoch)
             return error_set(EXPAR_ERR_PEER,
-                             "low-latency %s: word %d of rank %d's unit holds 0x%016llx in call %llu: "
+                             "low-latency %s: word %d of rank %d's message header holds 0x%016llx in call %llu: "
                              "its memory has been overwritten",
                              kind_names[kind], i, source, (unsigned long long)word, (unsigned long long)epoch);
     }
@@ -171,10 +172,11 @@ static ll_due unit_due(const void *context, int32_t rank)
 static expar_status units_await_between(ll_cpu *self, const ll_call *call, ll_record *record)
 {
     static const char *const phases[] = {"low-latency dispatch: counts of the call before",
-                                         "low-latency combine: units of the call before"};
+                                         "low-latency combine: message headers of the call before"};
     const ll_kind kind = call->kind;
     const units_context units = {.self = self, .kind = kind, .epoch = call->epoch - 1};
-    ll_wait wait = {.cpu = self, .call = call, .what = phases[kind], .of = "units", .due = unit_due, .context = &units};
+    ll_wait wait = {
+        .cpu = self, .call = call, .what = phases[kind], .of = "message headers", .due = unit_due, .context = &units};
     expar_status status = EXPAR_OK;
     for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++) {
         while (status == EXPAR_OK && unit_due(&units, r).came == 0)
@@ -322,12 +324,12 @@ static expar_status find_parted(const ll_cpu *self, const ll_record *record)
 
 expar_status ll_units_await(ll_cpu *self, const ll_call *call)
 {
-    static const char *const phases[] = {"low-latency dispatch: counts", "low-latency combine: units"};
+    static const char *const phases[] = {"low-latency dispatch: counts", "low-latency combine: message headers"};
     ll_record *record = ll_record_of(self, call->kind, call->epoch);
     ll_wait wait = {.cpu = self,
                     .call = call,
                     .what = phases[call->kind],
-                    .of = "units",
+                    .of = "message headers",
                     .due = told_due,
                     .context = record,
                     .receives = true};

@@ -50,7 +50,7 @@ static expar_status await_hello(cpu_executor *self, uint32_t epoch)
 {
     const link_batch *batch = &self->rails->hellos[epoch & 1];
     const int64_t end_ns = clock_ns() + knob(KNOB_CPU_FAR_SETTLE_NS);
-    sym_rest rest = sym_rest_begin(self->sym, "a hello to other nodes");
+    sym_rest rest = sym_rest_begin(self->sym, "a header to other nodes");
     rest.halt = &self->halted;
     expar_status status = EXPAR_OK;
     while (!link_is_quiet(batch) && status == EXPAR_OK && clock_ns() < end_ns)
@@ -260,7 +260,7 @@ static expar_status look_at_hello(const cpu_executor *self, const ep_rail_hello 
     if (hello->with_counts != 1 && (hello->with_counts != 0 || lacks_counts(self, hello)))
         return error_set(EXPAR_ERR_PEER, "with_counts %d in a call of kind %d", hello->with_counts, kind);
     if (hello->with_counts && (locals < 0 || locals > self->shape.local_experts))
-        return error_set(EXPAR_ERR_PEER, "%d experts, where the buffer has room for %d a rank", hello->form.experts,
+        return error_set(EXPAR_ERR_PEER, "%d experts, where the buffer takes %d a rank", hello->form.experts,
                          self->shape.local_experts);
     if (!hello->with_counts) return EXPAR_OK;
     const int32_t *records = rail_hello_counts(self, hello, locals), *counts = records + channels;

@@ -182,7 +182,7 @@ static expar_status name_retired(cpu_executor *self, ep_board board, uint32_t ep
 /* Adds to the error text which ranks did not come. */
 static expar_status name_missing(const cpu_executor *self, ep_board board, uint32_t epoch, expar_status status)
 {
-    static const char *const records[] = {"hello", "offer", "end of rows"};
+    static const char *const records[] = {"header", "advertisement", "end of rows"};
     char missing[256] = "";
     size_t length = 0;
     for (int32_t r = 0; r < self->shape.ranks && length < sizeof missing - 24; r++)

@@ -43,7 +43,7 @@ static expar_status combine_exchange_offers(cpu_executor *self, ep_combine_step 
                                          .mode = step->mode}};
     if (self->nodes) self->nodes->admit(step->routing, true, &step->refusal);
     expar_status status = cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL);
-    if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "combine: offers");
+    if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "combine: advertisements");
     if (status == EXPAR_OK) cpu_hello_judge(self, step->epoch, &step->verdict);
     return status;
 }

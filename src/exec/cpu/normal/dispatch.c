@@ -58,7 +58,8 @@ static expar_status dispatch_exchange_offers(cpu_executor *self, ep_dispatch_ste
     expar_status status = cached ? cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL)
                                  : cpu_reply_post(self, step->epoch, &step->refusal, &offers);
     if (status == EXPAR_OK)
-        status = cpu_board_await(self, cached ? EP_BOARD_HELLO : EP_BOARD_REPLY, step->epoch, "dispatch: offers");
+        status =
+            cpu_board_await(self, cached ? EP_BOARD_HELLO : EP_BOARD_REPLY, step->epoch, "dispatch: advertisements");
     if (status != EXPAR_OK) return status;
     if (cached)
         cpu_hello_judge(self, step->epoch, &step->verdict);

@@ -65,11 +65,12 @@ void gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
     (void)base, (void)epoch, (void)refusal;
 }
 
-static const char *const waits[] = {"nothing",   "hello", "offer",   "end of rows", "free slot", "row", "unit",
-                                    "free half", "row",   "weights", "unit",        "free half", "row", "weights"};
+static const char *const waits[] = {
+    "nothing",   "header", "advertisement", "end of rows",    "free slot", "row", "message header",
+    "free slot", "row",    "weights",       "message header", "free slot", "row", "weights"};
 
 /* Names for the waits of low-latency kernels. */
-static const char *const due_names[GPU_LL_WAITS] = {"units", "halves", "rows", "weights"};
+static const char *const due_names[GPU_LL_WAITS] = {"message headers", "acknowledgements", "rows", "weights"};
 
 /* Adds "; rows of rank 3: 12 of 40" for each rank that kernels miss, as many as fit. */
 static expar_status tell_dues(const gpu_core *self, expar_status status)
@@ -264,7 +265,7 @@ static expar_status check_lost(const gpu_core *self, uint64_t ticket)
     const uint64_t to = __atomic_load_n(&self->report->lost_to, __ATOMIC_ACQUIRE);
     if (ticket > to || ticket < self->report->lost_from) return EXPAR_OK;
     return error_set(EXPAR_ERR_LIMIT,
-                     "how the call ended is not known: %d calls before it had not ended well, and nobody had asked how",
+                     "how the call ended is not known: %d calls before it had failed, and no result of theirs was read",
                      GPU_VERDICTS);
 }
 

@@ -83,17 +83,17 @@ static bool guard_is_awaited(const void *context, int32_t rank)
 /* ---- one beat ---------------------------------------------------------------------------------------------------- */
 
 static const char *const what_is_awaited[] = {"a kernel",
-                                              "hellos on the GPU",
-                                              "offers on the GPU",
+                                              "headers on the GPU",
+                                              "advertisements on the GPU",
                                               "ends of rows on the GPU",
                                               "free slots on the GPU",
                                               "rows on the GPU",
-                                              "low-latency dispatch: units on the GPU",
-                                              "low-latency dispatch: reading of the half before on the GPU",
+                                              "low-latency dispatch: message headers on the GPU",
+                                              "low-latency dispatch: acknowledgements of earlier rows on the GPU",
                                               "low-latency dispatch: rows on the GPU",
                                               "low-latency dispatch: weights on the GPU",
-                                              "low-latency combine: units on the GPU",
-                                              "low-latency combine: reading of the half before on the GPU",
+                                              "low-latency combine: message headers on the GPU",
+                                              "low-latency combine: acknowledgements of earlier rows on the GPU",
                                               "low-latency combine: rows on the GPU",
                                               "low-latency combine: weights on the GPU"};
 

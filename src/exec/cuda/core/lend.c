@@ -218,7 +218,7 @@ expar_status gpu_lend(gpu_core *self, const mem_allocator *from, uint64_t bytes,
     if (self->capturing)
         return error_set(
             EXPAR_ERR_BUFFER_SIZE,
-            "the pool has no room for %llu bytes while the stream is being captured; make such a call once "
+            "the pool has no space for %llu bytes while the stream is being captured; make such a call once "
             "outside of captures, whose memory may then grow, free outputs and handles, or set "
             "config.pool_bytes",
             (unsigned long long)bytes);

@@ -66,7 +66,7 @@ static expar_status nothing_left(gpu_executor *self, uint64_t bytes, expar_statu
 {
     const bool limited = self->limit_bytes != 0;
     return error_prefix(status,
-                        "the pool of %llu bytes has no room for %llu bytes (free outputs and handles, or make "
+                        "the pool of %llu bytes has no space for %llu bytes (free outputs and handles, or make "
                         "config.%s %llu), nor is there memory beside it",
                         (unsigned long long)gpu_pool_bytes(self), (unsigned long long)bytes,
                         limited ? "pool_limit_bytes" : "pool_bytes",

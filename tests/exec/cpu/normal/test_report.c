@@ -229,28 +229,28 @@ static void stop_everywhere(expar_ep_path path, bool combine, const char *call, 
 static void dispatch_direct(void **state)
 {
     (void)state;
-    const char *const phases[] = {"notify", "dispatch: offers", "dispatch: rows", NULL};
+    const char *const phases[] = {"notify", "dispatch: advertisements", "dispatch: rows", NULL};
     stop_everywhere(EXPAR_EP_PATH_DIRECT, false, "expar_ep_dispatch", phases, STRIDE_DIRECT);
 }
 
 static void dispatch_queue(void **state)
 {
     (void)state;
-    const char *const phases[] = {"notify", "dispatch: offers", "dispatch: rows", NULL};
+    const char *const phases[] = {"notify", "dispatch: advertisements", "dispatch: rows", NULL};
     stop_everywhere(EXPAR_EP_PATH_QUEUE, false, "expar_ep_dispatch", phases, STRIDE_QUEUE);
 }
 
 static void combine_direct(void **state)
 {
     (void)state;
-    const char *const phases[] = {"combine: offers", "combine: rows", NULL};
+    const char *const phases[] = {"combine: advertisements", "combine: rows", NULL};
     stop_everywhere(EXPAR_EP_PATH_DIRECT, true, "expar_ep_combine", phases, STRIDE_DIRECT);
 }
 
 static void combine_queue(void **state)
 {
     (void)state;
-    const char *const phases[] = {"combine: offers", "combine: rows", NULL};
+    const char *const phases[] = {"combine: advertisements", "combine: rows", NULL};
     stop_everywhere(EXPAR_EP_PATH_QUEUE, true, "expar_ep_combine", phases, STRIDE_QUEUE);
 }
 

@@ -415,7 +415,7 @@ static void wait_for_event(expar_group *group, void *shared)
         CHECK_TEXT("expar_ll_dispatch", "interrupted");
     } else {
         CHECK_STATUS(EXPAR_ERR_REMOTE, lowlat_start(&call));
-        CHECK_TEXT("rank 0 refused", "EXPAR_ERR_INTERRUPTED");
+        CHECK_TEXT("rank 0 rejected", "EXPAR_ERR_INTERRUPTED");
     }
     lowlat_clean(&call);
     expar_event_release(never);

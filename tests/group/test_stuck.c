@@ -265,7 +265,7 @@ static void limit(expar_group *group, void *shared)
         if (pthread_create(&l.thread, NULL, set_limit, &l)) abort();
         CHECK_STATUS(s->call->kind == CALLS_END ? EXPAR_OK : EXPAR_ERR_PEER, s->call->make(&v));
         if (s->call->kind != CALLS_END) CHECK_TEXT("the late limit");
-        if (strcmp(s->call->name, "lock") == 0) CHECK_TEXT("expar_lock_set: behind rank ");
+        if (strcmp(s->call->name, "lock") == 0) CHECK_TEXT("expar_lock_set: after rank ");
         if (s->call->kind == CALLS_OPEN) /* who will change a word is not known, so all are told of */
             CHECK_TEXT("no rank is silent", "rank 2 is waiting for nobody; it last called ", "of the heap holds ",
                        ", waited for ", ": any rank may change it");

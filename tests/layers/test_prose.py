@@ -131,7 +131,7 @@ class Rules(unittest.TestCase):
                 self.assertIn(word, glossary)
                 self.assertEqual(rules("a.md", f"This is the {word}.\n"), {"house"})
                 self.assertEqual(rules(check_prose.GLOSSARY, f"This is the {word}.\n"), set())
-        self.assertEqual(rules(check_prose.GLOSSARY, "It follows the call.\n"), {"banned"})
+        self.assertEqual(rules(check_prose.GLOSSARY, "It stands behind the call.\n"), {"banned"})
 
     def test_subjects(self) -> None:
         for good in ("shmem: let waits look at words of 16 bits", "ep, exec: wrap lines", 'Revert "ep: do it"'):

@@ -414,7 +414,7 @@ static void share_again(expar_group *group, void *shared)
     uint64_t word = 11;
     if (group->threads) return;
     CHECK_STATUS(EXPAR_ERR_MEMORY, expar_globals_share(group));
-    CHECK_TEXT("expar_globals_share", "no room");
+    CHECK_TEXT("expar_globals_share", "no space");
     if (!CHECK_OK(expar_group_create(NULL, &own))) return;
     variables[7] = 5;
     CHECK_OK(expar_globals_share(own));

@@ -165,7 +165,7 @@ static void use_static(expar_group *group, void *shared)
     CHECK_OK(expar_malloc(group, 5 * MIB, (void **)&all));
     pass_on(group, all, 5 * MIB, 3);
     CHECK_STATUS(EXPAR_ERR_MEMORY, expar_malloc(group, 4 * MIB, &block));
-    CHECK_TEXT("no room for 4194304 bytes", "of 8388608 bytes are left", "the largest free block");
+    CHECK_TEXT("no space for 4194304 bytes", "of 8388608 bytes are left", "the largest free block");
     CHECK_OK(expar_free(group, all));
     CHECK(stats_of(group).memory_bytes == at_first.memory_bytes, "memory of a static heap was given back");
 }

@@ -58,7 +58,7 @@ static expar_ep_dispatch_args args_with_room(const idle_rank *one, expar_ep_path
 static void end_with(const expar_ep_dispatch_result *result, expar_status expected)
 {
     CHECK_STATUS(expected, expar_event_wait(result->event));
-    if (expected != EXPAR_OK) CHECK_TEXT("rank 1 refused", "the pool of");
+    if (expected != EXPAR_OK) CHECK_TEXT("rank 1 rejected", "the pool of");
     expar_event_release(result->event);
     expar_ep_output_release(result->output);
     expar_ep_handle_release(result->handle);

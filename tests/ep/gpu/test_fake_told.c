@@ -22,7 +22,7 @@ static void hear(const idle_rank *one, expar_status status, expar_status odd, co
 {
     CHECK_STATUS(is_odd(one) ? odd : EXPAR_ERR_REMOTE, status);
     CHECK_TEXT(call, word);
-    if (!is_odd(one)) CHECK_TEXT("rank 1 refused");
+    if (!is_odd(one)) CHECK_TEXT("rank 1 rejected");
 }
 
 static void run(ranks_body body)
@@ -197,7 +197,7 @@ static void an_event_of_refused_results(expar_group *group, void *shared)
     } else if (CHECK_OK(expar_ep_dispatch(one.ep, &args, &result))) {
         CHECK(result.num_recv_tokens == 0, "%lld rows", (long long)result.num_recv_tokens);
         CHECK_STATUS(EXPAR_ERR_REMOTE, expar_event_wait(result.event));
-        CHECK_TEXT("expar_ep_dispatch", "rank 1 refused", "the pool of");
+        CHECK_TEXT("expar_ep_dispatch", "rank 1 rejected", "the pool of");
         expar_event_release(result.event);
         expar_ep_output_release(result.output);
         expar_ep_handle_release(result.handle);

@@ -170,7 +170,7 @@ static bool play_refused_in_queue(const ll_case *c, int32_t rank, expar_ll *ll)
         good = good && issue_dispatch(refused, ll);
     good = good && issue_dispatch(fine, ll) && (rank != BAD || all_open(&held, 1));
     CHECK_OK(expar_event_signal(late));
-    if (rank != BAD) good = good && await_dispatch(refused, EXPAR_ERR_REMOTE) && CHECK_TEXT("rank 1 refused");
+    if (rank != BAD) good = good && await_dispatch(refused, EXPAR_ERR_REMOTE) && CHECK_TEXT("rank 1 rejected");
     good = good && await_dispatch(fine, EXPAR_OK) && await_dispatch(held, EXPAR_OK);
     round_free(held);
     round_free(refused);
@@ -221,7 +221,7 @@ static bool play_refusals(const ll_case *c, int32_t rank, expar_ll *ll)
             good = CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ll_dispatch(ll, &shape->dispatch, &shape->received));
             good = good && CHECK(!shape->received.event, "no event");
         } else {
-            good = issue_dispatch(shape, ll) && await_dispatch(shape, EXPAR_ERR_REMOTE) && CHECK_TEXT("rank 1 refused");
+            good = issue_dispatch(shape, ll) && await_dispatch(shape, EXPAR_ERR_REMOTE) && CHECK_TEXT("rank 1 rejected");
         }
         good = good && issue_dispatch(index, ll) &&
                await_dispatch(index, rank == BAD ? EXPAR_ERR_INDEX : EXPAR_ERR_REMOTE) && CHECK_TEXT("is 99");

@@ -151,7 +151,7 @@ static bool play_wrong_dispatch(const scene *s, const wrong *w, bool hook)
         CHECK(CHECK_STATUS(late ? EXPAR_OK : status, expar_ll_dispatch(s->ll, &round->dispatch, &round->received)),
               "%s", w->name);
     if (good && late) good = CHECK_STATUS(status, expar_ll_hook_call(round->received.hook, NULL));
-    good = good && CHECK_TEXT(w->word) && (bad || CHECK_TEXT("rank 1 refused"));
+    good = good && CHECK_TEXT(w->word) && (bad || CHECK_TEXT("rank 1 rejected"));
     round_free(round);
     return good;
 }
@@ -305,7 +305,7 @@ static bool play_wrong_combine(const scene *s, const wrong *w, bool hook)
            CHECK(CHECK_STATUS(late ? EXPAR_OK : status, expar_ll_combine(s->ll, &round->combine, &round->combined)),
                  "%s", w->name);
     if (good && late) good = CHECK_STATUS(status, expar_ll_hook_call(round->combined.hook, NULL));
-    good = good && CHECK_TEXT(w->word) && (bad || CHECK_TEXT("rank 1 refused"));
+    good = good && CHECK_TEXT(w->word) && (bad || CHECK_TEXT("rank 1 rejected"));
     round_free(round);
     return good;
 }

@@ -198,7 +198,7 @@ static void play_damage(const seat *s, const struct argument *which, const struc
         CHECK(status == (bad ? how->status : EXPAR_ERR_REMOTE) && names(which), "%s%s %s%s gave %s (%s)", which->name,
               which->combine ? " of a combine" : "", how->name, hook ? ", with a hook," : "",
               expar_status_string(status), expar_last_error());
-        if (!bad) CHECK_TEXT("rank 1 refused", expar_status_string(how->status));
+        if (!bad) CHECK_TEXT("rank 1 rejected", expar_status_string(how->status));
         if (bad) CHECK(sum_of_results(&call) == before, "%s %s: something was written", which->name, how->name);
     }
     lowlat_clean(&call);

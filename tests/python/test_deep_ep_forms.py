@@ -256,7 +256,7 @@ class Fresh(unittest.TestCase):
                 self.assertEqual(buffer._modes[_place.CPU][0].ep.stats()["group_used_bytes"], before)
 
     def test_layout(self) -> None:
-        """Of other tokens, types, strides and experts, one after the other; wrong ones between."""
+        """Layouts of other tokens, types, strides and experts, one after the other; wrong ones between."""
         for shown in SHOWN:
             with forms(shown):
                 buffer = deep_ep.Buffer(explicitly_destroy=True, comm=FakeComm(1).rank(0))

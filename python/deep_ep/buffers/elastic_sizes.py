@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `ElasticBuffer` answers about sizes, domains and SMs."""
+"""Sizes, domains and SMs that `ElasticBuffer` reports."""
 
 from __future__ import annotations
 

@@ -221,7 +221,8 @@ static bool play_refusals(const ll_case *c, int32_t rank, expar_ll *ll)
             good = CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ll_dispatch(ll, &shape->dispatch, &shape->received));
             good = good && CHECK(!shape->received.event, "no event");
         } else {
-            good = issue_dispatch(shape, ll) && await_dispatch(shape, EXPAR_ERR_REMOTE) && CHECK_TEXT("rank 1 rejected");
+            good =
+                issue_dispatch(shape, ll) && await_dispatch(shape, EXPAR_ERR_REMOTE) && CHECK_TEXT("rank 1 rejected");
         }
         good = good && issue_dispatch(index, ll) &&
                await_dispatch(index, rank == BAD ? EXPAR_ERR_INDEX : EXPAR_ERR_REMOTE) && CHECK_TEXT("is 99");

@@ -18,8 +18,6 @@ import time
 from typing import Any, Callable
 
 try:
-    import torch
-
     from deep_ep import _call, _elastic, _forms, _handles, _normal, _normal_forms, _place
 except ModuleNotFoundError as error:
     raise SystemExit(
@@ -38,7 +36,7 @@ _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     ),
     "query": ((_normal_forms, "_query"), (_elastic, "_query")),
     "reader": ((_place, "_read_on"),),
-    "event": ((_place, "_forget"), (torch.cuda, "is_current_stream_capturing")),
+    "event": ((_place, "_forget"),),
     "stream": ((_place, "_raw_stream"), (_place, "_current_gpu")),
     "memory": (
         (_place, "strided_on_gpu"),

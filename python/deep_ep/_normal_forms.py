@@ -190,7 +190,7 @@ class FreshForm:
         handle = mode.handle(routing, rows.shape[0], given, prefix, self._late)
         counts = ints_at(counts_at, self._local)
         if event or turn.ends:
-            event = turn.end(event, [*given, handle], (prefix,), asked)
+            event = turn.end(event, [*given], (prefix,), asked)
             ask(mode.place, mode.ep)
         check(0)
         return (rows, scales) if self._has_scales else rows, idx, weights, counts, handle, EventOverlap(event or None)

@@ -39,6 +39,10 @@ _MAP_NORESERVE = 0x4000  # Linux's; `mmap` has the name from Python 3.13 on
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 # Returns the current GPU. `torch.cuda.current_device` also checks first that there is one.
 _current_gpu: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
+# Returns whether the current stream is in a capture. PyTorch's public function calls this one.
+_is_capturing: Callable[[], bool] = getattr(
+    torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing
+)
 
 
 class Place:
@@ -247,8 +251,7 @@ class Gpu(Place):
             _await(self._comm.query)
         torch.cuda.synchronize(self.index)  # the caller's streams
 
-    def capturing(self) -> bool:
-        return bool(torch.cuda.is_current_stream_capturing())
+    capturing = staticmethod(_is_capturing)
 
     def on(self, stream: Any) -> Any:
         return torch.cuda.stream(stream)
@@ -305,7 +308,7 @@ class GpuTurn(Turn):
     def asynchronous(self, asked: bool, counted: bool = False) -> bool:
         """Returns whether the library shall return an event. The host waits for counts only; calls that have counts do
         that anyway, and their memory grows then. Other calls get an event, except in a graph."""
-        return not counted and not self.captured
+        return not (counted or self.place.capturing())
 
     def give(self, output: int) -> None:
         if output:

@@ -189,6 +189,8 @@ expar_status cuda_stream_capture(void *stream, unsigned long long *capture);
 typedef struct cuda_mark cuda_mark;
 /* stream: may be a default one, of the current context. In a capture the mark is a place in the graph. */
 expar_status cuda_mark_make(void *stream, cuda_mark **out);
+/* The same for callers that have entered the device and know the stream's capture (0: none). */
+expar_status cuda_mark_make_in(const cuda_device *device, void *stream, unsigned long long capture, cuda_mark **out);
 /* The same on a stream of that GPU, whatever context is current; *out NULL: the stream is being captured. */
 expar_status cuda_mark_make_on(int32_t device, void *stream, cuda_mark **out);
 /* Take and drop a reference; the last drop frees the mark. cuda_mark_give calls no driver, and NULL is allowed. Streams

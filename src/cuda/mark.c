@@ -178,6 +178,11 @@ expar_status cuda_mark_make(void *stream, cuda_mark **out)
     return status;
 }
 
+expar_status cuda_mark_make_in(const cuda_device *device, void *stream, unsigned long long capture, cuda_mark **out)
+{
+    return mark_of_current(device->context, stream, capture, out);
+}
+
 /* The context must be current. */
 static expar_status mark_outside(void *stream, cuda_mark **out)
 {

@@ -9,11 +9,11 @@
 #include <link.h>
 #include <stdatomic.h>
 
-typedef cu_result (*attribute_fn)(void *value, int attribute, cu_address address);
+typedef cu_result (*attributes_fn)(unsigned number, int *attributes, void **values, cu_address address);
 
-/* cuPointerGetAttribute of the driver, once the driver was seen loaded; a driver is never unloaded. Relaxed, because
+/* cuPointerGetAttributes of the driver, once the driver was seen loaded; a driver is never unloaded. Relaxed, because
    every thread finds the same. */
-static _Atomic(attribute_fn) known;
+static _Atomic(attributes_fn) known;
 
 /* How many libraries this process had ever loaded at the last unsuccessful search for the driver. A search for a
    missing library takes the loader through all its folders, twenty system calls and more. Relaxed: a thread that reads
@@ -39,9 +39,9 @@ static int take_loads(struct dl_phdr_info *info, size_t bytes, void *loads)
     return 1; /* every library gives the same number, so one is enough */
 }
 
-static attribute_fn find_attribute(void)
+static attributes_fn find_attributes(void)
 {
-    attribute_fn found = atomic_load_explicit(&known, memory_order_relaxed);
+    attributes_fn found = atomic_load_explicit(&known, memory_order_relaxed);
     if (found) return found;
     const int64_t now_ns = clock_coarse_ns();
     if (now_ns < atomic_load_explicit(&trusted_until_ns, memory_order_relaxed)) return NULL;
@@ -53,7 +53,7 @@ static attribute_fn find_attribute(void)
         return NULL;
     }
     void *library = dlopen(CUDA_DRIVER_LIBRARY, RTLD_NOW | RTLD_NOLOAD);
-    if (library && cuda_symbol_find(library, "cuPointerGetAttribute", &found)) {
+    if (library && cuda_symbol_find(library, "cuPointerGetAttributes", &found)) {
         atomic_store_explicit(&known, found, memory_order_relaxed);
         return found;
     }
@@ -65,14 +65,13 @@ static attribute_fn find_attribute(void)
 cuda_place cuda_place_of(const void *address)
 {
     cuda_place host = {.kind = CUDA_PLACE_HOST, .device = -1};
-    attribute_fn attribute = address ? find_attribute() : NULL;
-    if (!attribute) return host;
-    cu_address where = (cu_address)(uintptr_t)address;
+    attributes_fn get = address ? find_attributes() : NULL;
+    if (!get) return host;
     uint32_t type = 0, managed = 0;
-    int device = -1;
-    /* The driver rejects addresses that it does not know: those are ordinary host memory. */
-    if (attribute(&type, CU_POINTER_MEMORY_TYPE, where) != CU_OK || type != CU_MEMORY_DEVICE) return host;
-    if (attribute(&device, CU_POINTER_DEVICE_ORDINAL, where) != CU_OK) return host;
-    if (attribute(&managed, CU_POINTER_IS_MANAGED, where) != CU_OK) managed = 0;
+    int device = -1, wanted[] = {CU_POINTER_MEMORY_TYPE, CU_POINTER_DEVICE_ORDINAL, CU_POINTER_IS_MANAGED};
+    void *values[] = {&type, &device, &managed};
+    /* Addresses that the driver does not know have no type of memory: those are ordinary host memory. */
+    if (get(ARRAY_LENGTH(wanted), wanted, values, (cu_address)(uintptr_t)address) != CU_OK || type != CU_MEMORY_DEVICE)
+        return host;
     return (cuda_place){.kind = managed ? CUDA_PLACE_MANAGED : CUDA_PLACE_DEVICE, .device = device};
 }

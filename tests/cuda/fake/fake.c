@@ -175,7 +175,7 @@ bool context_lives(unsigned long long number)
 }
 cu_result cuCtxGetId(cu_context context, unsigned long long *number)
 {
-    if (!context) return INVALID_CONTEXT;
+    if (!context || !setting("FAKE_CONTEXT", 1)) return INVALID_CONTEXT;
     *number = context_number((int)((char *)(void *)context - contexts));
     return CU_OK;
 }
@@ -211,7 +211,6 @@ cu_result cuCtxGetDevice(cu_device *device)
 cu_result cuStreamGetCtx(cu_stream stream, cu_context *context)
 {
     if ((uintptr_t)stream <= (uintptr_t)CU_THREADS_STREAM && !depth) return INVALID_CONTEXT;
-    if (!setting("FAKE_CONTEXT", 1)) return INVALID_CONTEXT;
     *context = (cu_context)(void *)&contexts[current_device()];
     return CU_OK;
 }
@@ -449,7 +448,7 @@ static cu_result allocation_attribute(void *value, int attribute, cu_address add
     if (attribute == CU_POINTER_BUFFER_ID) memcpy(value, &found.number, sizeof found.number);
     return CU_OK;
 }
-cu_result cuPointerGetAttribute(void *value, int attribute, cu_address address)
+static cu_result attribute_of(void *value, int attribute, cu_address address)
 {
     int32_t device = device_at(address);
     uint32_t type = CU_MEMORY_DEVICE, managed = 0;
@@ -461,6 +460,17 @@ cu_result cuPointerGetAttribute(void *value, int attribute, cu_address address)
            : attribute == CU_POINTER_IS_MANAGED ? (const void *)&managed
                                                 : (const void *)&device,
            sizeof type);
+    return CU_OK;
+}
+cu_result cuPointerGetAttribute(void *value, int attribute, cu_address address)
+{
+    return attribute_of(value, attribute, address);
+}
+/* Of an address that is no memory of a GPU all attributes are 0, which is no error. */
+cu_result cuPointerGetAttributes(unsigned number, int *attributes, void **values, cu_address address)
+{
+    for (unsigned i = 0; i < number; i++)
+        if (attribute_of(values[i], attributes[i], address) != CU_OK) memset(values[i], 0, sizeof(uint32_t));
     return CU_OK;
 }
 cu_result cuMemFree_v2(cu_address address)

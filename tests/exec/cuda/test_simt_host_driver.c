@@ -25,6 +25,8 @@ typedef struct scene {
     expar_ll_dispatch_result there;
     expar_ll_combine_result home;
     expar_event *event;
+    expar_ep_layout layout;
+    expar_ep_recv_counts counts;
 } scene;
 
 /* ---- operations: each once, and what it leaves given back apart from it ------------------------------------------ */
@@ -32,6 +34,19 @@ typedef struct scene {
 static void dispatch_fresh(scene *s)
 {
     expar_ep_dispatch_args args = idle_dispatch_args(&s->one, EXPAR_F32);
+    s->again = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    CHECK_OK(expar_ep_dispatch(s->one.ep, &args, &s->again));
+}
+
+static void lay_out(scene *s)
+{
+    CHECK_OK(expar_ep_get_layout(s->one.group, &s->to.topk_idx, EXPERTS, &s->layout));
+}
+
+static void dispatch_counted(scene *s)
+{
+    expar_ep_dispatch_args args = idle_dispatch_args(&s->one, EXPAR_F32);
+    args.recv_counts = &s->counts;
     s->again = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     CHECK_OK(expar_ep_dispatch(s->one.ep, &args, &s->again));
 }
@@ -151,23 +166,26 @@ typedef struct operation {
 static const operation operations[] = {
     {"dispatch", dispatch_fresh, 15, 2},
     {"let an output go that a stream reads", let_output_go, 8, 0},
+    {"layout", lay_out, 9, 1},
+    {"dispatch that tells counts", dispatch_counted, 19, 3},
+    {"let its output go", let_output_go, 8, 0},
     {"dispatch with a handle", dispatch_with_handle, 12, 1},
     {"let an output go after a stream", let_output_go_after, 8, 0},
-    {"dispatch with a handle, asynchronous", dispatch_async, 21, 1},
+    {"dispatch with a handle, asynchronous", dispatch_async, 17, 1},
     {"let its output go", let_output_go, 8, 0},
     {"combine", combine, 12, 1},
-    {"combine, asynchronous", combine_async, 21, 1},
+    {"combine, asynchronous", combine_async, 17, 1},
     {"let a stream wait for an event", follow_event, 6, 0},
     {"ask for an event", query_event, 6, 0},
     {"destroy an event", destroy_event, 0, 0},
     {"ask for a buffer", query_buffer, 0, 0},
-    {"low-latency dispatch", ll_dispatch, 18, 1},
-    {"low-latency combine", ll_combine, 21, 1},
+    {"low-latency dispatch", ll_dispatch, 14, 1},
+    {"low-latency combine", ll_combine, 15, 1},
     {"let low-latency results go", ll_let_go, 0, 0},
     {"(from here on by hooks)", ll_by_hooks, 0, 0},
-    {"low-latency dispatch by a hook", ll_dispatch, 18, 1},
+    {"low-latency dispatch by a hook", ll_dispatch, 14, 1},
     {"its hook", ll_call_hook, 12, 1},
-    {"low-latency combine by a hook", ll_combine, 21, 1},
+    {"low-latency combine by a hook", ll_combine, 15, 1},
     {"its hook", ll_call_hook, 12, 1},
     {"let results of hooks go", ll_let_go, 0, 0},
     {"(from here on whole)", ll_by_hooks, 0, 0},
@@ -252,8 +270,15 @@ static bool make_low_latency(scene *s)
     config.num_experts = EXPERTS;
     config.device = (expar_device){.type = EXPAR_CUDA};
     const size_t part = 4096;
-    if (!CHECK_OK(CUDA_CALL(MemAlloc, &s->memory, 4 * part)) || !CHECK_OK(CUDA_CALL(MemsetD8, s->memory, 0, 4 * part)))
+    if (!CHECK_OK(CUDA_CALL(MemAlloc, &s->memory, 5 * part)) || !CHECK_OK(CUDA_CALL(MemsetD8, s->memory, 0, 5 * part)))
         return false;
+    s->layout = (expar_ep_layout)EXPAR_EP_LAYOUT_INIT;
+    s->layout.tokens_per_rank = (int32_t *)(uintptr_t)(s->memory + 4 * part);
+    s->layout.tokens_per_expert = s->layout.tokens_per_rank + 16;
+    s->layout.token_in_rank = (uint8_t *)(s->layout.tokens_per_rank + 32);
+    s->layout.stream = s->one.stream;
+    s->counts = (expar_ep_recv_counts)EXPAR_EP_RECV_COUNTS_INIT;
+    s->counts.rank_prefix = s->layout.tokens_per_rank + 64;
     s->to = (expar_ll_dispatch_args)EXPAR_LL_DISPATCH_ARGS_INIT;
     s->to.x = tensor_at(s, 0, EXPAR_BF16, TOKENS, IDLE_HIDDEN);
     s->to.topk_idx = tensor_at(s, part, EXPAR_I64, TOKENS, 1);

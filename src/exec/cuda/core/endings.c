@@ -194,7 +194,7 @@ expar_status gpu_tell(executor *base, const exec_call *call, executor_done_fn do
     if (!end) return error_set(EXPAR_ERR_MEMORY, "no memory for the end of a call");
     expar_status status = cuda_enter(self->device);
     if (status == EXPAR_OK) {
-        status = cuda_mark_make(call->stream, &mark);
+        status = cuda_mark_make_in(self->device, call->stream, call->captured ? call->capture : 0, &mark);
         cuda_leave();
     }
     if (status != EXPAR_OK) {

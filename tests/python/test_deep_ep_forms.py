@@ -434,16 +434,24 @@ class Wrong(unittest.TestCase):
         for shown in SHOWN:
             with forms(shown):
                 buffer, (x, idx, weights) = alone(), given(TOKENS, TOPK, 7)
-                pair(buffer, x, idx, weights)
-                child = os.fork()
-                if child == 0:
-                    with contextlib.suppress(BaseException):
-                        try:
-                            pair(buffer, x, idx, weights)
-                        except RuntimeError as error:
-                            os._exit(0 if "was forked from it" in str(error) else 3)
-                    os._exit(2)
-                self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+                per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(idx, EXPERTS)
+                calls = (
+                    lambda: pair(buffer, x, idx, weights),
+                    lambda: buffer.get_dispatch_layout(idx, EXPERTS),
+                    lambda: buffer.dispatch(x, None, per_rank, None, in_rank, per_expert, idx, weights),
+                )
+                for call in calls:
+                    call()
+                for call in calls:
+                    child = os.fork()
+                    if child == 0:
+                        with contextlib.suppress(BaseException):
+                            try:
+                                call()
+                            except RuntimeError as error:
+                                os._exit(0 if "was forked from it" in str(error) else 3)
+                        os._exit(2)
+                    self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
                 self.assertTrue(torch.equal(pair(buffer, x, idx, weights), weighted(x, weights)))
 
     @unittest.skipUnless(_forms.shown, "this PyTorch does not show tensors to C")
@@ -455,6 +463,45 @@ class Wrong(unittest.TestCase):
 
 
 class Threads(unittest.TestCase):
+    def test_fresh(self) -> None:
+        """Two ranks whose routing differs from call to call: rows, counts and prefixes are those of each call."""
+        ranks, local = 2, EXPERTS // 2
+
+        def check(buffer: Any, number: int, round_: int) -> bool:
+            given_ = [given(TOKENS, TOPK, 10 * round_ + source) for source in range(ranks)]
+            x, idx, weights = given_[number]
+            rows, found_idx, _, counts, handle, _ = fresh(buffer, x, idx, weights)
+            here = [each[1] // local == number for each in given_]
+            wanted = torch.cat([each[0][mine.any(1)] for each, mine in zip(given_, here)])
+            lists = torch.cat([torch.where(mine, each[1] % local, -1)[mine.any(1)] for each, mine in zip(given_, here)])
+            many = [int((lists == expert).sum()) for expert in range(local)]
+            prefix = torch.tensor([int(mine.any(1).sum()) for mine in here]).cumsum(0)
+            y = buffer.combine(rows, handle)[0]
+            reached = torch.stack([(idx // local == rank).any(1) for rank in range(ranks)]).sum(0)
+            return (
+                torch.equal(rows, wanted)
+                and torch.equal(found_idx, lists)
+                and counts == many
+                and handle[0][:, number].tolist() == prefix.tolist()
+                and torch.equal(y, (reached[:, None] * x.float()).to(x.dtype))
+            )
+
+        for shown in SHOWN:
+            with forms(shown):
+                comm, found = FakeComm(ranks), []
+
+                def rank(number: int) -> None:
+                    buffer = deep_ep.Buffer(comm=comm.rank(number))
+                    for round_ in range(20):
+                        found.append(check(buffer, number, round_))
+
+                both = [threading.Thread(target=rank, args=(number,)) for number in range(ranks)]
+                for each in both:
+                    each.start()
+                for each in both:
+                    each.join()
+                self.assertEqual(found, [True] * 40)
+
     def test_others_run(self) -> None:
         """A rank that waits in a form's call has not the interpreter's lock: the other one comes to its own."""
         for shown in SHOWN:

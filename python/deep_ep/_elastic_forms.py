@@ -122,7 +122,7 @@ class FreshForm:
     def place(self) -> Place:
         return self._mode.place
 
-    def dispatch(self, x: Any, topk_idx: Any, topk_weights: Any) -> Made | None:
+    def dispatch(self, x: Any, topk_idx: Any, topk_weights: Any, _: Any) -> Made | None:
         """Does what the buffer's dispatch does, but returns an EventHandle or None as the event. Returns None if the
         tensors do not look alike, or an argument is wrong."""
         mode, asked = self._mode, self._asked
@@ -176,7 +176,7 @@ class AgainForm:
     def place(self) -> Place:
         return self._mode.place
 
-    def dispatch(self, x: Any, topk_weights: Any, handle: EPHandle) -> Made | None:
+    def dispatch(self, x: Any, _: Any, topk_weights: Any, handle: Any) -> Made | None:
         """Does what the buffer's dispatch does, but returns an EventHandle or None as the event. Returns None if the
         tensors do not look alike, or an argument is wrong."""
         mode, asked = self._mode, self._asked

@@ -46,7 +46,6 @@ def _words(part: str, kind: Any, *names: str) -> tuple[int, ...]:
 W_TOPK_IDX_COPY, W_HANDLE, W_STREAM, W_WAIT_EVENT, W_ASYNC, W_RECV_COUNTS = _words(
     "args", EpDispatchArgs, "topk_idx_copy", "handle", "stream", "wait_event", "async_finish", "recv_counts"
 )
-(W_PER_EXPERT_GIVEN,) = _words("args", EpDispatchArgs, "tokens_per_expert")
 W_RANK_PREFIX, W_PER_EXPERT, W_EXPERT_PREFIX, W_EXPERT_ENDS = _words(
     "counts", EpRecvCounts, "rank_prefix", "tokens_per_expert", "expert_prefix", "expert_ends"
 )

@@ -357,27 +357,22 @@ class ElasticBuffer(Sizes, Others):
         do_handle_copy: with False, the handle keeps the caller's topk_idx.
         """
         stats, beside, key = cumulative_local_expert_recv_stats, bool(async_with_compute_stream), None
+        layout = do_expand, do_zero_padding, use_tma_aligned_col_major_sf
         if (
             handle is not None
             and (topk_idx is stats is num_experts is num_max_tokens_per_rank is expert_alignment is None)
             and (previous_event is previous_event_before_epilogue is None)
             and not do_cpu_sync
         ):
-            layout = do_expand, do_zero_padding, use_tma_aligned_col_major_sf
             key = dispatch_key(x, handle, num_sms, num_qps, topk_weights is None, layout, beside)
-            known: AgainForm | None = self._calls.get(key)
-            again = None if known is None else known.dispatch(x, topk_weights, handle)
-            if known is not None and again is not None:
-                return (*again[:4], self._event(known.place, again[4]))
         elif handle is stats is previous_event is previous_event_before_epilogue is None:
             most = self.num_max_tokens_per_rank if num_max_tokens_per_rank is None else num_max_tokens_per_rank
-            layout = do_expand, do_zero_padding, use_tma_aligned_col_major_sf
             given_numbers = num_experts, most, expert_alignment, num_sms, num_qps
             key = fresh_key(x, topk_weights, given_numbers, do_handle_copy, do_cpu_sync is not False, layout, beside)
-            first: FreshForm | None = self._calls.get(key)
-            fresh = None if first is None else first.dispatch(x, topk_idx, topk_weights)
-            if first is not None and fresh is not None:
-                return (*fresh[:4], self._event(first.place, fresh[4]))
+        known: AgainForm | FreshForm | None = self._calls.get(key)
+        repeated = None if known is None else known.dispatch(x, topk_idx, topk_weights, handle)
+        if known is not None and repeated is not None:
+            return (*repeated[:4], self._event(known.place, repeated[4]))
         scales = None
         if not isinstance(x, _Tensor):
             x, scales = checks.rows_and_scales(x)

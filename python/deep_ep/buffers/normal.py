@@ -101,38 +101,26 @@ class NormalCalls(Modes):
             self._check_streams(previous_event, async_finish)
         previous = None if previous_event is None else before(previous_event)
         scales = None
-        paired = isinstance(x, tuple)
-        if paired:
+        if isinstance(x, tuple):
             if len(x) != 2:
                 raise AssertionError(f"x is a tuple of {len(x)}: expected rows and scales")
             x, scales = x
             if scales is None:
                 raise AssertionError("x[1] is None: expected scales")
-        key = None
-        if handle is not None and topk_idx is None and topk_weights is None:
-            key = self._key(x, config, scales is None, async_finish or previous is not None)
-            form: AgainForm | None = self._normal_forms.get(key)
-            if form is not None:
-                again = form.dispatch(x, scales, _handles.find(handle), previous, async_finish)
-                if again is not None:
-                    return again
-        given = x, scales, topk_idx, topk_weights, is_token_in_rank, num_tokens_per_expert
-        if handle is None:
-            key = self._fresh_key(given, expert_alignment, num_worst_tokens, config, async_finish, previous)
-            known: FreshForm | None = self._normal_forms.get(key)
-            if known is not None and num_tokens_per_rank is not None:
-                fresh = known.dispatch(given, previous, async_finish)
-                if fresh is not None:
-                    return fresh
-        place = _place.of(x, "x")
-        mode = self._at(place)[0]
         if handle is not None:
             if topk_idx is not None or topk_weights is not None:
                 raise AssertionError("topk_idx and topk_weights do not go with a handle, which has its routing")
-            return self._first_again(key, mode, x, scales, handle, self._workers(config, place), previous, async_finish)
-        self._check_routing(
-            place, num_tokens_per_rank, is_token_in_rank, num_tokens_per_expert, topk_idx, topk_weights
-        )
+            return self._dispatch_again(x, scales, handle, config, previous, async_finish)
+        given = x, scales, topk_idx, topk_weights, is_token_in_rank, num_tokens_per_expert
+        key = self._fresh_key(given, expert_alignment, num_worst_tokens, config, async_finish, previous)
+        form: FreshForm | None = self._normal_forms.get(key)
+        if form is not None and num_tokens_per_rank is not None:
+            made = form.dispatch(given, previous, async_finish)
+            if made is not None:
+                return made
+        place = _place.of(x, "x")
+        mode = self._at(place)[0]
+        self._check_routing(place, num_tokens_per_rank, given)
         if num_worst_tokens and topk_idx is None:
             raise AssertionError("num_worst_tokens needs topk_idx")
         alignment, worst = whole(expert_alignment, "expert_alignment"), whole(num_worst_tokens, "num_worst_tokens")
@@ -179,23 +167,28 @@ class NormalCalls(Modes):
         assert made is not None
         return made
 
-    def _first_again(
+    def _dispatch_again(
         self,
-        key: tuple[Any, ...] | None,
-        mode: NormalMode,
         x: Any,
         scales: Any,
         handle: tuple[Any, ...],
-        workers: int,
+        config: Config | None,
         previous: EventHandle | None,
         async_finish: bool,
     ) -> Again:
-        """Makes the first dispatch with a handle of its form."""
-        found = _handles.find(handle)
+        """Makes a dispatch with a handle."""
+        found, aside = _handles.find(handle), async_finish or previous is not None
+        key = self._key(x, config, scales is None, aside)
+        form: AgainForm | None = self._normal_forms.get(key)
+        made = None if form is None else form.dispatch(x, scales, found, previous, async_finish)
+        if made is not None:
+            return made
+        place = _place.of(x, "x")
+        mode, workers = self._at(place)[0], self._workers(config, place)
         if self._of_torch:
             rows, row_scales, event = mode.dispatch_again(x, scales, found, workers, previous, async_finish)
             return rows if scales is None else (rows, row_scales), None, None, None, None, EventOverlap(event)
-        form = mode.again_form(x, scales, workers, bool(async_finish or previous is not None))
+        form = mode.again_form(x, scales, workers, bool(aside))
         if key is not None:
             keep_form(self._normal_forms, key, form)
         made = form.dispatch(x, scales, found, previous, async_finish, alike=False)
@@ -203,9 +196,8 @@ class NormalCalls(Modes):
         return made
 
     @staticmethod
-    def _check_routing(
-        place: _place.Place, per_rank: Any, in_rank: Any, per_expert: Any, topk_idx: Any, topk_weights: Any
-    ) -> None:
+    def _check_routing(place: _place.Place, per_rank: Any, given: Given) -> None:
+        _, _, topk_idx, topk_weights, in_rank, per_expert = given
         if per_rank is None or in_rank is None or per_expert is None:
             raise AssertionError(
                 "without a handle num_tokens_per_rank, is_token_in_rank and num_tokens_per_expert are needed"

@@ -100,43 +100,44 @@ void rail_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *
     error_put_back(&kept);
 }
 
-/* If the rank goes on, it sends only a flag, in one message. Otherwise it sends the rejection, and the flag once that
-   is there. The first row of another rank may use the same wire as soon as this rank's node has its reply. */
-static expar_status post_reply(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, int32_t node)
+static uint64_t rail_record_at(const cpu_rails *rails, ep_board board, uint32_t epoch, int32_t node)
+{
+    const int32_t nodes = rails->shape.nodes;
+    return board == EP_BOARD_HELLO   ? ep_rail_hello_at(&rails->space, nodes, epoch, node)
+           : board == EP_BOARD_REPLY ? ep_rail_reply_at(&rails->space, nodes, epoch, node)
+                                     : ep_rail_done_at(&rails->space, nodes, epoch, node);
+}
+
+static uint64_t awaited_word(const cpu_executor *self, ep_board board, uint32_t epoch)
+{
+    return board == EP_BOARD_DONE ? ep_word(epoch, 1) : opening_word(self, epoch);
+}
+
+/* A reply that rejects the call goes before its flag. Any other record is only a flag, in one message. The first row of
+   another rank may use the same wire as soon as this rank's node has its reply. */
+static expar_status post_record(cpu_executor *self, ep_board board, uint32_t epoch, const ep_refusal *refusal,
+                                int32_t node)
 {
     cpu_rails *rails = self->rails;
-    const uint64_t there = self->buffer + ep_rail_reply_at(&rails->space, rails->shape.nodes, epoch, rails->node);
-    const uint64_t word = opening_word(self, epoch);
-    const link_flag flag = {.offset = there, .word = refusal->status ? word | EP_REPLY_REFUSES : word};
+    const uint64_t there = self->buffer + rail_record_at(rails, board, epoch, rails->node);
+    const uint64_t word = awaited_word(self, board, epoch);
+    const bool refuses = refusal && refusal->status;
+    const link_flag flag = {.offset = there, .word = refuses ? word | EP_REPLY_REFUSES : word};
+    cpu_step(self);
+    if (!refuses) return link_set_flag(&rails->links[node], &flag, &rails->flags);
     const link_data data = {.offset = there + offsetof(ep_rail_reply, refusal),
                             .source = refusal,
                             .bytes = sizeof *refusal,
                             .copies = true};
-    cpu_step(self);
-    return refusal->status ? link_put_flag(&rails->links[node], &data, &flag, &rails->flags)
-                           : link_set_flag(&rails->links[node], &flag, &rails->flags);
+    return link_put_flag(&rails->links[node], &data, &flag, &rails->flags);
 }
 
-expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal)
+expar_status rail_post(cpu_executor *self, ep_board board, uint32_t epoch, const ep_refusal *refusal)
 {
     const cpu_rails *rails = self->rails;
     expar_status status = EXPAR_OK;
     for (int32_t i = 0; i < rails->shape.nodes - 1 && status == EXPAR_OK; i++)
-        status = post_reply(self, epoch, refusal, rail_node_in_turn(rails, i));
-    return rail_ended(self, status);
-}
-
-expar_status rail_done_post(cpu_executor *self, uint32_t epoch)
-{
-    cpu_rails *rails = self->rails;
-    expar_status status = EXPAR_OK;
-    for (int32_t i = 0; i < rails->shape.nodes - 1 && status == EXPAR_OK; i++) {
-        const int32_t node = rail_node_in_turn(rails, i);
-        const uint64_t there = ep_rail_done_at(&rails->space, rails->shape.nodes, epoch, rails->node);
-        const link_flag flag = {.offset = self->buffer + there, .word = ep_word(epoch, 1)};
-        cpu_step(self);
-        status = link_set_flag(&rails->links[node], &flag, &rails->flags);
-    }
+        status = post_record(self, board, epoch, refusal, rail_node_in_turn(rails, i));
     return rail_ended(self, status);
 }
 
@@ -162,19 +163,6 @@ void rail_end(cpu_executor *self, const ep_routing *routing)
 }
 
 /* ---- what has come ----------------------------------------------------------------------------------------------- */
-
-static uint64_t rail_record_at(const cpu_rails *rails, ep_board board, uint32_t epoch, int32_t node)
-{
-    const int32_t nodes = rails->shape.nodes;
-    return board == EP_BOARD_HELLO   ? ep_rail_hello_at(&rails->space, nodes, epoch, node)
-           : board == EP_BOARD_REPLY ? ep_rail_reply_at(&rails->space, nodes, epoch, node)
-                                     : ep_rail_done_at(&rails->space, nodes, epoch, node);
-}
-
-static uint64_t awaited_word(const cpu_executor *self, ep_board board, uint32_t epoch)
-{
-    return board == EP_BOARD_DONE ? ep_word(epoch, 1) : opening_word(self, epoch);
-}
 
 /* Looks in the memory of pe, which is mapped; reading this rank's own memory drives the network. A header's flag comes
    with the rest of the header. If it has come in part, it does not equal the awaited one yet. */

@@ -144,8 +144,7 @@ expar_status rail_ended(const cpu_executor *self, expar_status status);
 /* Operations. */
 expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
                              const ep_routing *counts, bool rows_follow);
-expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
-expar_status rail_done_post(cpu_executor *self, uint32_t epoch);
+expar_status rail_post(cpu_executor *self, ep_board board, uint32_t epoch, const ep_refusal *refusal);
 void rail_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
 /* Returns the counts before a header that has them, for so many experts of a rank: this rank's number, or that of its
    form. */

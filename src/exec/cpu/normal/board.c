@@ -97,7 +97,7 @@ void cpu_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *r
 
 expar_status cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const cpu_offers *offers)
 {
-    expar_status status = self->nodes ? self->nodes->reply_post(self, epoch, refusal) : EXPAR_OK;
+    expar_status status = self->nodes ? self->nodes->post(self, EP_BOARD_REPLY, epoch, refusal) : EXPAR_OK;
     for (int32_t i = 0; i < self->near_ranks; i++) {
         int32_t pe = peer_in_turn(self, i);
         ep_reply *reply = cpu_at(self, pe, ep_reply_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
@@ -111,7 +111,7 @@ expar_status cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal
 expar_status cpu_done_post(cpu_executor *self, uint32_t epoch)
 {
     self->sound_at_done = sym_is_sound(self->sym);
-    expar_status status = self->nodes ? self->nodes->done_post(self, epoch) : EXPAR_OK;
+    expar_status status = self->nodes ? self->nodes->post(self, EP_BOARD_DONE, epoch, NULL) : EXPAR_OK;
     for (int32_t i = 0; i < self->near_ranks; i++) {
         int32_t pe = peer_in_turn(self, i);
         _Atomic uint64_t *done = cpu_at(self, pe, ep_done_at(&self->space, self->shape.ranks, epoch, self->sym->rank));

@@ -40,9 +40,9 @@ struct cpu_nodes_ops {
                                const ep_routing *counts, bool rows_follow);
     /* Does for other nodes what cpu_retirement_post does, after that; keeps the caller's error text. */
     void (*retire)(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
-    /* Do for other nodes what cpu_reply_post and cpu_done_post do, before them. Advertisements stay inside a node. */
-    expar_status (*reply_post)(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
-    expar_status (*done_post)(cpu_executor *self, uint32_t epoch);
+    /* Does for other nodes what cpu_reply_post and cpu_done_post do, before them. Advertisements stay inside a node.
+       `refusal` is NULL for a completion flag. */
+    expar_status (*post)(cpu_executor *self, ep_board board, uint32_t epoch, const ep_refusal *refusal);
     /* Called in each turn of the wait for records. Passes on the records that this rank has received for this node's
        ranks, by cpu_record_publish, each once. Never waits. */
     expar_status (*relay)(cpu_executor *self, ep_board board, uint32_t epoch);

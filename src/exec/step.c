@@ -13,6 +13,21 @@ void ep_routing_free(ep_routing *routing)
     mem_block_release(routing->own);
 }
 
+static int64_t greater(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+ep_shape ep_shape_with(const ep_shape *shape, const ep_grow_step *step)
+{
+    ep_shape with = *shape;
+    with.row_bytes = greater(shape->row_bytes, step->row_bytes);
+    with.scales = (int32_t)greater(shape->scales, step->form.scales);
+    with.topk = (int32_t)greater(shape->topk, step->form.topk);
+    with.local_experts = (int32_t)greater(shape->local_experts, step->form.experts / shape->ranks);
+    return with;
+}
+
 ep_refusal ep_refusal_of(expar_status status)
 {
     ep_refusal refusal = {.status = (int32_t)status};

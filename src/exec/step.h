@@ -70,10 +70,6 @@ static inline int32_t ep_rows_to(const ep_routing *routing, int32_t r)
 {
     return routing->channel_prefix[(int64_t)(r + 1) * routing->channels - 1];
 }
-static inline int32_t ep_rows_from(const ep_routing *routing, int32_t s)
-{
-    return routing->rank_prefix[s] - ep_prefix_before(routing->rank_prefix, s);
-}
 
 static inline ep_sum ep_sum_of(const ep_routing *routing, int32_t order)
 {
@@ -92,6 +88,8 @@ typedef struct ep_grow_step {
     int32_t count;
     int64_t tokens;
 } ep_grow_step;
+/* Returns the shape with records for both its own calls and this one. The executor chooses ring_slots for its rows. */
+ep_shape ep_shape_with(const ep_shape *shape, const ep_grow_step *step);
 
 /* The inputs of the routing, as they lie in memory. */
 typedef struct ep_route_view {

@@ -186,22 +186,8 @@ static expar_status cpu_grow_pool(executor *base, const uint64_t *bytes, int32_t
 }
 
 static const executor_ops cpu_ops = {
-    .name = "cpu",
-    .check = cpu_check,
-    .untold = cpu_untold,
-    .halt = cpu_halt,
-    .retire = cpu_retire,
-    .await = cpu_check,
-    .time = time_nothing,
-    .destroy = cpu_destroy,
-    .take = cpu_take,
-    .begin = cpu_call_begin,
-    .keep = cpu_keep,
-    .follows = cpu_follows,
-    .place = cpu_take_place,
-    .join = cpu_join,
-    .end = cpu_end,
-    .tell = cpu_tell,
+    CPU_CALL_OPS,         .name = "cpu",          .halt = cpu_halt, .retire = cpu_retire,
+    .time = time_nothing, .destroy = cpu_destroy, .take = cpu_take, .begin = cpu_call_begin,
 };
 
 static const normal_ops cpu_normal_ops = {

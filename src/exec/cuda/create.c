@@ -42,23 +42,8 @@ static void gpu_destroy(executor *base, bool sound, bool quiet)
 }
 
 static const executor_ops gpu_ops = {
-    .name = "cuda",
-    .streams = true,
-    .check = gpu_check,
-    .untold = gpu_untold,
-    .halt = gpu_halt,
-    .retire = gpu_retire,
-    .await = gpu_await,
-    .time = gpu_time,
-    .destroy = gpu_destroy,
-    .take = gpu_take,
-    .begin = gpu_begin,
-    .keep = gpu_keep,
-    .follows = gpu_follows,
-    .place = gpu_take_place,
-    .join = gpu_join,
-    .end = gpu_end,
-    .tell = gpu_tell,
+    GPU_CALL_OPS,       .name = "cuda",   .check = gpu_check,     .untold = gpu_untold, .retire = gpu_retire,
+    .await = gpu_await, .time = gpu_time, .destroy = gpu_destroy, .take = gpu_take,
 };
 
 static const normal_ops gpu_normal_ops = {

@@ -16,4 +16,9 @@ expar_status cpu_end(executor *base, exec_call *call);
 expar_status cpu_tell(executor *base, const exec_call *call, executor_done_fn done, void *context,
                       event_keeper *keeper);
 
+/* They, in a table of either mode. */
+#define CPU_CALL_OPS                                                                                                   \
+    .check = cpu_check, .untold = cpu_untold, .await = cpu_check, .keep = cpu_keep, .follows = cpu_follows,            \
+    .place = cpu_take_place, .join = cpu_join, .end = cpu_end, .tell = cpu_tell
+
 #endif

@@ -214,22 +214,10 @@ static expar_status agree_on_parts(ll_cpu *self, const ll_plan *plan)
 }
 
 static const executor_ops ll_cpu_ops = {
-    .name = "cpu",
-    .check = cpu_check,
-    .untold = cpu_untold,
-    .halt = ll_cpu_halt,
-    .retire = ll_cpu_retire,
-    .await = cpu_check,
-    .time = ll_cpu_time,
-    .destroy = ll_cpu_destroy,
-    .take = ll_cpu_take,
-    .begin = ll_cpu_begin,
-    .keep = cpu_keep,
-    .follows = cpu_follows,
-    .place = cpu_take_place,
-    .join = cpu_join,
-    .end = cpu_end,
-    .tell = cpu_tell,
+    CPU_CALL_OPS,        .name = "cpu",
+    .halt = ll_cpu_halt, .retire = ll_cpu_retire,
+    .time = ll_cpu_time, .destroy = ll_cpu_destroy,
+    .take = ll_cpu_take, .begin = ll_cpu_begin,
 };
 
 static const ll_ops ll_cpu_phases = {

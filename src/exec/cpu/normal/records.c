@@ -57,19 +57,10 @@ bool cpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
     return rows_fit && counts_fit && (!self->nodes || self->nodes->fits(self, form, row_bytes));
 }
 
-static int64_t greater(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 /* Returns the shape that holds both the present one and the call. */
 static ep_shape shape_for(const cpu_executor *self, const ep_grow_step *step)
 {
-    ep_shape shape = self->shape;
-    shape.row_bytes = greater(shape.row_bytes, step->row_bytes);
-    shape.scales = (int32_t)greater(shape.scales, step->form.scales);
-    shape.topk = (int32_t)greater(shape.topk, step->form.topk);
-    shape.local_experts = (int32_t)greater(shape.local_experts, step->form.experts / shape.ranks);
+    ep_shape shape = ep_shape_with(&self->shape, step);
     if (shape.row_bytes > 0) shape.ring_slots = slots_wanted(self, shape.row_bytes);
     return shape;
 }
@@ -79,7 +70,7 @@ static ep_shape shape_for(const cpu_executor *self, const ep_grow_step *step)
 expar_status cpu_sources_make(const ep_shape *shape, int32_t workers, cpu_sources *out)
 {
     const int64_t of_combine = 2 + (int64_t)shape->ranks + shape->topk, of_reduce = 2 * (int64_t)shape->topk;
-    const int64_t each = greater(of_combine, of_reduce);
+    const int64_t each = of_combine > of_reduce ? of_combine : of_reduce;
     const void **rows = calloc((size_t)workers * (size_t)each, sizeof *rows);
     if (!rows) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory for %lld rows a token", (long long)each);
     *out = (cpu_sources){.rows = rows, .each = each, .workers = workers};

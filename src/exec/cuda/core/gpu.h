@@ -345,4 +345,9 @@ void gpu_endings_close(gpu_core *self);
    have been reported as EXPAR_ERR_ABORTED, and everything that their kernels use must stay. */
 bool gpu_endings_abandon(gpu_core *self, int64_t wait_ns);
 
+/* Operations of a table of either mode. */
+#define GPU_CALL_OPS                                                                                                   \
+    .streams = true, .halt = gpu_halt, .begin = gpu_begin, .keep = gpu_keep, .follows = gpu_follows,                   \
+    .place = gpu_take_place, .join = gpu_join, .end = gpu_end, .tell = gpu_tell
+
 #endif

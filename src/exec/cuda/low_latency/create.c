@@ -316,23 +316,15 @@ static expar_status ll_gpu_lay_out(executor *base, const ll_shape *shape)
 }
 
 static const executor_ops ll_gpu_ops = {
+    GPU_CALL_OPS,
     .name = "cuda",
-    .streams = true,
     .check = check_shaped,
     .untold = untold_shaped,
-    .halt = gpu_halt,
     .retire = ll_gpu_retire,
     .await = await_shaped,
     .time = ll_gpu_time,
     .destroy = ll_gpu_destroy,
     .take = ll_gpu_take,
-    .begin = gpu_begin,
-    .keep = gpu_keep,
-    .follows = gpu_follows,
-    .place = gpu_take_place,
-    .join = gpu_join,
-    .end = gpu_end,
-    .tell = gpu_tell,
 };
 
 static const ll_ops ll_gpu_phases = {

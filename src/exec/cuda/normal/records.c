@@ -11,11 +11,6 @@
 
 static const char records_name[] = "the buffer's records";
 
-static int64_t most_of(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
 bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
 {
     const ep_shape *shape = &gpu_of(base)->shape;
@@ -26,11 +21,7 @@ bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
 /* Returns the shape that holds both the present records and the call. */
 static ep_shape gpu_shape_for(const gpu_executor *self, const ep_grow_step *step)
 {
-    ep_shape shape = self->shape;
-    shape.row_bytes = most_of(shape.row_bytes, step->row_bytes);
-    shape.scales = (int32_t)most_of(shape.scales, step->form.scales);
-    shape.topk = (int32_t)most_of(shape.topk, step->form.topk);
-    shape.local_experts = (int32_t)most_of(shape.local_experts, step->form.experts / shape.ranks);
+    ep_shape shape = ep_shape_with(&self->shape, step);
     if (shape.row_bytes > 0)
         shape.ring_slots = self->given_slots ? self->given_slots : ep_ring_slots_for(shape.row_bytes);
     return shape;

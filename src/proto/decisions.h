@@ -137,6 +137,19 @@ EP_FUNC int32_t ll_masker_masks(uint64_t word, uint64_t with)
 
 /* ---- low latency: message headers -------------------------------------------------------------------------------- */
 
+/* Returns the value of a word of this rank's header, other than its status. In a call that goes on, `messages` and the
+   counts of the peer's L experts say what goes to the peer. */
+EP_FUNC uint32_t ll_unit_value(int32_t word, const ll_form *form, uint32_t route, int32_t goes, uint32_t messages,
+                               const int32_t *counts)
+{
+    uint32_t value = 0;
+    if (word == LL_UNIT_TAG) value = ll_form_tag(form);
+    if (word == LL_UNIT_ROUTE) value = route;
+    if (word == LL_UNIT_MESSAGES && goes) value = messages;
+    if (word >= LL_UNIT_COUNTS && goes) value = (uint32_t)counts[word - LL_UNIT_COUNTS];
+    return value;
+}
+
 /* The largest counts that headers of a buffer may have. `words` is the limit for the messages of a small batch in words
    (LL_UNIT_IN_WORDS). It is -1 if the buffer has no such batches. */
 typedef struct ll_unit_bounds {

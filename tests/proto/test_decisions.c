@@ -184,6 +184,26 @@ static void counts_have_bounds(void **state)
     }
 }
 
+static void units_say_what_goes(void **state)
+{
+    static const int32_t counts[] = {7, 0, 9};
+    const ll_form form = {.dtype = 1, .weights = 1, .topk = 6};
+    static const struct {
+        int32_t word;
+        uint32_t goes, refused;
+    } rows[] = {
+        {LL_UNIT_ROUTE, 5, 5},      {LL_UNIT_MESSAGES, LL_UNIT_FEW | 4, 0},
+        {LL_UNIT_COUNTS, 7, 0},     {LL_UNIT_COUNTS + 1, 0, 0},
+        {LL_UNIT_COUNTS + 2, 9, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+        assert_int_equal(ll_unit_value(rows[i].word, &form, 5, 1, LL_UNIT_FEW | 4, counts), rows[i].goes);
+        assert_int_equal(ll_unit_value(rows[i].word, &form, 5, 0, LL_UNIT_FEW | 4, NULL), rows[i].refused);
+    }
+    assert_int_equal(ll_unit_value(LL_UNIT_TAG, &form, 5, 0, 0, NULL), ll_form_tag(&form));
+}
+
 static void rows_fit_their_places(void **state)
 {
     (void)state;
@@ -216,6 +236,7 @@ int main(void)
         cmocka_unit_test(halves_leave_regions_that_are_known),
         cmocka_unit_test(masks_count_until_a_clean_of_both),
         cmocka_unit_test(counts_have_bounds),
+        cmocka_unit_test(units_say_what_goes),
         cmocka_unit_test(rows_fit_their_places),
         cmocka_unit_test(ranks_make_the_same_call),
     };

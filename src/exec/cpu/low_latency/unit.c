@@ -53,19 +53,12 @@ static expar_status look_at_unit(const ll_cpu *self, ll_kind kind, uint64_t epoc
 
 uint64_t ll_unit_says(const ll_cpu *self, const ll_call *call, const ll_sends *sends, int32_t pe, int32_t word)
 {
-    const int32_t locals = self->shape.local_experts, expert = word - LL_UNIT_COUNTS;
-    uint32_t value = 0;
-    if (word == LL_UNIT_STATUS)
-        value = (uint32_t)call->refusal.status;
-    else if (word == LL_UNIT_TAG)
-        value = ll_form_tag(&call->form);
-    else if (word == LL_UNIT_ROUTE)
-        value = call->form.route;
-    else if (word == LL_UNIT_MESSAGES)
-        value = sends ? (uint32_t)sends->messages[pe] : (uint32_t)ll_unit_region(self, call->kind, call->epoch);
-    else if (sends && expert < locals)
-        value = (uint32_t)sends->counts[pe * locals + expert];
-    return ll_word(call->epoch, value);
+    const int32_t locals = self->shape.local_experts;
+    const bool goes = call->kind == LL_COMBINE || (sends && word < LL_UNIT_COUNTS + locals);
+    const int32_t *counts = sends ? &sends->counts[pe * locals] : NULL;
+    const uint32_t messages = sends ? (uint32_t)sends->messages[pe] : (uint32_t)ll_region_here(self, call->epoch);
+    if (word == LL_UNIT_STATUS) return ll_word(call->epoch, (uint32_t)call->refusal.status);
+    return ll_word(call->epoch, ll_unit_value(word, &call->form, call->form.route, goes, messages, counts));
 }
 
 /* Stores the header at one peer, the status last. */

@@ -97,11 +97,7 @@ GPU_FUNC void ll_post_unit(const ll_gpu_call *c, const ll_shared *s, const ll_no
     const int32_t status = s->refusal->status;
     const bool goes = ll_status_goes_on(status);
     for (int32_t w = threadIdx.x; w < ll_unit_words(c, kind); w += blockDim.x) {
-        uint32_t value = 0;
-        if (w == LL_UNIT_TAG) value = ll_form_tag(&c->form);
-        if (w == LL_UNIT_ROUTE) value = route;
-        if (w == LL_UNIT_MESSAGES && goes) value = (uint32_t)messages;
-        if (w >= LL_UNIT_COUNTS && goes) value = (uint32_t)counts[w - LL_UNIT_COUNTS];
+        const uint32_t value = ll_unit_value(w, &c->form, route, goes, (uint32_t)messages, counts);
         if (w != LL_UNIT_STATUS || !status) store_relaxed_64(unit + w, ll_flag_of(now, value));
     }
     if (status) ll_post_refusal(c, unit, kind, ll_flag_of(now, (uint32_t)status));

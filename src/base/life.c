@@ -30,6 +30,27 @@ bool life_drop(life_record *self, uint64_t magic)
     return held > 0;
 }
 
+expar_status life_check(const life_kind *kind, const char *call, const void *object)
+{
+    if (!object) return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, kind->noun);
+    if (life_alive(object, kind->magic)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_HANDLE, "%s: %s %p is not a living %s; it has been released as often as %s", call,
+                     kind->noun, object, kind->noun, kind->taken);
+}
+
+expar_status life_retain(const life_kind *kind, const char *call, void *object)
+{
+    const expar_status status = life_check(kind, call, object);
+    return status != EXPAR_OK || life_hold(object) ? status : life_check(kind, call, object);
+}
+
+void life_release(const life_kind *kind, const char *call, void *object)
+{
+    if (!object || life_drop(object, kind->magic)) return;
+    LOG(LOG_WARN, "%s: %s %p is not a living %s; it has been released as often as %s", call, kind->noun, object,
+        kind->noun, kind->taken);
+}
+
 /* With the lock held. NULL: there are no more than `least`. */
 static void *take_oldest(life_spent *spent, int32_t least)
 {

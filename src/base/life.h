@@ -33,6 +33,18 @@ bool life_hold(life_record *self);
 /* Drops a reference; the last one ends the object. false: there was no reference to drop. */
 bool life_drop(life_record *self, uint64_t magic);
 
+/* A kind of object, for the public calls that check it, take a reference, or drop one. */
+typedef struct life_kind {
+    uint64_t magic;
+    const char *noun;  /* "event" */
+    const char *taken; /* what a call that takes a reference does: "retained" */
+} life_kind;
+/* `object` is the caller's, and begins with its record. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE. */
+expar_status life_check(const life_kind *kind, const char *call, const void *object);
+expar_status life_retain(const life_kind *kind, const char *call, void *object);
+/* Warns of a reference that is not there. NULL is allowed. */
+void life_release(const life_kind *kind, const char *call, void *object);
+
 /* The record of an object that has ended is kept until this many others have ended. Beyond that number, new objects
    reuse records. */
 #define LIFE_SPENT_RECORDS 256

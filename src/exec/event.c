@@ -28,20 +28,12 @@ struct expar_event {
     int64_t looked_ns;     /* when a thread last called look */
 };
 
-#define EVENT_MAGIC 0x746e657665u
+static const life_kind events = {0x746e657665u, "event", "retained"};
 static life_spent spent = LIFE_SPENT_NONE;
 
 bool event_alive(const expar_event *event)
 {
-    return life_alive(&event->life, EVENT_MAGIC);
-}
-
-static expar_status check_event(const char *call, const expar_event *event)
-{
-    if (!event) return error_set(EXPAR_ERR_NULL, "%s: event is NULL", call);
-    if (event_alive(event)) return EXPAR_OK;
-    return error_set(EXPAR_ERR_HANDLE, "%s: event %p is not a living event; it has been released as often as retained",
-                     call, (const void *)event);
+    return life_alive(&event->life, events.magic);
 }
 
 static void event_end(void *object)
@@ -70,7 +62,7 @@ static expar_status event_make(bool of_call, expar_event **out)
     pthread_cond_init(&event->change, &clock);
     pthread_condattr_destroy(&clock);
     event->of_call = of_call;
-    event->life = life_begin(EVENT_MAGIC, event_end);
+    event->life = life_begin(events.magic, event_end);
     if (of_call) life_hold(&event->life);
     *out = event;
     return EXPAR_OK;
@@ -133,7 +125,7 @@ expar_status expar_event_create(expar_event **event)
 
 expar_status expar_event_signal(expar_event *event)
 {
-    expar_status status = check_event("expar_event_signal", event);
+    expar_status status = life_check(&events, "expar_event_signal", event);
     if (status != EXPAR_OK) return call_ended(status);
     pthread_mutex_lock(&event->lock);
     bool allowed = !event->of_call && !event->recorded && !event->done;
@@ -201,7 +193,7 @@ static expar_status look_for_interrupt(expar_event *event, int64_t *asked_ns)
 
 expar_status expar_event_wait(expar_event *event)
 {
-    expar_status status = check_event("expar_event_wait", event);
+    expar_status status = life_check(&events, "expar_event_wait", event);
     if (status != EXPAR_OK) return call_ended(status);
     int64_t asked_ns = 0;
     pthread_mutex_lock(&event->lock);
@@ -224,7 +216,7 @@ expar_status expar_event_wait(expar_event *event)
 
 expar_status expar_event_query(expar_event *event, int *done)
 {
-    expar_status status = check_event("expar_event_query", event);
+    expar_status status = life_check(&events, "expar_event_query", event);
     if (status == EXPAR_OK && !done) status = error_set(EXPAR_ERR_NULL, "expar_event_query: done is NULL");
     if (status != EXPAR_OK) return call_ended(status);
     pthread_mutex_lock(&event->lock);
@@ -266,7 +258,7 @@ expar_status expar_event_record(void *stream, expar_event **event)
 expar_status expar_event_stream_wait(expar_event *event, void *stream)
 {
     static const char name[] = "expar_event_stream_wait";
-    expar_status status = check_event(name, event);
+    expar_status status = life_check(&events, name, event);
     if (status != EXPAR_OK) return call_ended(status);
     pthread_mutex_lock(&event->lock);
     const cuda_mark *mark = event->keeper.mark;
@@ -304,16 +296,10 @@ bool event_in_capture(const expar_event *event, unsigned long long capture)
 
 expar_status expar_event_retain(expar_event *event)
 {
-    static const char call[] = "expar_event_retain";
-    expar_status status = check_event(call, event);
-    if (status == EXPAR_OK && !life_hold(&event->life)) status = check_event(call, event);
-    return call_ended(status);
+    return call_ended(life_retain(&events, "expar_event_retain", event));
 }
 
 void expar_event_release(expar_event *event)
 {
-    if (!event) return;
-    if (!life_drop(&event->life, EVENT_MAGIC))
-        LOG(LOG_WARN, "expar_event_release: event %p is not a living event; it has been released as often as retained",
-            (void *)event);
+    life_release(&events, "expar_event_release", event);
 }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+static const life_kind outputs = {EP_OUTPUT_MAGIC, "output", "held"};
 static life_spent spent = LIFE_SPENT_NONE;
 
 /* If nothing can be enqueued on the stream any more, the memory is freed at once: all work there has ended. */
@@ -36,7 +37,7 @@ expar_ep_output *ep_output_make(const ep_buffer *buffer)
 {
     expar_ep_output *output = life_renew(&spent, sizeof *output);
     if (!output) return NULL;
-    output->life = life_begin(EP_OUTPUT_MAGIC, output_end);
+    output->life = life_begin(outputs.magic, output_end);
     output->origin = ep_origin_of(buffer);
     return output;
 }
@@ -49,36 +50,21 @@ expar_ep_output *ep_output_hold(expar_ep_output *output)
 
 /* ---- holding ----------------------------------------------------------------------------------------------------- */
 
-static expar_status output_check(const char *call, const expar_ep_output *output)
-{
-    if (!output) return error_set(EXPAR_ERR_NULL, "%s: output is NULL", call);
-    if (life_alive(&output->life, EP_OUTPUT_MAGIC)) return EXPAR_OK;
-    return error_set(EXPAR_ERR_HANDLE, "%s: output %p is not a living output; it has been released as often as held",
-                     call, (const void *)output);
-}
-
 expar_status expar_ep_output_retain(expar_ep_output *output)
 {
-    static const char call[] = "expar_ep_output_retain";
-    expar_status status = output_check(call, output);
-    if (status != EXPAR_OK || life_hold(&output->life)) return call_ended(status);
-    return call_ended(output_check(call, output));
+    return call_ended(life_retain(&outputs, "expar_ep_output_retain", output));
 }
 
 void expar_ep_output_release(expar_ep_output *output)
 {
-    if (!output) return;
-    if (!life_drop(&output->life, EP_OUTPUT_MAGIC))
-        LOG(LOG_WARN,
-            "expar_ep_output_release: output %p is not a living output; it has been released as often as held",
-            (void *)output);
+    life_release(&outputs, "expar_ep_output_release", output);
 }
 
 expar_status expar_ep_output_release_after(expar_ep_output *output, void *stream)
 {
     static const char call[] = "expar_ep_output_release_after";
     if (!output) return EXPAR_OK;
-    expar_status status = output_check(call, output);
+    expar_status status = life_check(&outputs, call, output);
     if (status != EXPAR_OK) return call_ended(status);
     mem_block *const blocks[] = {output->block, output->arrival};
     const ep_origin *origin = &output->origin;
@@ -107,7 +93,7 @@ static bool note_reader(expar_ep_output *output, void *stream)
 expar_status expar_ep_output_read_on(expar_ep_output *output, void *stream)
 {
     static const char call[] = "expar_ep_output_read_on";
-    expar_status status = output_check(call, output);
+    expar_status status = life_check(&outputs, call, output);
     if (status == EXPAR_OK && !note_reader(output, stream))
         status = error_set(EXPAR_ERR_LIMIT, "%s: %d other streams read the output; expected at most %d", call,
                            EP_OUTPUT_READERS, EP_OUTPUT_READERS);
@@ -118,7 +104,7 @@ expar_status expar_ep_output_read_on(expar_ep_output *output, void *stream)
 
 static expar_status part_find(const char *call, const expar_ep_output *output, expar_ep_part part, expar_tensor *out)
 {
-    expar_status status = output_check(call, output);
+    expar_status status = life_check(&outputs, call, output);
     if (status != EXPAR_OK) return status;
     if ((int)part < 0 || (int)part >= EP_OUTPUT_PARTS)
         return error_set(EXPAR_ERR_ARGUMENT, "%s: part is %d; expected 0 to %d", call, (int)part, EP_OUTPUT_PARTS - 1);
@@ -147,7 +133,7 @@ static expar_status part_hold(const char *call, expar_ep_output *output, expar_e
     if (out->ndim == 0)
         return error_set(EXPAR_ERR_ARGUMENT, "%s: the output has no tensor of part %s", call,
                          ep_tell(&ep_names_part, part).text);
-    return life_hold(&output->life) ? EXPAR_OK : output_check(call, output);
+    return life_hold(&output->life) ? EXPAR_OK : life_check(&outputs, call, output);
 }
 
 expar_status expar_ep_output_to_dlpack(expar_ep_output *output, expar_ep_part part, uint32_t version, void **managed)

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+static const life_kind handles = {LL_HANDLE_MAGIC, "handle", "retained"};
 static life_spent spent = LIFE_SPENT_NONE;
 
 static void ll_handle_end(void *object)
@@ -84,11 +85,7 @@ expar_status expar_ll_handle_retain(expar_ll_handle *handle)
 
 void expar_ll_handle_release(expar_ll_handle *handle)
 {
-    if (!handle) return;
-    if (!life_drop(&handle->life, LL_HANDLE_MAGIC))
-        LOG(LOG_WARN,
-            "expar_ll_handle_release: handle %p is not a living handle; it has been released as often as retained",
-            (void *)handle);
+    life_release(&handles, "expar_ll_handle_release", handle);
 }
 
 static expar_tensor src_info_tensor(const expar_ll_handle *handle)

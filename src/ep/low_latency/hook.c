@@ -9,6 +9,7 @@ struct expar_ll_hook {
     ll_op op;         /* sent, and not yet received */
 };
 
+static const life_kind hooks = {LL_HOOK_MAGIC, "hook", "retained"};
 static life_spent spent = LIFE_SPENT_NONE;
 
 static void hook_end(void *object)
@@ -71,8 +72,5 @@ expar_status expar_ll_hook_retain(expar_ll_hook *hook)
 
 void expar_ll_hook_release(expar_ll_hook *hook)
 {
-    if (!hook) return;
-    if (!life_drop(&hook->life, LL_HOOK_MAGIC))
-        LOG(LOG_WARN, "expar_ll_hook_release: hook %p is not a living hook; it has been released as often as retained",
-            (void *)hook);
+    life_release(&hooks, "expar_ll_hook_release", hook);
 }

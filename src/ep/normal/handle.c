@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const life_kind handles = {EP_HANDLE_MAGIC, "handle", "retained"};
 static life_spent spent = LIFE_SPENT_NONE;
 
 static void handle_end(void *object)
@@ -30,7 +31,7 @@ expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, const ep_routing *wa
         free(handle);
         return status;
     }
-    handle->life = life_begin(EP_HANDLE_MAGIC, handle_end);
+    handle->life = life_begin(handles.magic, handle_end);
     handle->origin = ep_origin_of(&ep->base);
     handle->buffer = ep->base.number;
     handle->route = epoch;
@@ -75,15 +76,6 @@ expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle)
     return held;
 }
 
-static expar_status handle_check(const char *call, const expar_ep_handle *handle)
-{
-    if (!handle) return error_set(EXPAR_ERR_NULL, "%s: handle is NULL", call);
-    if (life_alive(&handle->life, EP_HANDLE_MAGIC)) return EXPAR_OK;
-    return error_set(EXPAR_ERR_HANDLE,
-                     "%s: handle %p is not a living handle; it has been released as often as retained", call,
-                     (const void *)handle);
-}
-
 /* Checks the limits for a handle from another buffer of the group. */
 static expar_status check_handle_fits(const expar_ep *ep, const ep_routing *routing)
 {
@@ -105,7 +97,7 @@ static expar_status check_handle_fits(const expar_ep *ep, const ep_routing *rout
 expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle)
 {
     if (!handle) return error_set(EXPAR_ERR_NULL, "handle is NULL");
-    if (!life_alive(&handle->life, EP_HANDLE_MAGIC))
+    if (!life_alive(&handle->life, handles.magic))
         return error_set(EXPAR_ERR_HANDLE,
                          "handle %p is not a living handle; it has been released as often as retained",
                          (const void *)handle);
@@ -120,26 +112,19 @@ expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle)
 
 expar_status expar_ep_handle_retain(expar_ep_handle *handle)
 {
-    static const char call[] = "expar_ep_handle_retain";
-    expar_status status = handle_check(call, handle);
-    if (status != EXPAR_OK || life_hold(&handle->life)) return call_ended(status);
-    return call_ended(handle_check(call, handle));
+    return call_ended(life_retain(&handles, "expar_ep_handle_retain", handle));
 }
 
 void expar_ep_handle_release(expar_ep_handle *handle)
 {
-    if (!handle) return;
-    if (!life_drop(&handle->life, EP_HANDLE_MAGIC))
-        LOG(LOG_WARN,
-            "expar_ep_handle_release: handle %p is not a living handle; it has been released as often as retained",
-            (void *)handle);
+    life_release(&handles, "expar_ep_handle_release", handle);
 }
 
 expar_status expar_ep_handle_release_after(expar_ep_handle *handle, void *stream)
 {
     static const char call[] = "expar_ep_handle_release_after";
     if (!handle) return EXPAR_OK;
-    expar_status status = handle_check(call, handle);
+    expar_status status = life_check(&handles, call, handle);
     if (status != EXPAR_OK) return call_ended(status);
     mem_block *const blocks[] = {handle->routing.own, ep_handle_map_block(handle)};
     const ep_origin *origin = &handle->origin;
@@ -151,7 +136,7 @@ expar_status expar_ep_handle_release_after(expar_ep_handle *handle, void *stream
 
 expar_status expar_ep_handle_get_info(const expar_ep_handle *handle, expar_ep_handle_info *info)
 {
-    expar_status status = handle_check("expar_ep_handle_get_info", handle);
+    expar_status status = life_check(&handles, "expar_ep_handle_get_info", handle);
     if (status != EXPAR_OK) return call_ended(status);
     expar_ep_handle_info checked;
     status = ep_copy_struct("info", &checked, sizeof checked, info);

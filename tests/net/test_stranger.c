@@ -9,6 +9,7 @@
 #include "group/group.h"
 #include "net/fabric/fabric.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -32,8 +33,10 @@ typedef struct place {
 } place;
 
 typedef struct scene {
+    bool stays; /* the stranger's connections stay until ranks end them; set before the fork */
     bool opens; /* ranks let strangers connect, as they do to each other in the self-test; set before the fork */
     _Atomic int32_t met;  /* ranks that have written their place (release); read by the stranger (acquire) */
+    _Atomic int32_t came; /* 1: the stranger has connected, and ranks shall end that; by the stranger, read by ranks */
     _Atomic int32_t gone; /* 1: the stranger has ended; written by the test, read by rank 0 */
     place places[RANKS];
 } scene;
@@ -90,6 +93,34 @@ static void exchange(expar_group *group, uint8_t *block, uint64_t round)
     CHECK_OK(expar_barrier_all(group));
 }
 
+static int32_t count_descriptors(void)
+{
+    int32_t count = 0;
+    DIR *all = opendir("/proc/self/fd");
+    while (all && readdir(all))
+        count++;
+    if (all) closedir(all);
+    return count;
+}
+
+/* The end of the self-test comes once more, with a stranger's connections. Their descriptors are free once libfabric
+   makes progress. */
+static void turn_out(expar_group *group, const scene *s, int32_t before)
+{
+    const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS / 3;
+    fabric *f = network_of(group);
+    while (!s->came && ranks_clock_ms() < until_ms)
+        usleep(1000);
+    CHECK_OK(expar_barrier_all(group));
+    CHECK(s->came, "no stranger is connected");
+    fabric_doors_shut(f);
+    CHECK_OK(fabric_turn_out(f));
+    while (count_descriptors() > before && ranks_clock_ms() < until_ms)
+        if (!fabric_progress(f)) usleep(1000);
+    CHECK(count_descriptors() <= before, "%d descriptors more than before", count_descriptors() - before);
+    CHECK_OK(expar_barrier_all(group));
+}
+
 static void exchange_beside(expar_group *group, void *shared)
 {
     scene *s = shared;
@@ -99,8 +130,10 @@ static void exchange_beside(expar_group *group, void *shared)
     CHECK_OK(expar_calloc(group, 1, sizeof *last, (void **)&last));
     for (size_t i = 0; i < BLOCK_BYTES; i++)
         block[i] = byte_of(group->rank, 0, i);
+    const int32_t before = count_descriptors();
     bool shown = show_place(group, s);
     CHECK_OK(expar_barrier_all(group));
+    if (shown && s->stays) turn_out(group, s, before);
     const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
     /* Both ranks find *last set in the same round: rank 0 sets it before a barrier. */
     for (uint64_t round = 1; shown && check_failures() == 0 && *last == 0; round++) {
@@ -255,6 +288,28 @@ static void tell(const scene *s)
     thief_close(&t);
 }
 
+/* Connects often, says something on every other connection, and waits until all of them have been ended. */
+static void stay_connected(const scene *s)
+{
+    enum { EACH = 20 };
+    const struct timeval patience = {.tv_sec = RANKS_TIMEOUT_MS / 3000};
+    int fds[RANKS * EACH];
+    char byte;
+    for (int i = 0; i < RANKS * EACH; i++) {
+        const struct sockaddr *address = (const void *)s->places[i % RANKS].name;
+        fds[i] = socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        CHECK(connect(fds[i], address, sizeof(struct sockaddr_in)) == 0, "connecting: %s", strerror(errno));
+        CHECK(setsockopt(fds[i], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0, "no time limit");
+        if (i % 4 < 2) CHECK(send(fds[i], "hello", 5, MSG_NOSIGNAL) == 5, "sending: %s", strerror(errno));
+    }
+    atomic_store(&((scene *)(uintptr_t)s)->came, 1);
+    for (int i = 0; i < RANKS * EACH; i++) {
+        ssize_t count = recv(fds[i], &byte, 1, 0);
+        CHECK(count == 0 || (count < 0 && errno == ECONNRESET), "connection %d stays: %s", i, strerror(errno));
+        close(fds[i]);
+    }
+}
+
 static pid_t stranger_start(scene *s, void (*work)(const scene *))
 {
     fflush(NULL);
@@ -269,12 +324,13 @@ static pid_t stranger_start(scene *s, void (*work)(const scene *))
     _exit(failures == 0 ? 0 : 1);
 }
 
-static void run(bool opens, void (*work)(const scene *))
+static void run_scene(const scene *plan, void (*work)(const scene *))
 {
     int status = -1;
     scene *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(s, MAP_FAILED);
-    s->opens = opens;
+    s->opens = plan->opens;
+    s->stays = plan->stays;
     pid_t pid = stranger_start(s, work);
     assert_true(pid > 0);
     bool right = ranks_run(&(ranks_plan){.kind = RANKS_PROCESSES, .size = RANKS}, exchange_beside, s);
@@ -282,6 +338,11 @@ static void run(bool opens, void (*work)(const scene *))
     munmap(s, sizeof *s);
     assert_int_equal(status, 0);
     assert_true(right);
+}
+
+static void run(bool opens, void (*work)(const scene *))
+{
+    run_scene(&(scene){.opens = opens}, work);
 }
 
 static void strangers_do_not_connect(void **state)
@@ -294,6 +355,12 @@ static void strangers_guess_no_key(void **state)
 {
     (void)state;
     run(true, steal);
+}
+
+static void strangers_do_not_stay_connected(void **state)
+{
+    (void)state;
+    run_scene(&(scene){.opens = true, .stays = true}, stay_connected);
 }
 
 static void completions_of_strangers_are_skipped(void **state)
@@ -333,6 +400,7 @@ int main(void)
         cmocka_unit_test(keys_are_random),
         cmocka_unit_test(strangers_do_not_connect),
         cmocka_unit_test(strangers_guess_no_key),
+        cmocka_unit_test(strangers_do_not_stay_connected),
         cmocka_unit_test(completions_of_strangers_are_skipped),
     };
     setenv("EXPAR_TRANSPORTS", "fabric", 1);

@@ -143,11 +143,12 @@ static expar_status fabric_open(const transport_site *site, transport **out)
     if (status == EXPAR_OK) status = open_page(f);
     if (status == EXPAR_OK) status = fabric_thread_start(f);
     if (status == EXPAR_OK) status = fabric_selftest(f);
+    if (status == EXPAR_OK) fabric_doors_shut(f);
+    if (status == EXPAR_OK) status = fabric_turn_out(f);
     if (status != EXPAR_OK) {
         fabric_close(&f->base);
         return status;
     }
-    fabric_doors_shut(f);
     forget_traffic(f);
     f->opened = true;
     *out = &f->base;

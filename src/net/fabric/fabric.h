@@ -5,6 +5,7 @@
  *   traffic.c   the class of its traffic
  *   channel.c   endpoints and their addresses   extent.c    registered memory, and where the peers' is
  *   key.c       keys of registered memory       door.c      who may connect, and when
+ *   turn_out.c  who may stay connected
  *   post.c      operations leave                complete.c  operations come back
  *   wait.c      waiting for them, quiet         sleep.c     sleeping, and who makes the progress
  *   thread.c    progress while nobody waits     selftest.c  what the provider really does
@@ -273,6 +274,11 @@ void fabric_door_shut(const fabric_channel *channel);
 void fabric_doors_open(const fabric *f);
 /* Drops new connections again: all ranks are connected to each other. */
 void fabric_doors_shut(const fabric *f);
+
+/* ---- turn_out.c -------------------------------------------------------------------------------------------------- */
+
+/* Collective, after fabric_doors_shut: ends connections to this rank that no rank of the group has made. */
+expar_status fabric_turn_out(fabric *f);
 
 /* ---- extent.c ---------------------------------------------------------------------------------------------------- */
 

@@ -42,7 +42,7 @@ EXPAR_API expar_status expar_ep_get_layout(const expar_group *group, const expar
 
 /* The counts of rows that a rank receives, for callers that do not return to the host for them. Each array belongs to
    the caller and may be NULL (not wanted). It is where the buffer's tensors are (on a GPU in its memory), and is
-   aligned to its elements. On a GPU the counts are written in the order of the call's stream, after its rows, also with
+   aligned to its elements. On a GPU the counts are written in the order of the call's stream, also with
    num_worst_tokens and in graphs. */
 typedef struct expar_ep_recv_counts {
     /* set by EXPAR_EP_RECV_COUNTS_INIT */

@@ -153,6 +153,16 @@ typedef struct ep_dispatch_step {
     bool all_direct;    /* for the executor, between send and receive */
 } ep_dispatch_step;
 
+/* Counts of a routing, for the caller's memory; a member that is NULL is not wanted. */
+typedef struct ep_counts_step {
+    const ep_routing *routing;
+    int64_t rows;                                             /* the space: further rows were dropped */
+    int32_t alignment;                                        /* ≥ 1 */
+    int32_t *tokens_per_expert, *expert_prefix, *rank_prefix; /* [L], [L+1], [N] */
+    int64_t *num_recv_tokens;
+    int32_t *expert_ends; /* [L] */
+} ep_counts_step;
+
 typedef struct ep_notify_step {
     uint32_t epoch;
     ep_form form;
@@ -168,6 +178,10 @@ typedef struct ep_notify_step {
     /* bytes of a block for which the pool had no space, if growth can make it; 0: none */
     uint64_t lacking;
     bool deferred;
+    /* the counts that the caller wants; NULL: none */
+    const ep_counts_step *counts;
+    /* out: they are written if all ranks go on, so that normal_ops.tell_counts need not follow */
+    bool told;
     /* out: normal_ops.grow_pool must follow, on all ranks, before the rows; none were sent ahead */
     bool grows;
     /* out: the routing's counts are known; always true, unless the step is deferred or rejected */
@@ -265,16 +279,6 @@ typedef struct ep_reduce_step {
     int64_t row_weights_pitch;
     float *out_weights; /* [rows][K], contiguous: 0 where the map names no row; NULL: none */
 } ep_reduce_step;
-
-/* Counts of a routing, for the caller's memory; a member that is NULL is not wanted. */
-typedef struct ep_counts_step {
-    const ep_routing *routing;
-    int64_t rows;                                             /* the space: further rows were dropped */
-    int32_t alignment;                                        /* ≥ 1 */
-    int32_t *tokens_per_expert, *expert_prefix, *rank_prefix; /* [L], [L+1], [N] */
-    int64_t *num_recv_tokens;
-    int32_t *expert_ends; /* [L] */
-} ep_counts_step;
 
 /* ---- without a buffer -------------------------------------------------------------------------------------------- */
 

@@ -163,6 +163,7 @@ static expar_status notify(dispatch_call *call)
 {
     ep_call *base = &call->base;
     ep_dispatch_step rows;
+    ep_counts_step counts;
     ep_notify_step step = {.epoch = normal_epoch(base),
                            .form = call->brings.form,
                            .routing = &call->made->routing,
@@ -171,6 +172,7 @@ static expar_status notify(dispatch_call *call)
                            .lacking = call->lacking_bytes,
                            .deferred = call->args.num_worst_tokens != 0,
                            .verdict = {.rank = -1}};
+    if (opening_counts_step(call->made, &call->counts, &counts)) step.counts = &counts;
     if (call->offered_bytes) {
         rows = dispatch_step(call);
         rows.room = dispatch_offer_spare(call);
@@ -178,6 +180,7 @@ static expar_status notify(dispatch_call *call)
         step.rows = &rows;
     }
     expar_status status = opening_notify(base, &step);
+    if (step.told) call->counts = (expar_ep_recv_counts){0};
     /* Asynchronous calls: the result struct was filled when the call returned; do not write to it here. */
     if (status != EXPAR_OK || base->leaves) return status;
     call->grows = step.grows;

@@ -201,18 +201,22 @@ expar_status opening_check_counts(const expar_ep *ep, const expar_ep_recv_counts
     return status == EXPAR_OK ? ep_check_arrays(ep->base.device, arrays, ARRAY_LENGTH(arrays)) : status;
 }
 
+bool opening_counts_step(const expar_ep_handle *handle, const expar_ep_recv_counts *counts, ep_counts_step *out)
+{
+    *out = (ep_counts_step){.routing = &handle->routing,
+                            .rows = handle->rows ? handle->rows : INT64_MAX, /* not known yet, or none come */
+                            .alignment = handle->alignment,
+                            .tokens_per_expert = counts->tokens_per_expert,
+                            .expert_prefix = counts->expert_prefix,
+                            .rank_prefix = counts->rank_prefix,
+                            .num_recv_tokens = counts->num_recv_tokens,
+                            .expert_ends = counts->expert_ends};
+    return out->tokens_per_expert || out->expert_prefix || out->rank_prefix || out->num_recv_tokens || out->expert_ends;
+}
+
 expar_status opening_tell_counts(ep_call *call, const expar_ep_handle *handle, const expar_ep_recv_counts *counts)
 {
     executor *exec = call->buffer->exec;
-    const ep_counts_step step = {.routing = &handle->routing,
-                                 .rows = handle->rows,
-                                 .alignment = handle->alignment,
-                                 .tokens_per_expert = counts->tokens_per_expert,
-                                 .expert_prefix = counts->expert_prefix,
-                                 .rank_prefix = counts->rank_prefix,
-                                 .num_recv_tokens = counts->num_recv_tokens,
-                                 .expert_ends = counts->expert_ends};
-    bool wanted =
-        step.tokens_per_expert || step.expert_prefix || step.rank_prefix || step.num_recv_tokens || step.expert_ends;
-    return wanted ? exec->normal->tell_counts(exec, &call->exec, &step) : EXPAR_OK;
+    ep_counts_step step;
+    return opening_counts_step(handle, counts, &step) ? exec->normal->tell_counts(exec, &call->exec, &step) : EXPAR_OK;
 }

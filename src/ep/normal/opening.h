@@ -50,6 +50,8 @@ void opening_take_counts(const ep_opening *opening, expar_ep_handle *made);
 int64_t opening_round_counts(const ep_opening *opening, const ep_routing *routing, int32_t *counts);
 /* Checks the counts that the caller wants where its tensors are. given: NULL for none. */
 expar_status opening_check_counts(const expar_ep *ep, const expar_ep_recv_counts *given, expar_ep_recv_counts *out);
+/* Returns whether any counts are wanted, and the step that tells them. */
+bool opening_counts_step(const expar_ep_handle *handle, const expar_ep_recv_counts *counts, ep_counts_step *out);
 /* A step; nothing where nothing is wanted. */
 expar_status opening_tell_counts(ep_call *call, const expar_ep_handle *handle, const expar_ep_recv_counts *counts);
 /* Rows that an expert-major output has with num_worst_tokens. */

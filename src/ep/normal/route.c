@@ -122,6 +122,7 @@ static void route_take_counts(route_call *call)
 
 static expar_status route_notify(route_call *call)
 {
+    ep_counts_step counts;
     ep_notify_step step = {.epoch = normal_epoch(&call->base),
                            .form = call->brings.form,
                            .routing = &call->made->routing,
@@ -130,7 +131,9 @@ static expar_status route_notify(route_call *call)
                            .deferred = call->opening.num_worst_tokens != 0,
                            .verdict = {.rank = -1}};
     executor *exec = call->base.buffer->exec;
+    if (opening_counts_step(call->made, &call->counts, &counts)) step.counts = &counts;
     expar_status status = opening_notify(&call->base, &step);
+    if (step.told) call->counts = (expar_ep_recv_counts){0};
     if (status == EXPAR_OK && step.grows) status = ep_call_step(&call->base, exec->normal->grow_pool(exec, NULL, 0));
     /* Asynchronous calls: the result struct was filled when the call returned; do not write to it here. */
     if (status == EXPAR_OK && step.counted && !call->base.leaves) route_take_counts(call);

@@ -167,7 +167,7 @@ static const operation operations[] = {
     {"dispatch", dispatch_fresh, 15, 2},
     {"let an output go that a stream reads", let_output_go, 8, 0},
     {"layout", lay_out, 9, 1},
-    {"dispatch that tells counts", dispatch_counted, 19, 3},
+    {"dispatch that tells counts", dispatch_counted, 16, 2},
     {"let its output go", let_output_go, 8, 0},
     {"dispatch with a handle", dispatch_with_handle, 12, 1},
     {"let an output go after a stream", let_output_go_after, 8, 0},

@@ -155,21 +155,26 @@ expar_status gpu_reduce(executor *base, exec_call *call, const ep_reduce_step *s
 
 #define TELL_THREADS 32
 
+gpu_tell_args gpu_tell_args_of(const ep_counts_step *step)
+{
+    const ep_routing *routing = step->routing;
+    gpu_routing at = gpu_routing_at(routing);
+    return (gpu_tell_args){.expert_counts = (const int32_t *)part(routing, at.recv_expert_counts),
+                           .routing_prefix = (const int32_t *)part(routing, at.rank_prefix),
+                           .local_experts = routing->local_experts,
+                           .ranks = routing->ranks,
+                           .alignment = step->alignment,
+                           .rows = step->rows,
+                           .tokens_per_expert = step->tokens_per_expert,
+                           .expert_prefix = step->expert_prefix,
+                           .rank_prefix = step->rank_prefix,
+                           .num_recv_tokens = step->num_recv_tokens,
+                           .expert_ends = step->expert_ends};
+}
+
 expar_status gpu_tell_counts(executor *base, exec_call *call, const ep_counts_step *step)
 {
     gpu_executor *self = gpu_of(base);
-    const ep_routing *routing = step->routing;
-    gpu_routing at = gpu_routing_at(routing);
-    gpu_tell_args args = {.expert_counts = (const int32_t *)part(routing, at.recv_expert_counts),
-                          .routing_prefix = (const int32_t *)part(routing, at.rank_prefix),
-                          .local_experts = routing->local_experts,
-                          .ranks = routing->ranks,
-                          .alignment = step->alignment,
-                          .rows = step->rows,
-                          .tokens_per_expert = step->tokens_per_expert,
-                          .expert_prefix = step->expert_prefix,
-                          .rank_prefix = step->rank_prefix,
-                          .num_recv_tokens = step->num_recv_tokens,
-                          .expert_ends = step->expert_ends};
+    gpu_tell_args args = gpu_tell_args_of(step);
     return gpu_launch(&self->core, call, self->tell_kernel, 1, TELL_THREADS, 0, &args);
 }

@@ -154,6 +154,7 @@ expar_status gpu_arrange(executor *base, exec_call *call, const ep_arrange_step 
 expar_status gpu_tell_sources(executor *base, exec_call *call, const ep_sources_step *step);
 expar_status gpu_reduce(executor *base, exec_call *call, const ep_reduce_step *step);
 expar_status gpu_tell_counts(executor *base, exec_call *call, const ep_counts_step *step);
+gpu_tell_args gpu_tell_args_of(const ep_counts_step *step);
 expar_status gpu_copy(executor *base, exec_call *call, void *dest, const void *source, uint64_t bytes);
 
 /* ---- rows.c ------------------------------------------------------------------------------------------------------ */

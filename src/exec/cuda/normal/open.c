@@ -73,7 +73,7 @@ static ep_growth choose_growth(gpu_executor *self, const ep_notify_step *step)
     return step->deferred && !gpu_pool_awaits_growth(self, growth) ? EP_GROWTH_NONE : growth;
 }
 
-static expar_status put_notify(gpu_executor *self, exec_call *call, const ep_notify_step *step, ep_growth growth)
+static expar_status put_notify(gpu_executor *self, exec_call *call, ep_notify_step *step, ep_growth growth)
 {
     const ep_shape *shape = &self->shape;
     self->notified = self->core.begun;
@@ -87,6 +87,8 @@ static expar_status put_notify(gpu_executor *self, exec_call *call, const ep_not
                             .told = (int32_t *)(uintptr_t)self->counters->scratch->pinned.device};
     bool goes_on = step->refusal.status == EXPAR_OK;
     if (step->routing && goes_on) add_routing(step, &args);
+    step->told = step->routing && goes_on && step->counts;
+    if (step->told) args.tell = gpu_tell_args_of(step->counts);
     if (step->rows && goes_on) args.room = step->rows->room;
     args.room.growth = (int32_t)growth;
     expar_status status = launch_notify(self, call, &args);

@@ -84,6 +84,16 @@ typedef struct gpu_count_args {
     int32_t unused;
 } gpu_count_args;
 
+/* As ep_counts_step. */
+typedef struct gpu_tell_args {
+    const int32_t *expert_counts, *routing_prefix; /* the handle's: [L] unaligned, [N] */
+    int32_t local_experts, ranks, alignment, unused;
+    int64_t rows;
+    int32_t *tokens_per_expert, *expert_prefix, *rank_prefix;
+    int64_t *num_recv_tokens;
+    int32_t *expert_ends;
+} gpu_tell_args;
+
 typedef struct gpu_notify_args {
     gpu_world world;
     ep_form form;
@@ -104,7 +114,8 @@ typedef struct gpu_notify_args {
     int32_t keeps_slots;   /* 1: the routing has owners */
     int32_t check_counts;  /* 1: the caller's counts were not checked */
     int32_t unused;
-    uint64_t *stamps; /* [GPU_NOTIFY_MOMENTS], or NULL */
+    uint64_t *stamps;   /* [GPU_NOTIFY_MOMENTS], or NULL */
+    gpu_tell_args tell; /* what the caller wants to know of the counts; 0 ranks: nothing */
 } gpu_notify_args;
 
 /* Indices that come with a dispatch with a handle. */
@@ -256,15 +267,5 @@ typedef struct gpu_reduce_args {
     int64_t row_weights_pitch;
     float *out_weights; /* NULL: not wanted */
 } gpu_reduce_args;
-
-/* As ep_counts_step. */
-typedef struct gpu_tell_args {
-    const int32_t *expert_counts, *routing_prefix; /* the handle's: [L] unaligned, [N] */
-    int32_t local_experts, ranks, alignment, unused;
-    int64_t rows;
-    int32_t *tokens_per_expert, *expert_prefix, *rank_prefix;
-    int64_t *num_recv_tokens;
-    int32_t *expert_ends;
-} gpu_tell_args;
 
 #endif

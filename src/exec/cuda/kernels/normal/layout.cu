@@ -10,13 +10,14 @@
  * The last block goes on by itself. (1) A warp for each rank sums the masks' bits over the pieces. (2) A warp for each
  * peer writes the header and its flag (release) into the peer's memory. (3) A thread for each source polls the source's
  * flag here (acquire). This is the only wait, for every rank's notify. (4) Counts go to the handle and, if the call has
- * a ticket, to the host's pinned memory, the ticket last.
+ * a ticket, to the host's pinned memory, the ticket last. Then they go to the caller's memory, if it wants them.
  *
  * Registers: under 100; shared memory, dynamic: [2][N] counts and, if there is space for them, [E] counters.
  *
  * ep_check_topk: a thread for each slot, for a dispatch with a handle that carries topk_idx; it reads that once. */
 #include "exec/cuda/kernels/core/refusal.h"
 #include "exec/cuda/kernels/normal/slots.h"
+#include "exec/cuda/kernels/normal/tell.h"
 
 /* ---- layout ------------------------------------------------------------------------------------------------------ */
 
@@ -372,12 +373,14 @@ GPU_KERNEL(512) ep_notify(GPU_ARGS gpu_notify_args a)
     __syncthreads();
     gpu_exchange end = exchange_hellos(&a, epoch, &refusal, sent, received);
     stamp(&a, 3);
-    if (end.come && end.against < 0 && a.routing) {
+    const bool goes_on = end.come && end.against < 0 && a.routing;
+    if (goes_on) {
         collect(&a, epoch, received);
         if (a.form.kind == EP_ROUTE) find_first_rows(&a, epoch);
     } else
         empty_routing(a.routing, &a.at);
     close_notify(&a, epoch, &end);
+    if (goes_on && a.tell.ranks && threadIdx.x < 32) tell_counts(&a.tell);
     stamp(&a, 4);
 }
 

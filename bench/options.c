@@ -161,14 +161,14 @@ static const char *name_of(int key)
 }
 
 /* Rejects options that would have no effect. */
-static void refuse_given(struct argp_state *state, const struct bench_options *options, const int *keys, int count,
+static void reject_given(struct argp_state *state, const struct bench_options *options, const int *keys, int count,
                          const char *why)
 {
     for (int i = 0; i < count; i++)
         if (options->given & bit_of(keys[i])) argp_error(state, "--%s: %s", name_of(keys[i]), why);
 }
 
-static void refuse_both(struct argp_state *state, const struct bench_options *options, int key, int other)
+static void reject_both(struct argp_state *state, const struct bench_options *options, int key, int other)
 {
     if ((options->given & bit_of(key)) && (options->given & bit_of(other)))
         argp_error(state, "--%s and --%s: one of them is expected", name_of(key), name_of(other));
@@ -306,26 +306,26 @@ static void check_given(struct argp_state *state, struct bench_options *options)
                                 KEY_THREADS, KEY_SMS,    KEY_PATH, KEY_CACHED,  KEY_PATTERN};
     static const int of_normal[] = {KEY_PATH, KEY_CACHED}, of_gpu[] = {KEY_SMS}, with_kernels[] = {KEY_STAMPS},
                      drawn[] = {KEY_SEED};
-    refuse_both(state, options, KEY_JSON, KEY_CSV);
-    refuse_both(state, options, KEY_THREADS, KEY_SMS);
+    reject_both(state, options, KEY_JSON, KEY_CSV);
+    reject_both(state, options, KEY_THREADS, KEY_SMS);
     if (options->rma.wanted)
-        refuse_given(state, options, of_ep, COUNT(of_ep), "rma has none: it is of dispatch and combine");
+        reject_given(state, options, of_ep, COUNT(of_ep), "rma has none: it is of dispatch and combine");
     else
-        refuse_given(state, options, of_rma, COUNT(of_rma), "only with rma");
+        reject_given(state, options, of_rma, COUNT(of_rma), "only with rma");
     if (options->setup) {
-        refuse_given(state, options, of_ep, COUNT(of_ep), "setup has none: its buffers have no limits");
-        refuse_given(state, options, drawn, COUNT(drawn), "setup has none: nothing is drawn");
+        reject_given(state, options, of_ep, COUNT(of_ep), "setup has none: its buffers have no limits");
+        reject_given(state, options, drawn, COUNT(drawn), "setup has none: nothing is drawn");
     }
     if (options->ll.wanted)
-        refuse_given(state, options, of_normal, COUNT(of_normal), "ll has none");
+        reject_given(state, options, of_normal, COUNT(of_normal), "ll has none");
     else
-        refuse_given(state, options, of_ll, COUNT(of_ll), "only with ll");
+        reject_given(state, options, of_ll, COUNT(of_ll), "only with ll");
     if (options->ll.wanted && !options->cuda)
-        refuse_given(state, options, of_gpu, COUNT(of_gpu), "ll has none on the CPU, but --threads");
+        reject_given(state, options, of_gpu, COUNT(of_gpu), "ll has none on the CPU, but --threads");
     if (!options->cuda)
-        refuse_given(state, options, with_kernels, COUNT(with_kernels), "only on GPUs: their kernels read clocks");
+        reject_given(state, options, with_kernels, COUNT(with_kernels), "only on GPUs: their kernels read clocks");
     if (options->cuda)
-        refuse_given(state, options, of_cpu, COUNT(of_cpu), "only on the CPU; --sms says how much of a GPU is used");
+        reject_given(state, options, of_cpu, COUNT(of_cpu), "only on the CPU; --sms says how much of a GPU is used");
 }
 
 /* Sets the usual shapes of a decode. On GPUs all of them are measured quickly. */
@@ -350,9 +350,9 @@ static void check(struct argp_state *state, struct bench_options *options)
     if (options->ll.wanted) ll_options_check(state, options);
     /* Here the operations are known, also if none was given. */
     if (!options->rma.wanted && !options->dispatch)
-        refuse_given(state, options, of_dispatch, COUNT(of_dispatch), "only with dispatch");
+        reject_given(state, options, of_dispatch, COUNT(of_dispatch), "only with dispatch");
     if (options->ll.wanted && !options->combine)
-        refuse_given(state, options, of_combine, COUNT(of_combine), "only with combine");
+        reject_given(state, options, of_combine, COUNT(of_combine), "only with combine");
     if (options->cuda && !(options->given & bit_of(KEY_CACHED))) options->cached = BENCH_BOTH;
     if (!options->rma.wanted && !options->setup) bench_patterns_check(state, options);
 }

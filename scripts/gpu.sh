@@ -302,7 +302,7 @@ table() {
         function show() {
             printf form, v["op"], v["cached"] == "true" ? "cached" : "", v["path"], v["dtype"], v["sms"], v["tokens"], v["median_us"], \
                 v["copy_limit_us"] == "null" ? "" : v["copy_limit_us"], v["fraction_of_copy_limit"] == "null" ? "" : v["fraction_of_copy_limit"], \
-                v["layout_us"], v["hellos_us"], v["wait_us"], v["counts_us"], v["gap_us"], v["copy_limit_kernel_us"], v["kernel_us"], v["open_us"], v["rows_us"], v["warps_us"], v["ranks_us"], v["close_us"], v["late_rank"], \
+                v["layout_us"], v["headers_us"], v["wait_us"], v["counts_us"], v["gap_us"], v["copy_limit_kernel_us"], v["kernel_us"], v["open_us"], v["rows_us"], v["warps_us"], v["ranks_us"], v["close_us"], v["late_rank"], \
                 v["verified"] == "true" ? "yes" : "NO"
             if (short || v["cached"] == "true" || v["copy_limit_kernel_us"] == "") return
             printf form, "  limit", "", "", v["dtype"], v["sms"], v["tokens"], v["copy_limit_us"], "", "", "", "", "", "", "", "", \
@@ -311,7 +311,7 @@ table() {
         BEGIN {
             form = "%-9s %-6s %-6s %6s %4s %6s %8s %8s %8s %7s %7s %7s %7s %7s %7s %7s %7s %7s %7s %7s %7s %4s %s\n"
             printf form, "operation", "", "path", "dtype", "sms", "tokens", "us", "copy us", "of copy", \
-                "layout", "hellos", "wait", "counts", "gap", "copykrn", "kernel", "open", "rows", "warps", "ranks", "close", "late", "verified"
+                "layout", "headers", "wait", "counts", "gap", "copykrn", "kernel", "open", "rows", "warps", "ranks", "close", "late", "verified"
         }
         /"results"/ { inside = 1 }
         inside && /^    }/ { row(); next }
@@ -434,7 +434,7 @@ demo() {
 }
 
 # Runs a packed program with its arguments.
-play_python() {
+trial_python() {
     limited env PYTHONPATH="$here/python:$here/python-tests" PYTHONDONTWRITEBYTECODE=1 \
         EXPAR_LIBRARY="$(find "$here/lib" -name 'libexpar.so.*' | head -n 1)" \
         "${PYTHON:-python3}" "$here/python-tests/$1" "${@:2}"
@@ -442,7 +442,7 @@ play_python() {
 
 python() {
     local code=0 start=$EPOCHREALTIME
-    play_python gpu_torch.py "$@" >"$logs/python" 2>&1 || code=$?
+    trial_python gpu_torch.py "$@" >"$logs/python" 2>&1 || code=$?
     awk -v all="$code" '/^part  / { inside = 1 } /^    host, / || inside || all' "$logs/python" | tail -c 8000
     note python "$start" "$code"
     return $code
@@ -461,7 +461,7 @@ engine_view() {
         >"$logs/engine_view_normal.json" 2>"$logs/engine_view" || code=$?
     limited "$here/bin/expar" bench ll "${shape[@]}" all --tokens "$few" --format bf16,fp8 --sum exact \
         >"$logs/engine_view_ll.json" 2>>"$logs/engine_view" || code=$?
-    [ "$code" != 0 ] || play_python engine_view.py --device cuda --ranks "$gpus" --tokens "$tokens" --experts "$experts" \
+    [ "$code" != 0 ] || trial_python engine_view.py --device cuda --ranks "$gpus" --tokens "$tokens" --experts "$experts" \
         "$logs"/engine_view_{normal,ll}.json >>"$logs/engine_view" 2>&1 || code=$?
     tail -c 8000 "$logs/engine_view"
     note engine_view "$start" "$code"
@@ -470,7 +470,7 @@ engine_view() {
 
 long_waits() {
     local code=0 start=$EPOCHREALTIME
-    play_python long_waits.py >"$logs/long_waits" 2>&1 || code=$?
+    trial_python long_waits.py >"$logs/long_waits" 2>&1 || code=$?
     tail -n 24 "$logs/long_waits"
     note long_waits "$start" "$code"
     return $code

@@ -19,9 +19,9 @@ struct reader {
     int element_bytes;
 };
 
-static bool refuse(struct reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool reject(struct reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-static bool refuse(struct reader *reader, const char *format, ...)
+static bool reject(struct reader *reader, const char *format, ...)
 {
     char what[256];
     va_list list;
@@ -37,15 +37,15 @@ static bool read_preamble(struct reader *reader, size_t *header_bytes)
 {
     unsigned char bytes[12];
     if (fread(bytes, 1, 10, reader->file) != 10 || memcmp(bytes, "\x93NUMPY", 6))
-        return refuse(reader, "not a .npy file (its first bytes are not \\x93NUMPY)");
+        return reject(reader, "not a .npy file (its first bytes are not \\x93NUMPY)");
     int major = bytes[6];
-    if (major != 1 && major != 2) return refuse(reader, "format version %d.%d is not supported", major, bytes[7]);
+    if (major != 1 && major != 2) return reject(reader, "format version %d.%d is not supported", major, bytes[7]);
     *header_bytes = (size_t)bytes[8] | (size_t)bytes[9] << 8;
     if (major == 2) {
-        if (fread(bytes + 10, 1, 2, reader->file) != 2) return refuse(reader, "the file ends within its preamble");
+        if (fread(bytes + 10, 1, 2, reader->file) != 2) return reject(reader, "the file ends within its preamble");
         *header_bytes |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24;
     }
-    if (*header_bytes > MAX_HEADER_BYTES) return refuse(reader, "a header of %zu bytes is too long", *header_bytes);
+    if (*header_bytes > MAX_HEADER_BYTES) return reject(reader, "a header of %zu bytes is too long", *header_bytes);
     return true;
 }
 
@@ -63,7 +63,7 @@ static const char *value_of(const char *header, const char *key)
 static bool parse_descr(struct reader *reader, const char *header)
 {
     const char *value = value_of(header, "descr");
-    if (!value) return refuse(reader, "the header has no 'descr'");
+    if (!value) return reject(reader, "the header has no 'descr'");
     static const struct {
         const char *name;
         int bytes;
@@ -71,7 +71,7 @@ static bool parse_descr(struct reader *reader, const char *header)
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strncmp(value, types[i].name, 5)) reader->element_bytes = types[i].bytes;
     if (!reader->element_bytes)
-        return refuse(reader, "elements of type %.*s; little-endian int16, int32 or int64 is expected",
+        return reject(reader, "elements of type %.*s; little-endian int16, int32 or int64 is expected",
                       (int)strcspn(value, ","), value);
     return true;
 }
@@ -79,16 +79,16 @@ static bool parse_descr(struct reader *reader, const char *header)
 static bool parse_shape(struct reader *reader, const char *header, struct npy *array)
 {
     const char *value = value_of(header, "shape");
-    if (!value || *value != '(') return refuse(reader, "the header has no 'shape'");
+    if (!value || *value != '(') return reject(reader, "the header has no 'shape'");
     array->count = 1;
     for (value++; *value != ')';) {
         char *end;
-        if (*value < '0' || *value > '9') return refuse(reader, "the shape in the header cannot be read");
+        if (*value < '0' || *value > '9') return reject(reader, "the shape in the header cannot be read");
         long long extent = strtoll(value, &end, 10);
-        if (array->num_dims == NPY_MAX_DIMS) return refuse(reader, "more than %d dimensions", NPY_MAX_DIMS);
+        if (array->num_dims == NPY_MAX_DIMS) return reject(reader, "more than %d dimensions", NPY_MAX_DIMS);
         if (extent > MAX_VALUES || __builtin_mul_overflow(array->count, (int64_t)extent, &array->count) ||
             array->count > MAX_VALUES)
-            return refuse(reader, "more than 2^30 elements");
+            return reject(reader, "more than 2^30 elements");
         array->shape[array->num_dims++] = extent;
         value = end + strspn(end, ", ");
     }
@@ -98,8 +98,8 @@ static bool parse_shape(struct reader *reader, const char *header, struct npy *a
 static bool parse_header(struct reader *reader, const char *header, struct npy *array)
 {
     const char *order = value_of(header, "fortran_order");
-    if (header[0] != '{') return refuse(reader, "the header is no dict");
-    if (!order || strncmp(order, "False", 5)) return refuse(reader, "C order is expected ('fortran_order': False)");
+    if (header[0] != '{') return reject(reader, "the header is no dict");
+    if (!order || strncmp(order, "False", 5)) return reject(reader, "C order is expected ('fortran_order': False)");
     return parse_descr(reader, header) && parse_shape(reader, header, array);
 }
 
@@ -108,12 +108,12 @@ static bool read_header(struct reader *reader, struct npy *array, size_t *start)
     size_t bytes = 0;
     if (!read_preamble(reader, &bytes)) return false;
     char *header = calloc(bytes + 1, 1);
-    if (!header) return refuse(reader, "out of memory");
+    if (!header) return reject(reader, "out of memory");
     bool good = fread(header, 1, bytes, reader->file) == bytes;
     if (!good)
-        refuse(reader, "the file ends within its header");
+        reject(reader, "the file ends within its header");
     else if (strlen(header) != bytes)
-        good = refuse(reader, "the header holds a zero byte");
+        good = reject(reader, "the header holds a zero byte");
     else
         good = parse_header(reader, header, array);
     free(header);
@@ -124,10 +124,10 @@ static bool read_header(struct reader *reader, struct npy *array, size_t *start)
 static bool check_size(struct reader *reader, const struct npy *array, size_t start)
 {
     struct stat stat;
-    if (fstat(fileno(reader->file), &stat)) return refuse(reader, "its size cannot be told");
+    if (fstat(fileno(reader->file), &stat)) return reject(reader, "its size cannot be told");
     int64_t expected = (int64_t)start + array->count * reader->element_bytes;
     if (stat.st_size != expected)
-        return refuse(reader, "%lld bytes where its header promises %lld", (long long)stat.st_size,
+        return reject(reader, "%lld bytes where its header promises %lld", (long long)stat.st_size,
                       (long long)expected);
     return true;
 }
@@ -135,7 +135,7 @@ static bool check_size(struct reader *reader, const struct npy *array, size_t st
 static bool read_value(struct reader *reader, int32_t *value)
 {
     unsigned char bytes[8];
-    if (fread(bytes, (size_t)reader->element_bytes, 1, reader->file) != 1) return refuse(reader, "cannot be read");
+    if (fread(bytes, (size_t)reader->element_bytes, 1, reader->file) != 1) return reject(reader, "cannot be read");
     int16_t narrow;
     int64_t wide;
     memcpy(&narrow, bytes, sizeof narrow);
@@ -143,7 +143,7 @@ static bool read_value(struct reader *reader, int32_t *value)
     memcpy(&wide, bytes, sizeof wide);
     if (reader->element_bytes == 2) *value = narrow;
     if (reader->element_bytes == 8) {
-        if (wide < INT32_MIN || wide > INT32_MAX) return refuse(reader, "a value of %lld is no index", (long long)wide);
+        if (wide < INT32_MIN || wide > INT32_MAX) return reject(reader, "a value of %lld is no index", (long long)wide);
         *value = (int32_t)wide;
     }
     return true;
@@ -152,7 +152,7 @@ static bool read_value(struct reader *reader, int32_t *value)
 static bool read_values(struct reader *reader, struct npy *array)
 {
     array->values = malloc(((size_t)array->count + 1) * sizeof *array->values);
-    if (!array->values) return refuse(reader, "out of memory");
+    if (!array->values) return reject(reader, "out of memory");
     for (int64_t i = 0; i < array->count; i++)
         if (!read_value(reader, &array->values[i])) {
             npy_free(array);
@@ -167,7 +167,7 @@ bool npy_read(const char *path, struct npy *array, char *error, size_t error_byt
     struct npy read = {0};
     size_t start = 0;
     reader.file = fopen(path, "rbe");
-    if (!reader.file) return refuse(&reader, "cannot be opened");
+    if (!reader.file) return reject(&reader, "cannot be opened");
     bool good = read_header(&reader, &read, &start) && check_size(&reader, &read, start) && read_values(&reader, &read);
     fclose(reader.file);
     if (good) *array = read;

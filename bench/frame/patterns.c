@@ -18,7 +18,7 @@ const char *bench_pattern_name(enum bench_pattern pattern)
 }
 
 /* Rejects each pattern of `wrong` that was asked for. */
-static void refuse(struct argp_state *state, const struct bench_options *options, unsigned wrong, const char *expected)
+static void reject(struct argp_state *state, const struct bench_options *options, unsigned wrong, const char *expected)
 {
     for (int i = 0; i < NUM_PATTERNS; i++)
         if (options->patterns & wrong & 1U << i) argp_error(state, "--pattern '%s': %s", names[i], expected);
@@ -38,14 +38,14 @@ void bench_patterns_check(struct argp_state *state, struct bench_options *option
     const unsigned loops = ~(unsigned)BENCH_ISOLATED, pairs = BENCH_LAYER | BENCH_DECODE;
     const bool both = options->dispatch && options->combine;
     if (options->all_patterns) options->patterns = both && adds_rows(options) ? of_mode : of_mode & ~pairs;
-    refuse(state, options, ~of_mode,
+    reject(state, options, ~of_mode,
            ll ? "with ll one of isolated|steady|decode|all is expected"
               : "without ll one of isolated|steady|layer|all is expected");
-    if (!both) refuse(state, options, pairs, "both operations are expected, dispatch and combine");
-    if (!adds_rows(options)) refuse(state, options, pairs, "a dtype that combine adds is expected, not fp8");
-    if (options->mpi) refuse(state, options, loops, "with --mpi isolated is expected, as the baseline's calls are");
+    if (!both) reject(state, options, pairs, "both operations are expected, dispatch and combine");
+    if (!adds_rows(options)) reject(state, options, pairs, "a dtype that combine adds is expected, not fp8");
+    if (options->mpi) reject(state, options, loops, "with --mpi isolated is expected, as the baseline's calls are");
     if (options->layout && !(options->patterns & BENCH_ISOLATED))
-        refuse(state, options, loops, "isolated is expected beside it for layout, a difference of isolated calls");
+        reject(state, options, loops, "isolated is expected beside it for layout, a difference of isolated calls");
 }
 
 bool bench_patterns_loop(const struct bench_options *options)

@@ -52,7 +52,7 @@ static inline bool bench_is_loop(const struct bench_result *result)
 
 struct bench_results {
     struct bench_result *items;
-    int count, room;
+    int count, spare;
 };
 /* A new one at the end, zero. NULL: no memory. Those given before stay valid until the next call only. */
 struct bench_result *bench_results_add(struct bench_results *results);

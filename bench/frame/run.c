@@ -8,12 +8,12 @@
 
 struct bench_result *bench_results_add(struct bench_results *results)
 {
-    if (results->count == results->room) {
-        int room = results->room ? 2 * results->room : 16;
-        struct bench_result *items = realloc(results->items, (size_t)room * sizeof *items);
+    if (results->count == results->spare) {
+        int spare = results->spare ? 2 * results->spare : 16;
+        struct bench_result *items = realloc(results->items, (size_t)spare * sizeof *items);
         if (!items) return NULL;
         results->items = items;
-        results->room = room;
+        results->spare = spare;
     }
     results->items[results->count] = (struct bench_result){0};
     return &results->items[results->count++];

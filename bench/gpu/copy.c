@@ -30,10 +30,10 @@ struct gpu_copies {
 
 expar_status gpu_copy_load(struct gpu_rank *rank)
 {
-    int32_t room = rank->device->shared_bytes - STATIC_SHARED_BYTES;
+    int32_t spare = rank->device->shared_bytes - STATIC_SHARED_BYTES;
     expar_status status = tool_kernel_load(rank->device, "bench/gpu/kernels/copy_limit.cu", &rank->copy_program);
-    if (status == EXPAR_OK) status = cuda_program_kernel(rank->copy_program, "bench_copy_push", room, &rank->push);
-    if (status == EXPAR_OK) status = cuda_program_kernel(rank->copy_program, "bench_copy_pull", room, &rank->pull);
+    if (status == EXPAR_OK) status = cuda_program_kernel(rank->copy_program, "bench_copy_push", spare, &rank->push);
+    if (status == EXPAR_OK) status = cuda_program_kernel(rank->copy_program, "bench_copy_pull", spare, &rank->pull);
     return status;
 }
 

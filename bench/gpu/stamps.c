@@ -52,7 +52,7 @@ struct bench_moments gpu_moments_of_rows(const executor_times *times)
 {
     return (struct bench_moments){
         .notified = times->notified,
-        .notify_us = {times->layout_us, times->hellos_us, times->wait_us, times->counts_us, times->gap_us},
+        .notify_us = {times->layout_us, times->headers_us, times->wait_us, times->counts_us, times->gap_us},
         .open_us = times->open_us,
         .sent_middle_us = times->sent_middle_us,
         .sent_us = times->sent_us,

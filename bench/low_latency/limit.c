@@ -42,9 +42,9 @@ int ll_limit_contenders(struct ll_limit *limit, struct contender *contenders)
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
-bool limit_list_make(struct limit_list *list, size_t room)
+bool limit_list_make(struct limit_list *list, size_t spare)
 {
-    list->items = calloc(room + 1, sizeof *list->items);
+    list->items = calloc(spare + 1, sizeof *list->items);
     return list->items != NULL;
 }
 

@@ -72,7 +72,7 @@ static inline size_t limit_whole_lines(size_t bytes)
 /* ---- limit.c ----------------------------------------------------------------------------------------------------- */
 
 /* Allocates a list. False: no memory. */
-bool limit_list_make(struct limit_list *list, size_t room);
+bool limit_list_make(struct limit_list *list, size_t spare);
 struct limit_copy *limit_list_add(struct limit_list *list, const void *source, void *target, size_t bytes);
 
 /* ---- limit_dispatch.c, limit_combine.c --------------------------------------------------------------------------- */

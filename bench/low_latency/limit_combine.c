@@ -27,7 +27,7 @@ static void end_sum(struct limit_sums *list, bool weighted, void *out)
                                                     .out = out};
 }
 
-static bool sums_room(struct limit_sums *list, size_t sums, size_t rows)
+static bool sums_space(struct limit_sums *list, size_t sums, size_t rows)
 {
     list->items = calloc(sums + 1, sizeof *list->items);
     list->rows = calloc(rows + 1, sizeof *list->rows);
@@ -124,8 +124,8 @@ bool limit_combine_memory(struct limit_way *way)
     const size_t rows = (size_t)session->layout->num_rows, tokens = (size_t)problem->tokens;
     way->sum_rows = session->world->device->alloc(session->world, tokens * problem->row_bytes);
     return way->sum_rows && limit_list_make(&way->messages, rows) &&
-           sums_room(&way->partial, (size_t)problem->num_received, rows) &&
-           sums_room(&way->sums, tokens, tokens * (size_t)problem->topk);
+           sums_space(&way->partial, (size_t)problem->num_received, rows) &&
+           sums_space(&way->sums, tokens, tokens * (size_t)problem->topk);
 }
 
 size_t limit_combine_symmetric_bytes(const struct limit_way *way)

@@ -10,7 +10,7 @@
    roofline has the latter, but nothing to open. */
 enum normal_span {
     BENCH_LAYOUT,
-    BENCH_HELLOS,
+    BENCH_HEADERS,
     BENCH_WAIT,
     BENCH_COUNTS,
     BENCH_GAP,

@@ -7,7 +7,7 @@ import ctypes
 from typing import Any
 
 from . import _abi, _values
-from ._device import CPU, keep_behind, stream_for, torch_stream
+from ._device import CPU, keep_after, stream_for, torch_stream
 from ._event import Event, keep_until
 from ._library import lib
 from ._tensor import Counted, Tensor, tensor_or_none, View, view_of
@@ -136,7 +136,7 @@ def keep_unordered(stream: int, device: tuple[int, int], kept: list[Any]) -> Non
     """Keeps such objects until the stream has passed its present work."""
     left = unordered(stream, device, kept)
     if left:
-        keep_behind(stream, left)
+        keep_after(stream, left)
 
 
 def keep_call(pointer: int | None, arguments: Arguments, *results: Any) -> Event | None:

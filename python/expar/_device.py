@@ -111,7 +111,7 @@ def let_follow(stream: int, other: int) -> None:
         lib.expar_event_release(pointer)
 
 
-def keep_behind(stream: int, kept: list[Any]) -> None:
+def keep_after(stream: int, kept: list[Any]) -> None:
     """Keeps these objects until the stream has passed its present work. A capture has no such moment: there the program
     that launches the graph keeps them."""
     pointer = ctypes.c_void_p()

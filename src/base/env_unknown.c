@@ -10,7 +10,7 @@
 
 #define PREFIX         "EXPAR_"
 #define NAME_MAX_BYTES 64 /* bytes of a name that are compared and shown */
-#define WORDS_BEHIND   3  /* letters as which any words after a whole name count */
+#define WORDS_AFTER    3  /* letters as which any words after a whole name count */
 
 /* Names with these beginnings are ours, but tests, scripts and bindings read them, not the library. */
 static const char *const of_others[] = {"EXPAR_TEST_", "EXPAR_REQUIRE_", "EXPAR_CALL_", "EXPAR_PYTHON_",
@@ -54,7 +54,7 @@ static size_t distance_of_words(const char *name, const char *known)
 {
     const size_t letters = distance(name, known), whole = strlen(known);
     const bool goes_on = strncmp(name, known, whole) == 0 && name[whole] == '_';
-    return goes_on && letters > WORDS_BEHIND ? WORDS_BEHIND : letters;
+    return goes_on && letters > WORDS_AFTER ? WORDS_AFTER : letters;
 }
 
 const char *env_nearest(const char *name)

@@ -70,13 +70,13 @@
       "experts for which a normal-mode buffer's first counters suffice; more experts take new ones")                   \
     X(CUDA_STAGE_BYTES, "cuda.stage", 32768, 1024, 65536, "bytes",                                                     \
       "the longest row that a dispatch's warp stages whole in shared memory; longer ones go in parts")                 \
-    X(CUDA_COMBINE_ROOM_BYTES, "cuda.combine_room", 14336, 1024, 65536, "bytes",                                       \
+    X(CUDA_COMBINE_SPACE_BYTES, "cuda.combine_space", 14336, 1024, 65536, "bytes",                                     \
       "shared memory of a combine's warp, for the parts of rows that it adds")                                         \
     X(CUDA_COMBINE_SLOTS, "cuda.combine_slots", 2, 1, 8, "count",                                                      \
       "slots that share a combine warp's memory: one is added while the others are on their way")                      \
-    X(CUDA_WISH_CALLS, "cuda.wish_calls", 8, 1, 1000000, "count",                                                      \
+    X(CUDA_REQUEST_CALLS, "cuda.request_calls", 8, 1, 1000000, "count",                                                \
       "calls that wait for a growth of pools after another rank has asked for one")                                    \
-    X(CUDA_VAIN_WISHES, "cuda.vain_wishes", 64, 1, 1000000, "count",                                                   \
+    X(CUDA_VAIN_REQUESTS, "cuda.vain_requests", 64, 1, 1000000, "count",                                               \
       "calls that ask for a growth of pools in vain before the rank stops asking for a while")                         \
     X(CUDA_PATIENCE_CALLS, "cuda.patience_calls", 16, 1, 1000000, "count",                                             \
       "calls that do not ask after the first growth of pools that failed; twice as many after the next")               \

@@ -63,10 +63,10 @@ static void *take_oldest(life_spent *spent, int32_t least)
 
 void life_keep(life_spent *spent, void *record)
 {
-    const int32_t room = (int32_t)ARRAY_LENGTH(spent->records);
+    const int32_t spare = (int32_t)ARRAY_LENGTH(spent->records);
     pthread_mutex_lock(&spent->lock);
-    void *oldest = take_oldest(spent, room - 1);
-    spent->records[(spent->oldest + spent->count++) % room] = record;
+    void *oldest = take_oldest(spent, spare - 1);
+    spent->records[(spent->oldest + spent->count++) % spare] = record;
     pthread_mutex_unlock(&spent->lock);
     free(oldest);
 }

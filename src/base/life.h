@@ -48,11 +48,11 @@ void life_release(const life_kind *kind, const char *call, void *object);
 /* The record of an object that has ended is kept until this many others have ended. Beyond that number, new objects
    reuse records. */
 #define LIFE_SPENT_RECORDS 256
-#define LIFE_SPENT_ROOM    64
+#define LIFE_SPENT_SPACE   64
 typedef struct life_spent {
     /* guards the other members */
     pthread_mutex_t lock;
-    void *records[LIFE_SPENT_RECORDS + LIFE_SPENT_ROOM];
+    void *records[LIFE_SPENT_RECORDS + LIFE_SPENT_SPACE];
     int32_t oldest, count;
 } life_spent;
 #define LIFE_SPENT_NONE                                                                                                \

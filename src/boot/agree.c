@@ -47,7 +47,7 @@ static uint32_t hash_text(uint32_t hash, const char *text)
 
 static uint32_t subject_of(const boot_matter *matter)
 {
-    uint32_t hash = hash_text(2166136261u, matter->refused ? matter->refused : "");
+    uint32_t hash = hash_text(2166136261u, matter->rejected ? matter->rejected : "");
     for (size_t i = 0; i < matter->num_fields; i++)
         hash = hash_text(hash, matter->fields[i].name);
     return hash;
@@ -64,9 +64,9 @@ static const record_head *head_of(const agreement *a, int32_t rank)
 }
 
 /* Writes as much of a text as fits; the rest of the bytes is zero already. */
-static void write_text(void *room, size_t bytes, const char *text)
+static void write_text(void *spare, size_t bytes, const char *text)
 {
-    memcpy(room, text, strnlen(text, bytes - 1));
+    memcpy(spare, text, strnlen(text, bytes - 1));
 }
 
 static void write_own(const agreement *a)
@@ -101,7 +101,7 @@ static bool is_common(const agreement *a, int32_t status)
 }
 
 /* Returns the lowest rank that cannot take part, for a common reason or for its own; -1: none. */
-static int32_t find_refusal(const agreement *a, bool common)
+static int32_t find_rejection(const agreement *a, bool common)
 {
     for (int32_t r = 0; r < a->self->size; r++) {
         const int32_t status = head_of(a, r)->status;
@@ -118,12 +118,12 @@ static expar_status agreement_tell(const agreement *a, expar_status status, cons
 static expar_status judge_reasons(const agreement *a, bool common)
 {
     char text[ERROR_TEXT_BYTES];
-    const int32_t rank = find_refusal(a, common);
+    const int32_t rank = find_rejection(a, common);
     if (rank < 0) return EXPAR_OK;
     if (a->own->status != EXPAR_OK && is_common(a, a->own->status) == common) return error_restore(a->own);
     const record_head *head = head_of(a, rank);
     const expar_status reason = (expar_status)head->status;
-    snprintf(text, sizeof text, "rank %d %s: %s (%s)%s%.*s", rank, common ? a->matter->lacks : a->matter->refused,
+    snprintf(text, sizeof text, "rank %d %s: %s (%s)%s%.*s", rank, common ? a->matter->lacks : a->matter->rejected,
              expar_status_string(reason), expar_status_text(reason), head->reason[0] ? ": " : "", BOOT_REASON_TEXT - 1,
              head->reason);
     return agreement_tell(a, common ? reason : EXPAR_ERR_REMOTE, text);

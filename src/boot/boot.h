@@ -6,7 +6,7 @@
  * threads of one process share a block. Only set-up data goes this way; nothing here is on a hot path.
  *
  *   launch/    what a launcher has told this process       agree.c    agreement, by the operations of either
- *   meet/      processes come together                      notes.c    wait registry: what a rank waits for, for peers
+ *   meet/      processes come together                      registry.c wait registry: what a rank waits for, for peers
  *                                                           wait.c     a wait, and the state of the awaited ranks
  *   sockets/   the boot of processes that have met         place.c, devices.c   where a rank is
  *   wire/      bytes between two of them                    ranks.c    sets of ranks as text
@@ -79,8 +79,8 @@ typedef enum boot_kind {
 typedef struct boot_topic {
     /* boot_kind */
     uint16_t kind;
-    /* in a registered wait: how many collectives the waiting rank has rejected there (boot_note_refused) */
-    uint16_t refused;
+    /* in a registered wait: how many collectives the waiting rank has rejected there (boot_note_rejected) */
+    uint16_t rejected;
     /* 0 if there is none */
     uint32_t object;
     uint64_t number;
@@ -115,7 +115,7 @@ typedef struct boot_answer {
     char reason[BOOT_REASON_TEXT];
 } boot_answer;
 
-typedef struct boot_notes boot_notes;
+typedef struct boot_registry boot_registry;
 
 typedef struct boot_ops {
     const char *name; /* "sockets" or "threads" */
@@ -170,7 +170,7 @@ struct boot {
     _Atomic int64_t late_limit_ms;
     /* [size] */
     boot_place *places;
-    boot_notes *notes;
+    boot_registry *registry;
     /* ranks are threads of one process */
     bool threads;
     /* name of the call that makes the collectives, of static storage, or NULL; only the owner's thread */
@@ -209,7 +209,7 @@ void boot_note_ended(boot *self, const boot_topic *topic, expar_status status, c
  * A collective (CONTROL, TEAM) whose arguments were rejected: a rank that waits there learns it if it had fewer
  * rejections since all last met. If all ranks rejected alike, each is awaited in the next collective. boot_note_met
  * says that a collective has ended well. */
-void boot_note_refused(boot *self, const boot_topic *topic, expar_status status, const char *reason);
+void boot_note_rejected(boot *self, const boot_topic *topic, expar_status status, const char *reason);
 void boot_note_came(boot *self, boot_kind kind, uint32_t object);
 void boot_note_met(boot *self, const boot_topic *topic);
 /* Returns the number of a topic for calls of graphs, because hosts do not know how often those run. It is greater than
@@ -328,9 +328,9 @@ typedef struct boot_matter {
     /* opens texts that tell of other ranks: "expar_malloc"; NULL: nothing */
     const char *what;
     /* what a rank does that cannot take part: "rank 3 <rejected its arguments>: why" */
-    const char *refused;
+    const char *rejected;
     /* A status that all ranks return as soon as one rank has it, in place of EXPAR_ERR_REMOTE, unless a field differs.
-       `lacks` then stands in place of `refused`. EXPAR_OK: there is no such status. */
+       `lacks` then stands in place of `rejected`. EXPAR_OK: there is no such status. */
     expar_status common;
     const char *lacks;
     /* [num_fields] */

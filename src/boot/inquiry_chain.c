@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The chain of an inquiry: which rank waits for which, and where that ends (wait.c). */
 #include "boot/inquiry.h"
-#include "boot/notes.h"
+#include "boot/registry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,9 +41,9 @@ typedef struct walk {
 
 static void walk_tell(walk *w, int32_t rank, const char *doing)
 {
-    const size_t room = sizeof w->text - w->length;
-    int length = snprintf(w->text + w->length, room, "%srank %d is %s", w->length ? "; " : "", rank, doing);
-    if (length > 0 && (size_t)length < room) w->length += (size_t)length;
+    const size_t spare = sizeof w->text - w->length;
+    int length = snprintf(w->text + w->length, spare, "%srank %d is %s", w->length ? "; " : "", rank, doing);
+    if (length > 0 && (size_t)length < spare) w->length += (size_t)length;
     w->text[w->length] = '\0';
 }
 
@@ -64,7 +64,7 @@ static bool walk_look(inquiry *q, const walk *w, boot_answer *out)
 {
     boot *self = q->wait->boot;
     if (w->rank == self->rank) {
-        notes_read(self->notes, &w->topic, self->timeout_ms, out);
+        registry_read(self->registry, &w->topic, self->timeout_ms, out);
         return true;
     }
     if (boot_same_topic(&w->topic, &q->wait->topic) && q->answers[w->rank].asked) {
@@ -93,7 +93,7 @@ static void deadlock(inquiry *q, const walk *w)
    recently. It cannot have begun to wait after another rank on the walk looked last. */
 static bool was_walked_at_once(const inquiry *q)
 {
-    return clock_ns() - q->now_ns < inquiry_timeout_ns(q) - NOTES_FRESH_NS(inquiry_timeout_ns(q));
+    return clock_ns() - q->now_ns < inquiry_timeout_ns(q) - REGISTRY_FRESH_NS(inquiry_timeout_ns(q));
 }
 
 /* Returns whether the rank may end the wait if it does not come. It may not if the rank before it on the walk goes on
@@ -136,9 +136,9 @@ void inquiry_follow_chain(inquiry *q)
     char own[BOOT_DOING_TEXT];
     walk w = {.rank = atomic_load_explicit(&wait->awaited, memory_order_relaxed),
               .topic = wait->topic,
-              .blocked = notes_waited_ns(wait, inquiry_timeout_ns(q)) >= inquiry_timeout_ns(q)};
+              .blocked = registry_waited_ns(wait, inquiry_timeout_ns(q)) >= inquiry_timeout_ns(q)};
     if (w.rank < 0 || w.rank == wait->boot->rank) return;
-    notes_describe(wait->boot->notes, wait, own, sizeof own);
+    registry_describe(wait->boot->registry, wait, own, sizeof own);
     walk_tell(&w, wait->boot->rank, own);
     const bool circled = wait->circled;
     wait->circled = false;

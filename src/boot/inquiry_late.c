@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Late ranks: what an inquiry says of them, and whether the limit of the wait ends it (wait.c). */
 #include "boot/inquiry.h"
-#include "boot/notes.h"
+#include "boot/registry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,7 +116,7 @@ void inquiry_log(inquiry *q)
     if (q->now_ns < wait->log_ns) return;
     wait->log_pause_ns *= 2;
     wait->log_ns = q->now_ns + wait->log_pause_ns;
-    notes_describe(wait->boot->notes, wait, own, sizeof own);
+    registry_describe(wait->boot->registry, wait, own, sizeof own);
     describe_late(q, text, sizeof text);
     const int64_t waited_ns = q->now_ns - atomic_load_explicit(&wait->since_ns, memory_order_relaxed);
     LOG(LOG_WARN, "for %lld s %s; %s; %s", (long long)(waited_ns / (1000 * NS_PER_MS)), own, text,

@@ -24,14 +24,14 @@ static bool add_run(char *text, size_t bytes, int32_t first, int32_t last)
 int32_t ranks_format(const bool *set, bool value, int32_t size, char *text, size_t bytes)
 {
     int32_t count = 0, first = -1;
-    bool room = true;
+    bool spare = true;
     text[0] = 0;
     for (int32_t rank = 0; rank <= size; rank++) {
         bool member = rank < size && set[rank] == value;
         count += member;
         if (member && first < 0) first = rank;
         if (!member && first >= 0) {
-            room = room && add_run(text, bytes, first, rank - 1);
+            spare = spare && add_run(text, bytes, first, rank - 1);
             first = -1;
         }
     }

@@ -6,8 +6,8 @@
  * after that. So a rank that gives up in between leaves no dangling pointer to the others. */
 #include "base/interrupt.h"
 #include "boot/boot.h"
-#include "boot/notes.h"
 #include "boot/place.h"
+#include "boot/registry.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -35,10 +35,10 @@ typedef struct block {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int32_t size, users;
-    member *members;   /* [size] */
-    slot *slots;       /* [size] */
-    boot_notes *notes; /* [size], not guarded by the lock */
-    error_kept broken; /* a barrier failed, so all later ones do */
+    member *members;         /* [size] */
+    slot *slots;             /* [size] */
+    boot_registry *registry; /* [size], not guarded by the lock */
+    error_kept broken;       /* a barrier failed, so all later ones do */
 } block;
 
 typedef struct boot_thread {
@@ -291,7 +291,7 @@ static int32_t threads_first_gone(boot *self, bool *clean)
 /* Takes no lock: a rank that leaves holds it while it reports. */
 static int32_t threads_blame_of(boot *self, int32_t rank)
 {
-    const int32_t blamed = notes_blamed(&thread_of(self)->shared->notes[rank]);
+    const int32_t blamed = registry_blamed(&thread_of(self)->shared->registry[rank]);
     return blamed == rank || blamed == self->rank ? -1 : blamed;
 }
 
@@ -308,7 +308,7 @@ static void threads_ask(boot *self, const boot_topic *topic, boot_answer *answer
         pthread_mutex_lock(&shared->lock);
         const bool left = shared->members[rank].left;
         pthread_mutex_unlock(&shared->lock);
-        if (!left) notes_read(&shared->notes[rank], topic, self->timeout_ms, &answers[rank]);
+        if (!left) registry_read(&shared->registry[rank], topic, self->timeout_ms, &answers[rank]);
     }
 }
 
@@ -325,13 +325,13 @@ static void block_free(block *shared)
 {
     for (int32_t rank = 0; shared->slots && rank < shared->size; rank++)
         free(shared->slots[rank].staging);
-    for (int32_t rank = 0; shared->notes && rank < shared->size; rank++)
-        notes_destroy(&shared->notes[rank]);
+    for (int32_t rank = 0; shared->registry && rank < shared->size; rank++)
+        registry_destroy(&shared->registry[rank]);
     pthread_cond_destroy(&shared->changed);
     pthread_mutex_destroy(&shared->lock);
     free(shared->slots);
     free(shared->members);
-    free(shared->notes);
+    free(shared->registry);
     free(shared);
 }
 
@@ -420,10 +420,10 @@ static block *block_create(int32_t size)
     shared->size = shared->users = size;
     shared->members = calloc((size_t)size, sizeof *shared->members);
     shared->slots = calloc((size_t)size, sizeof *shared->slots);
-    shared->notes = calloc((size_t)size, sizeof *shared->notes);
-    for (int32_t rank = 0; shared->notes && rank < size; rank++)
-        notes_init(&shared->notes[rank]);
-    if (shared->members && shared->slots && shared->notes) return shared;
+    shared->registry = calloc((size_t)size, sizeof *shared->registry);
+    for (int32_t rank = 0; shared->registry && rank < size; rank++)
+        registry_init(&shared->registry[rank]);
+    if (shared->members && shared->slots && shared->registry) return shared;
     block_free(shared);
     return NULL;
 }
@@ -445,7 +445,7 @@ static boot *rank_create(block *shared, int32_t rank, int64_t timeout_ms, const 
                         .size = shared->size,
                         .timeout_ms = timeout_ms,
                         .places = places,
-                        .notes = &shared->notes[rank],
+                        .registry = &shared->registry[rank],
                         .threads = true};
     return &self->base;
 }

@@ -15,8 +15,8 @@
  * end of the chain begins at a rank that does not wait there itself. */
 #include "base/interrupt.h"
 #include "boot/inquiry.h"
-#include "boot/notes.h"
 #include "boot/ranks.h"
+#include "boot/registry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,16 +84,16 @@ static void set_back(boot_wait *wait, int64_t now_ns)
 
 static void note_wait(boot_wait *wait, int64_t now_ns)
 {
-    boot_notes *notes = wait->boot->notes;
+    boot_registry *registry = wait->boot->registry;
     wait->noted = true;
-    wait->topic.refused = notes_refused(notes, &wait->topic);
+    wait->topic.rejected = registry_rejected(registry, &wait->topic);
     wait->thread = thread_number();
-    wait->caller = wait->topic.kind == BOOT_KIND_NONE ? 0 : notes_caller(notes, &wait->topic);
+    wait->caller = wait->topic.kind == BOOT_KIND_NONE ? 0 : registry_caller(registry, &wait->topic);
     if (wait->caller == 0) wait->caller = wait->thread;
     if (wait->for_caller) wait->thread = wait->caller;
     set_back(wait, now_ns);
     atomic_store_explicit(&wait->looked_ns, now_ns, memory_order_relaxed);
-    notes_add(notes, wait);
+    registry_add(registry, wait);
 }
 
 void boot_wait_progress(boot_wait *wait)
@@ -103,7 +103,7 @@ void boot_wait_progress(boot_wait *wait)
 
 void boot_wait_end(boot_wait *wait)
 {
-    if (wait->noted) notes_remove(wait->boot->notes, wait);
+    if (wait->noted) registry_remove(wait->boot->registry, wait);
     wait->noted = false;
     free(wait->silent);
     wait->silent = NULL;
@@ -206,7 +206,7 @@ static bool is_due(const boot_wait *wait, int64_t now_ns)
 {
     const int64_t limit_ms = boot_wait_late_limit_ms(wait);
     return now_ns >= wait->ask_ns || now_ns >= wait->log_ns ||
-           (limit_ms > 0 && notes_looked_for_ns(wait) >= limit_ms * NS_PER_MS);
+           (limit_ms > 0 && registry_looked_for_ns(wait) >= limit_ms * NS_PER_MS);
 }
 
 /* Once a circle is broken here, the rank that awaits this one in it can no longer find it, and must not wait for it.
@@ -215,7 +215,7 @@ static bool is_due(const boot_wait *wait, int64_t now_ns)
 static void break_circle(const inquiry *q)
 {
     if (q->failed && q->wait->circled && q->wait->circle.kind != BOOT_KIND_END && !q->wait->tolerant)
-        notes_broke(q->wait->boot->notes, q->wait, q->status, expar_last_error());
+        registry_broke(q->wait->boot->registry, q->wait, q->status, expar_last_error());
 }
 
 /* Records the failure before the wait leaves the registry. Another rank may follow the chain between that and the
@@ -225,7 +225,7 @@ static void note_failure(const inquiry *q)
 {
     const boot_wait *wait = q->wait;
     if (q->failed && wait->topic.kind != BOOT_KIND_NONE && !wait->missed_alone)
-        notes_failed(wait->boot->notes, wait, q->status, expar_last_error());
+        registry_failed(wait->boot->registry, wait, q->status, expar_last_error());
 }
 
 /* A rank that records an end has first told what it had finished. A wait for several ranks checks which it misses after
@@ -247,7 +247,7 @@ static expar_status inquire(boot_wait *wait, int64_t now_ns)
     boot *self = wait->boot;
     const bool circled = wait->circled;
     inquiry q = {.wait = wait, .now_ns = now_ns, .end = -1, .ended = -1};
-    q.waited_ns = notes_looked_for_ns(wait);
+    q.waited_ns = registry_looked_for_ns(wait);
     q.answers = calloc((size_t)self->size, sizeof *q.answers);
     if (!q.answers) return error_set(EXPAR_ERR_MEMORY, "%s: no memory to ask %d ranks", wait->what, self->size);
     ask_members(&q);

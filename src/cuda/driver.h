@@ -185,7 +185,7 @@ typedef struct cu_launch_config {
       (cu_memory * memory, size_t bytes, const cu_allocation *allocation, unsigned long long flags))                   \
     X(MemRelease, "cuMemRelease", (cu_memory memory))                                                                  \
     X(MemAddressReserve, "cuMemAddressReserve",                                                                        \
-      (cu_address * address, size_t bytes, size_t alignment, cu_address wish, unsigned long long flags))               \
+      (cu_address * address, size_t bytes, size_t alignment, cu_address request, unsigned long long flags))            \
     X(MemAddressFree, "cuMemAddressFree", (cu_address address, size_t bytes))                                          \
     X(MemMap, "cuMemMap",                                                                                              \
       (cu_address address, size_t bytes, size_t offset, cu_memory memory, unsigned long long flags))                   \

@@ -40,8 +40,8 @@ static void event_end(void *object)
 {
     expar_event *event = object;
     const event_hearing *hearing = &event->hearing;
-    if (hearing->unheard && !event->heard && event->ended.status != EXPAR_OK)
-        hearing->unheard(hearing->context, &event->ended);
+    if (hearing->unread && !event->heard && event->ended.status != EXPAR_OK)
+        hearing->unread(hearing->context, &event->ended);
     if (hearing->drop) hearing->drop(hearing->context);
     if (event->keeper.drop) event->keeper.drop(event->keeper.context);
     cuda_mark_give(event->keeper.mark);

@@ -30,7 +30,7 @@ void event_keep(expar_event *event, const event_keeper *keeper);
    thread, without any lock, and only inside expar_event_release and event_finish. Call this before any thread but its
    call's knows the event. */
 typedef struct event_hearing {
-    void (*unheard)(void *context, const error_kept *ended);
+    void (*unread)(void *context, const error_kept *ended);
     void (*drop)(void *context);
     void *context;
 } event_hearing;

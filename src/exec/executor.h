@@ -49,27 +49,26 @@ typedef struct exec_call {
    EXPAR_ERR_MISMATCH, without text, and the bytes of the two forms are here. The mode of the buffer knows what they
    mean. */
 #define EP_FORM_BYTES 64
-typedef struct ep_verdict {
+typedef struct ep_vote {
     int32_t rank;
-    ep_refusal reason;
+    ep_rejection reason;
     uint32_t form_bytes;
     unsigned char form[EP_FORM_BYTES], other[EP_FORM_BYTES];
-} ep_verdict;
-static inline void ep_verdict_differ(ep_verdict *verdict, int32_t rank, const void *form, const void *other,
-                                     size_t bytes)
+} ep_vote;
+static inline void ep_vote_differ(ep_vote *vote, int32_t rank, const void *form, const void *other, size_t bytes)
 {
-    verdict->rank = rank;
-    verdict->reason = (ep_refusal){.status = EXPAR_ERR_MISMATCH};
-    verdict->form_bytes = (uint32_t)bytes;
-    memcpy(verdict->form, form, bytes);
-    memcpy(verdict->other, other, bytes);
+    vote->rank = rank;
+    vote->reason = (ep_rejection){.status = EXPAR_ERR_MISMATCH};
+    vote->form_bytes = (uint32_t)bytes;
+    memcpy(vote->form, form, bytes);
+    memcpy(vote->other, other, bytes);
 }
 /* Makes a rejection from a status and this thread's last error, cut to what fits. */
-ep_refusal ep_refusal_of(expar_status status);
+ep_rejection ep_rejection_of(expar_status status);
 
 /* A function that is called once, by any thread, when a call has ended. It gets a failure, or else the result of the
    vote (rank -1: none) and how many rows were dropped. It must neither block nor call a driver. */
-typedef void (*executor_done_fn)(void *context, expar_status status, const ep_verdict *verdict, int64_t dropped);
+typedef void (*executor_done_fn)(void *context, expar_status status, const ep_vote *vote, int64_t dropped);
 
 /* ---- operations -----------------------------------------------------------------------------------------------------
  *
@@ -94,14 +93,14 @@ typedef struct executor_ops {
     expar_status (*check)(executor *self, const char *what);
     /* For calls whose result no thread asks for: reports the first since the last look that failed, as executor_done_fn
        gets it. Returns false if there is none. */
-    bool (*untold)(executor *self, ep_verdict *verdict, int64_t *dropped);
+    bool (*untold)(executor *self, ep_vote *vote, int64_t *dropped);
     /* The buffer has been abandoned: threads that wait here in a call of this rank end with EXPAR_ERR_ABORTED. Work
        that needs no thread runs to its end. Any thread may call this, once; `destroy` comes later, not sound. */
     void (*halt)(executor *self);
     /* This rank makes no call from this one on. Posts the rejection as its header, as far as that waits for no rank. No
        call of this rank is under way, and none has been broken off. epoch: of normal mode. Does nothing if kernels open
        calls. */
-    void (*retire)(executor *self, uint32_t epoch, const ep_refusal *refusal);
+    void (*retire)(executor *self, uint32_t epoch, const ep_rejection *rejection);
     /* Waits until this rank's last call has ended, then does the same as check. */
     expar_status (*await)(executor *self, const char *what);
     /* Turns the measuring of calls on or off. Turning it on also drops the times of the last call.

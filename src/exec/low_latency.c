@@ -28,12 +28,12 @@ expar_status ll_shape_differs(const ll_shape *own, int32_t own_rank, const ll_sh
 expar_status ll_clean_agree(group_members *members, ll_clean_step *step, uint64_t epochs[LL_KINDS])
 {
     ll_call *call = &step->call;
-    members_ask ask = {.call = call->number, .status = call->refusal.status, .calls = step->calls};
+    members_ask ask = {.call = call->number, .status = call->rejection.status, .calls = step->calls};
     memcpy(ask.epochs, epochs, sizeof ask.epochs);
     expar_status status = members_agree(members, &ask);
     if (status != EXPAR_OK) return status;
-    call->verdict = (ep_verdict){.rank = ask.refuser};
-    if (ask.refuser >= 0) call->verdict.reason = (ep_refusal){.status = ask.refusal, .text = "a call is open there"};
+    call->vote = (ep_vote){.rank = ask.refuser};
+    if (ask.refuser >= 0) call->vote.reason = (ep_rejection){.status = ask.rejection, .text = "a call is open there"};
     step->calls = ask.calls;
     memcpy(epochs, ask.epochs, sizeof ask.epochs);
     return EXPAR_OK;

@@ -26,7 +26,7 @@ typedef struct ll_call {
     ll_form form;
     /* In: why ep rejects the call; status 0: it does not. Out of send: why the executor rejects it, for example
        EXPAR_ERR_STATE. EXPAR_ERR_INDEX is no rejection but a report: such a call goes on without the tokens. */
-    ep_refusal refusal;
+    ep_rejection rejection;
     uint64_t epoch; /* out of send */
     bool open;      /* out of send: a receive must follow */
     bool whole;     /* the receive follows the send at once */
@@ -34,7 +34,7 @@ typedef struct ll_call {
     mem_block *record;
     int64_t *wait_ns; /* [N], receive adds to it; NULL: not wanted */
     /* Out of receive. If forms differ it has the other rank's form, and this one's in the same call. */
-    ep_verdict verdict;
+    ep_vote vote;
 } ll_call;
 
 /* The routing that a dispatch leaves for combines. Its arrays lie in the block (ll_route_map_of). Send fills idx, and
@@ -100,15 +100,15 @@ typedef struct ll_counts {
 
 /* `begin`, `place` and `end` of executor_ops enclose each of the two phases, or both if the receive follows at once.
    Every slot is filled, unless NULL has a meaning. One thread of the rank is in an operation at a time, except for halt
-   and take. A rejection by this rank is in call->refusal (prepare, send). A rejection by any rank is in
-   call->verdict (receive). A call that ep rejects needs no place. */
+   and take. A rejection by this rank is in call->rejection (prepare, send). A rejection by any rank is in
+   call->vote (receive). A call that ep rejects needs no place. */
 typedef struct ll_ops {
     /* Comes before the call takes its place. May wait until the other ranks have laid out the buffer's shape. */
     expar_status (*prepare)(executor *self, ll_call *call);
     /* `call` begins the ll_dispatch_step, or the ll_combine_step, that its kind says. May wait for other ranks: for
        headers if the slot's last call was not read, and for acknowledgements of a slot. */
     expar_status (*send)(executor *self, exec_call *exec, ll_call *call);
-    /* For a call that is open, once. Waits until all data of the others are in their places. call->verdict says whether
+    /* For a call that is open, once. Waits until all data of the others are in their places. call->vote says whether
        the results are complete; its rank is -1 if that is not known yet. */
     expar_status (*receive)(executor *self, exec_call *exec, ll_call *call);
     /* Returns the buffer's counts, brought up to date. Any thread. */

@@ -15,7 +15,7 @@
    here; until handle and host have the counts. The gap between the two kernels follows. */
 typedef struct executor_times {
     bool notified; /* the next five members are valid */
-    double layout_us, hellos_us, wait_us, counts_us, gap_us;
+    double layout_us, headers_us, wait_us, counts_us, gap_us;
     double open_us, sent_middle_us, sent_us, ended_us;
 } executor_times;
 /* Says whether peers reach memory: not at all, in the heap, or in the caller's memory, which they read where it
@@ -73,10 +73,10 @@ typedef struct normal_ops {
 
     /* For a call that does not fit, while no other call of the buffer is under way on this rank. Opens with a header
        without counts. If all ranks come with the same form, either all make records and rings large enough, or none
-       does. `verdict` has the result: a rank without memory rejects, and the call has then been reported to all.
+       does. `vote` has the result: a rank without memory rejects, and the call has then been reported to all.
        Grown records do not know the epoch yet, so the call itself opens in the same epoch (unless grows_apart). Pools
        that can grow do so as the step says. */
-    expar_status (*grow)(executor *self, const ep_grow_step *step, ep_verdict *verdict);
+    expar_status (*grow)(executor *self, const ep_grow_step *step, ep_vote *vote);
 
     /* Opens a fresh dispatch or a route, or any call that this rank rejects (without routing; it needs no place then).
        Makes the layout, exchanges headers with counts, and fills the routing. An index out of range makes this rank

@@ -28,9 +28,9 @@ ep_shape ep_shape_with(const ep_shape *shape, const ep_grow_step *step)
     return with;
 }
 
-ep_refusal ep_refusal_of(expar_status status)
+ep_rejection ep_rejection_of(expar_status status)
 {
-    ep_refusal refusal = {.status = (int32_t)status};
-    snprintf(refusal.text, sizeof refusal.text, "%.*s", (int)sizeof refusal.text - 1, expar_last_error());
-    return refusal;
+    ep_rejection rejection = {.status = (int32_t)status};
+    snprintf(rejection.text, sizeof rejection.text, "%.*s", (int)sizeof rejection.text - 1, expar_last_error());
+    return rejection;
 }

@@ -132,9 +132,9 @@ typedef struct ep_arrival {
 
 typedef struct ep_dispatch_step {
     uint32_t epoch;
-    ep_form form;        /* its kind says whether notify went before */
-    ep_refusal refusal;  /* status 0: this rank goes on */
-    ep_routing *routing; /* out: first_row, unless cached */
+    ep_form form;           /* its kind says whether notify went before */
+    ep_rejection rejection; /* status 0: this rank goes on */
+    ep_routing *routing;    /* out: first_row, unless cached */
     const void *x;
     int64_t x_pitch_bytes, row_bytes;
     const uint32_t *scales;                        /* [T][S] of 4-byte words, or NULL */
@@ -144,13 +144,13 @@ typedef struct ep_dispatch_step {
     /* The advertisement of notify, for a step that follows it at once, before the host knows how many rows come. The
        rows go there. If they do not fit, nothing is done, and the step must be sent again with an arrival. bytes 0:
        none. */
-    ep_room room;
+    ep_free_space spare;
     /* The step was sent with notify, and the rows fit. Only its result remains to be learned. */
     bool sent_ahead;
     bool deferred;
-    ep_verdict verdict; /* out, as far as it is known; else rank -1 */
-    int64_t dropped;    /* out, as far as it is known: rows for which there is no space, else 0 */
-    bool all_direct;    /* for the executor, between send and receive */
+    ep_vote vote;    /* out, as far as it is known; else rank -1 */
+    int64_t dropped; /* out, as far as it is known: rows for which there is no space, else 0 */
+    bool all_direct; /* for the executor, between send and receive */
 } ep_dispatch_step;
 
 /* Counts of a routing, for the caller's memory; a member that is NULL is not wanted. */
@@ -167,10 +167,10 @@ typedef struct ep_notify_step {
     uint32_t epoch;
     ep_form form;
     /* in: status 0, this rank's arguments are valid; out: what the executor finds wrong with them */
-    ep_refusal refusal;
+    ep_rejection rejection;
     ep_routing *routing; /* out: layout and notify part; NULL with a rejection */
     ep_route_view route;
-    /* Rows that are to be sent ahead, into its `room`; NULL: none. Only for an executor that sends ahead. */
+    /* Rows that are to be sent ahead, into its `spare`; NULL: none. Only for an executor that sends ahead. */
     ep_dispatch_step *rows;
     /* The statement of this rank about its pool. In a deferred step it is what the rank may say: the executor waits in
        that case, or says that it does not. */
@@ -186,13 +186,13 @@ typedef struct ep_notify_step {
     bool grows;
     /* out: the routing's counts are known; always true, unless the step is deferred or rejected */
     bool counted;
-    ep_verdict verdict; /* out, as in a dispatch */
+    ep_vote vote; /* out, as in a dispatch */
 } ep_notify_step;
 
 typedef struct ep_combine_step {
     uint32_t epoch;
     ep_form form;
-    ep_refusal refusal;
+    ep_rejection rejection;
     const ep_routing *routing;
     ep_mode mode;                              /* of this rank's x */
     const void *x;                             /* rows that this rank returns */
@@ -212,7 +212,7 @@ typedef struct ep_combine_step {
     float *out_weights; /* [T][K] or NULL */
     int64_t out_weights_pitch;
     bool deferred;
-    ep_verdict verdict; /* out, as in a dispatch */
+    ep_vote vote; /* out, as in a dispatch */
 } ep_combine_step;
 
 /* ---- steps on one rank ----------------------------------------------------------------------------------------------

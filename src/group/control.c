@@ -33,10 +33,10 @@ int32_t expar_group_local_rank(const expar_group *group)
 }
 
 /* This rank rejects the call, so it does not come; the others may be in it. */
-static expar_status control_refuse(const expar_group *group, expar_status status)
+static expar_status control_reject(const expar_group *group, expar_status status)
 {
     const boot_topic topic = {.kind = BOOT_KIND_CONTROL};
-    boot_note_refused(group->boot, &topic, status, expar_last_error());
+    boot_note_rejected(group->boot, &topic, status, expar_last_error());
     return status;
 }
 
@@ -45,10 +45,10 @@ static expar_status control_begin(const char *call, expar_group *group, const vo
                                   const void *all, size_t bytes)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
-    if (bytes > 0 && !part) return control_refuse(group, error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, part_name));
-    if (bytes > 0 && !all) return control_refuse(group, error_set(EXPAR_ERR_NULL, "%s: all is NULL", call));
+    if (bytes > 0 && !part) return control_reject(group, error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, part_name));
+    if (bytes > 0 && !all) return control_reject(group, error_set(EXPAR_ERR_NULL, "%s: all is NULL", call));
     if (bytes > EXPAR_CONTROL_MAX_BYTES)
-        return control_refuse(group, error_set(EXPAR_ERR_ARGUMENT, "%s: bytes %zu, expected at most %d", call, bytes,
+        return control_reject(group, error_set(EXPAR_ERR_ARGUMENT, "%s: bytes %zu, expected at most %d", call, bytes,
                                                EXPAR_CONTROL_MAX_BYTES));
     if (!group_enter(group, call)) return EXPAR_ERR_STATE;
     expar_status status = sym_check_come(group->sym, call);
@@ -85,7 +85,7 @@ expar_status expar_group_broadcast(expar_group *group, void *data, size_t bytes,
     expar_status status = control_begin(call, group, data, "data", data, bytes);
     if (status != EXPAR_OK) return group_ended(group, status);
     if (root < 0 || root >= group->size)
-        return control_ended(group, control_refuse(group, error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d",
+        return control_ended(group, control_reject(group, error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d",
                                                                     call, root, group->size - 1)));
     group->boot->call = call;
     status = group->boot->ops->broadcast(group->boot, data, bytes, root);

@@ -20,7 +20,7 @@ static void group_free_memory(expar_group *group)
     sym_destroy(group->sym);
     /* After leaving: before that, transports may complete operations in the batches of objects attached to the
        group. */
-    group_residents_end(group);
+    group_attachments_end(group);
     free(group->nodes);
     group->sym = NULL;
     group->boot = NULL;

@@ -13,14 +13,14 @@
 #include <expar/group.h>
 
 /* An object that a layer above attaches to the group, such as its table of teams. The group knows only how it ends. */
-typedef struct group_resident {
+typedef struct group_attachment {
     /* Frees the object. By then the group has left its peers, its transports are closed and its heap is gone, so
        nothing else refers to the object. The function also tells one kind from another: a group keeps one object of
        each. */
-    void (*end)(struct group_resident *self);
+    void (*end)(struct group_attachment *self);
     /* the object that was attached before it; set by group_keep */
-    struct group_resident *next;
-} group_resident;
+    struct group_attachment *next;
+} group_attachment;
 
 #define GROUP_MAGIC 0x70756f7267707865u
 struct expar_group {
@@ -52,7 +52,7 @@ struct expar_group {
     struct group_threads *threads;
     /* The object that was attached last. group_keep writes it (release), each search reads it (acquire), so that the
        object's contents are visible, too. */
-    _Atomic(group_resident *) residents;
+    _Atomic(group_attachment *) attachments;
 };
 
 /* Ends a public call on a group: call_ended with this rank. group may be NULL. */
@@ -71,8 +71,8 @@ void group_leave(expar_group *group);
 expar_status group_check_process(const expar_group *group, const char *call);
 
 /* Attaches the object. The group ends it when it ends itself, the last attached one first. */
-void group_keep(expar_group *group, group_resident *resident);
+void group_keep(expar_group *group, group_attachment *attachment);
 /* Returns the attached object of this kind; NULL: there is none yet. */
-group_resident *group_kept(const expar_group *group, void (*end)(group_resident *self));
+group_attachment *group_kept(const expar_group *group, void (*end)(group_attachment *self));
 
 #endif

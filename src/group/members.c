@@ -31,7 +31,7 @@ enum { STEP_COME = 1 };
 typedef struct agreed {
     uint64_t words[LL_CLEAN_RESULTS]; /* calls, epochs, rejection */
 } agreed;
-enum { RESULT_CALLS = 0, RESULT_EPOCHS = 1, RESULT_REFUSAL = 3 };
+enum { RESULT_CALLS = 0, RESULT_EPOCHS = 1, RESULT_REJECTION = 3 };
 
 typedef struct agreement {
     group_members *all;
@@ -239,10 +239,10 @@ static expar_status clean_tell_missing(const members_rest *context, expar_status
     char text[512] = "";
     size_t length = 0;
     for (int32_t r = 0; r < context->c->all->sym->size; r++) {
-        const size_t room = sizeof text - length;
+        const size_t spare = sizeof text - length;
         if (!clean_misses(context, r)) continue;
-        const int more = snprintf(text + length, room, "; words of rank %d: 0 of 1", r);
-        if (more < 0 || (size_t)more >= room) break;
+        const int more = snprintf(text + length, spare, "; words of rank %d: 0 of 1", r);
+        if (more < 0 || (size_t)more >= spare) break;
         length += (size_t)more;
     }
     text[length] = '\0';
@@ -267,7 +267,7 @@ static bool decision_can_be(const agreement *c, int32_t rank)
         words[i] = members_read(c->all, rank, members_result_at(c->all) + i);
     if (decided == 0 || members_read(c->all, rank, LL_CLEAN_DECIDED) != decided) return true;
     return decided <= UINT32_MAX && calls_can_be(&words[RESULT_CALLS]) &&
-           words[RESULT_REFUSAL] >> 32 < (uint64_t)c->all->sym->size;
+           words[RESULT_REJECTION] >> 32 < (uint64_t)c->all->sym->size;
 }
 
 static bool coming_can_be(const agreement *c, int32_t rank)
@@ -385,7 +385,7 @@ static uint64_t most_said(const agreement *c, int32_t word)
     return most;
 }
 
-static uint64_t clean_find_refusal(const agreement *c)
+static uint64_t clean_find_rejection(const agreement *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++) {
         const uint64_t status = c->all->said[(int64_t)r * LL_CLEAN_SAID + LL_CLEAN_STATUS];
@@ -401,7 +401,7 @@ static void decide(agreement *c)
     c->result.words[RESULT_CALLS] = most_said(c, LL_CLEAN_CALLS);
     for (int kind = 0; kind < LL_KINDS; kind++)
         c->result.words[RESULT_EPOCHS + kind] = most_said(c, LL_CLEAN_EPOCHS + kind);
-    c->result.words[RESULT_REFUSAL] = clean_find_refusal(c);
+    c->result.words[RESULT_REJECTION] = clean_find_rejection(c);
 }
 
 /* Publishes this rank's view and compares it with the others' views. The round ends with a decision, with a smaller
@@ -473,10 +473,10 @@ expar_status members_agree(group_members *members, members_ask *ask)
     expar_status status = agree(&c);
     if (status != EXPAR_OK) return status;
     say_decision(&c);
-    const uint64_t refusal = c.result.words[RESULT_REFUSAL];
-    ask->refuser = refusal ? (int32_t)(refusal >> 32) : -1;
-    ask->refusal = (int32_t)(uint32_t)refusal;
-    if (refusal) return EXPAR_OK;
+    const uint64_t rejection = c.result.words[RESULT_REJECTION];
+    ask->refuser = rejection ? (int32_t)(rejection >> 32) : -1;
+    ask->rejection = (int32_t)(uint32_t)rejection;
+    if (rejection) return EXPAR_OK;
     ask->calls = c.result.words[RESULT_CALLS];
     /* All ranks continue after an even epoch that is greater than every epoch in the words of these ranks. */
     for (int kind = 0; kind < LL_KINDS; kind++)

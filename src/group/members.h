@@ -61,7 +61,7 @@ typedef struct members_ask {
        double buffers */
     uint64_t epochs[LL_KINDS];
     /* out: the lowest rank that rejects, and its status; -1: none does */
-    int32_t refuser, refusal;
+    int32_t refuser, rejection;
 } members_ask;
 /* Waits until the ranks that come have agreed. If none rejects, view[r] is the attempt in which rank r takes part, or
    0; only then calls and epochs change. EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED. */

@@ -50,10 +50,10 @@ typedef struct group_threads {
 
 void group_threads_release(group_threads *threads);
 
-/* ---- attached objects (residents.c) ------------------------------------------------------------------------------ */
+/* ---- attached objects (attachments.c) ---------------------------------------------------------------------------- */
 
 /* Ends all objects that layers above have attached to the group. */
-void group_residents_end(expar_group *group);
+void group_attachments_end(expar_group *group);
 
 /* ---- making and freeing (group.c) -------------------------------------------------------------------------------- */
 

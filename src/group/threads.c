@@ -30,11 +30,11 @@ void group_threads_release(group_threads *threads)
 /* Makes the heap of rank r, and the part that follows it. */
 static expar_status make_heap(group_threads *threads, int32_t r, size_t heap_bytes)
 {
-    mem_region behind, *heap = &threads->heaps[r];
+    mem_region after, *heap = &threads->heaps[r];
     expar_status status =
         mem_region_create_before(heap_bytes, sym_store_reserve(heap_bytes, threads->size, true), false, heap);
-    if (status == EXPAR_OK) status = mem_region_create_behind(heap, false, &behind);
-    return status == EXPAR_OK ? mem_backing_create(&behind, threads->size, &threads->backings[r]) : status;
+    if (status == EXPAR_OK) status = mem_region_create_following(heap, false, &after);
+    return status == EXPAR_OK ? mem_backing_create(&after, threads->size, &threads->backings[r]) : status;
 }
 
 static expar_status make_heaps(int32_t size, size_t heap_bytes, group_threads **out)

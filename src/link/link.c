@@ -28,11 +28,11 @@ static void store_data(const link_peer *peer, const link_data *data)
 
 /* Counts a message if it was passed to a transport. */
 static expar_status link_count_message(const link_peer *peer, expar_status status, const link_data *data,
-                                       uint64_t behind)
+                                       uint64_t after)
 {
     if (status != EXPAR_OK || !peer->counts) return status;
     atomic_fetch_add_explicit(&peer->counts->messages, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&peer->counts->bytes, data->bytes + behind, memory_order_relaxed);
+    atomic_fetch_add_explicit(&peer->counts->bytes, data->bytes + after, memory_order_relaxed);
     atomic_fetch_add_explicit(&peer->counts->rows, data->rows, memory_order_relaxed);
     return EXPAR_OK;
 }

@@ -82,7 +82,7 @@ static size_t best_fit(const mem_arena *arena, uint64_t bytes, uint64_t alignmen
 }
 
 /* Makes space for two more records, because one take can split one block into three. */
-static bool arena_make_room(mem_arena *arena)
+static bool arena_make_space(mem_arena *arena)
 {
     if (arena->count + 2 <= arena->capacity) return true;
     block *larger = realloc(arena->blocks, 2 * arena->capacity * sizeof *larger);
@@ -122,7 +122,7 @@ static void take_from(mem_arena *arena, size_t at, uint64_t start, uint64_t size
 static bool take(mem_arena *arena, uint64_t bytes, uint64_t alignment, bool whole, uint64_t *start, uint64_t *size)
 {
     assert(alignment > 0 && (alignment & (alignment - 1)) == 0);
-    if (bytes > arena->total_bytes || !arena_make_room(arena)) return false;
+    if (bytes > arena->total_bytes || !arena_make_space(arena)) return false;
     size_t at = best_fit(arena, size_of(bytes), alignment < GRAIN_BYTES ? GRAIN_BYTES : alignment, start);
     if (at == arena->count) return false;
     *size = whole ? arena->blocks[at].offset + arena->blocks[at].bytes - *start : size_of(bytes);
@@ -176,7 +176,7 @@ bool mem_arena_take_at(mem_arena *arena, uint64_t offset, uint64_t bytes)
 {
     size_t at = find_from(arena, offset + 1);
     const uint64_t size = size_of(bytes);
-    if (offset % GRAIN_BYTES != 0 || at == 0 || !arena_make_room(arena)) return false;
+    if (offset % GRAIN_BYTES != 0 || at == 0 || !arena_make_space(arena)) return false;
     const block *hole = &arena->blocks[--at];
     uint64_t lead = offset - hole->offset;
     if (hole->used || lead > hole->bytes || hole->bytes - lead < size) return false;
@@ -225,7 +225,7 @@ bool mem_arena_give(mem_arena *arena, uint64_t offset, uint64_t *bytes)
 bool mem_arena_trim(mem_arena *arena, uint64_t offset, uint64_t bytes)
 {
     size_t at = find_used(arena, offset);
-    if (at == arena->count || size_of(bytes) > arena->blocks[at].bytes || !arena_make_room(arena)) return false;
+    if (at == arena->count || size_of(bytes) > arena->blocks[at].bytes || !arena_make_space(arena)) return false;
     uint64_t rest = arena->blocks[at].bytes - size_of(bytes);
     arena->blocks[at].bytes -= rest;
     arena->used_bytes -= rest;

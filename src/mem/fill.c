@@ -159,13 +159,13 @@ static uint64_t look_at_idle(mem_store *store, uint64_t first, uint64_t last, ui
     uint64_t offset = 0, bytes = 0, idle = 0;
     while (mem_arena_next_hole(store->arena, offset + bytes, &offset, &bytes)) {
         uint64_t begin = units_from(store, offset), end = (offset + bytes) / store_unit_bytes(store);
-        uint64_t before = fewer(end, first), behind = begin > last ? begin : last;
+        uint64_t before = fewer(end, first), following = begin > last ? begin : last;
         if (spared) {
-            idle += drain_units(store, begin, before, spared) + drain_units(store, behind, end, spared);
+            idle += drain_units(store, begin, before, spared) + drain_units(store, following, end, spared);
             continue;
         }
         if (begin < before) idle += count_filled(store, begin, before);
-        if (behind < end) idle += count_filled(store, behind, end);
+        if (following < end) idle += count_filled(store, following, end);
     }
     return idle;
 }

@@ -19,7 +19,7 @@
 #define REGION_SEALS F_SEAL_SHRINK
 
 /* The largest part that a peer may have after its heap. */
-#define BEHIND_MAX ((size_t)1 << 46)
+#define FOLLOWING_MAX ((size_t)1 << 46)
 
 /* Memory is committed in steps of this size; the limits are checked before each step. */
 #define COMMIT_STEP_BYTES ((size_t)16 << 20)
@@ -90,12 +90,12 @@ static expar_status map_at(int fd, void *base, size_t bytes)
     return EXPAR_OK;
 }
 
-/* Also reserves behind_bytes of addresses after it. */
-static expar_status map_at_reserve(int fd, size_t bytes, size_t behind_bytes, void **out)
+/* Also reserves following_bytes of addresses after it. */
+static expar_status map_at_reserve(int fd, size_t bytes, size_t following_bytes, void **out)
 {
     void *base = NULL;
     size_t total;
-    if (size_add_overflows(bytes, behind_bytes, &total))
+    if (size_add_overflows(bytes, following_bytes, &total))
         return error_set(EXPAR_ERR_ARGUMENT, "a symmetric heap of %zu bytes does not fit the address space", bytes);
     expar_status status = reserve(total, &base);
     if (status != EXPAR_OK) return status;
@@ -129,25 +129,26 @@ static expar_status check_bytes(size_t bytes, size_t page, size_t *rounded)
 }
 
 /* Takes ownership of fd. */
-static expar_status map_new(int fd, size_t bytes, size_t behind_bytes, size_t page, mem_region *out)
+static expar_status map_new(int fd, size_t bytes, size_t following_bytes, size_t page, mem_region *out)
 {
     void *base;
-    expar_status status = map_at_reserve(fd, bytes, behind_bytes, &base);
+    expar_status status = map_at_reserve(fd, bytes, following_bytes, &base);
     if (status == EXPAR_OK)
-        *out = (mem_region){.base = base, .bytes = bytes, .page_bytes = page, .fd = fd, .behind_bytes = behind_bytes};
+        *out = (mem_region){
+            .base = base, .bytes = bytes, .page_bytes = page, .fd = fd, .following_bytes = following_bytes};
     else if (fd >= 0)
         close(fd);
     return status;
 }
 
-expar_status mem_region_create_before(size_t bytes, size_t behind_bytes, bool shareable, mem_region *out)
+expar_status mem_region_create_before(size_t bytes, size_t following_bytes, bool shareable, mem_region *out)
 {
     int fd = -1;
     size_t rounded;
     expar_status status = check_bytes(bytes, page_bytes(), &rounded);
     if (status == EXPAR_OK && shareable) status = sealed_memfd(&fd);
     if (status != EXPAR_OK) return status;
-    return map_new(fd, rounded, whole_pages(behind_bytes, page_bytes()), page_bytes(), out);
+    return map_new(fd, rounded, whole_pages(following_bytes, page_bytes()), page_bytes(), out);
 }
 
 expar_status mem_region_create(size_t bytes, bool shareable, mem_region *out)
@@ -155,13 +156,14 @@ expar_status mem_region_create(size_t bytes, bool shareable, mem_region *out)
     return mem_region_create_before(bytes, 0, shareable, out);
 }
 
-expar_status mem_region_create_huge(size_t bytes, size_t first_bytes, size_t behind_bytes, mem_region *out)
+expar_status mem_region_create_huge(size_t bytes, size_t first_bytes, size_t following_bytes, mem_region *out)
 {
     int fd;
     size_t rounded;
     expar_status status = check_bytes(bytes, HUGE_BYTES, &rounded);
     if (status == EXPAR_OK) status = huge_memfd(REGION_SEALS, rounded, whole_pages(first_bytes, HUGE_BYTES), &fd);
-    return status == EXPAR_OK ? map_new(fd, rounded, whole_pages(behind_bytes, HUGE_BYTES), HUGE_BYTES, out) : status;
+    return status == EXPAR_OK ? map_new(fd, rounded, whole_pages(following_bytes, HUGE_BYTES), HUGE_BYTES, out)
+                              : status;
 }
 
 /* A peer's file is mapped only if accesses to its opened part can never fault. */
@@ -192,9 +194,9 @@ static expar_status grow_file(int fd, size_t end)
     return EXPAR_ERR_MEMORY;
 }
 
-expar_status mem_region_create_behind(mem_region *before, bool shareable, mem_region *out)
+expar_status mem_region_create_following(mem_region *before, bool shareable, mem_region *out)
 {
-    const size_t bytes = before->behind_bytes;
+    const size_t bytes = before->following_bytes;
     void *base = (uint8_t *)before->base + before->bytes;
     int fd = -1;
     expar_status status = shareable ? sealed_memfd(&fd) : EXPAR_OK;
@@ -205,42 +207,42 @@ expar_status mem_region_create_behind(mem_region *before, bool shareable, mem_re
         return status;
     }
     *out = (mem_region){.base = base, .bytes = bytes, .open_bytes = bytes, .page_bytes = page_bytes(), .fd = fd};
-    before->behind_bytes = 0;
+    before->following_bytes = 0;
     return EXPAR_OK;
 }
 
 /* Gets the size of a peer's whole region from the length of its file. */
-static expar_status behind_bytes_of(int fd, size_t *bytes)
+static expar_status following_bytes_of(int fd, size_t *bytes)
 {
     struct stat facts;
     *bytes = 0;
     if (fd < 0) return EXPAR_OK;
     if (fstat(fd, &facts) != 0) return error_errno("fstat of a peer's pool");
     *bytes = whole_pages((size_t)facts.st_size, page_bytes());
-    return check_peer_file(fd, BEHIND_MAX);
+    return check_peer_file(fd, FOLLOWING_MAX);
 }
 
-static expar_status map_both(int fd, size_t bytes, int behind_fd, mem_region *out)
+static expar_status map_both(int fd, size_t bytes, int following_fd, mem_region *out)
 {
     void *base;
-    size_t behind;
+    size_t following;
     expar_status status = check_peer_file(fd, bytes);
-    if (status == EXPAR_OK) status = behind_bytes_of(behind_fd, &behind);
-    if (status == EXPAR_OK) status = map_at_reserve(fd, bytes, behind, &base);
+    if (status == EXPAR_OK) status = following_bytes_of(following_fd, &following);
+    if (status == EXPAR_OK) status = map_at_reserve(fd, bytes, following, &base);
     if (status != EXPAR_OK) return status;
-    if (behind > 0) status = map_at(behind_fd, (uint8_t *)base + bytes, behind);
+    if (following > 0) status = map_at(following_fd, (uint8_t *)base + bytes, following);
     if (status == EXPAR_OK)
-        *out = (mem_region){.base = base, .bytes = bytes + behind, .fd = -1};
+        *out = (mem_region){.base = base, .bytes = bytes + following, .fd = -1};
     else
-        munmap(base, bytes + behind);
+        munmap(base, bytes + following);
     return status;
 }
 
-expar_status mem_region_map_both(int fd, size_t bytes, int behind_fd, mem_region *out)
+expar_status mem_region_map_both(int fd, size_t bytes, int following_fd, mem_region *out)
 {
-    expar_status status = map_both(fd, whole_pages(bytes, page_bytes()), behind_fd, out);
+    expar_status status = map_both(fd, whole_pages(bytes, page_bytes()), following_fd, out);
     if (fd >= 0) close(fd);
-    if (behind_fd >= 0) close(behind_fd);
+    if (following_fd >= 0) close(following_fd);
     return status;
 }
 
@@ -273,13 +275,13 @@ expar_status mem_region_open(mem_region *region, size_t end)
    every sharer. */
 static expar_status vet(mem_budget *budget, size_t bytes)
 {
-    mem_room room;
-    mem_room_find("", &room);
+    mem_available spare;
+    mem_available_find("", &spare);
     const size_t needed = bytes < COMMIT_STEP_BYTES ? bytes : COMMIT_STEP_BYTES;
-    const uint64_t share = room.bytes / (uint64_t)budget->sharers & ~(uint64_t)(page_bytes() - 1);
-    if (share < needed || room.bytes < bytes)
+    const uint64_t share = spare.bytes / (uint64_t)budget->sharers & ~(uint64_t)(page_bytes() - 1);
+    if (share < needed || spare.bytes < bytes)
         return error_set(EXPAR_ERR_MEMORY, "%llu bytes of memory are left for %d ranks (%s), %zu more are needed",
-                         (unsigned long long)room.bytes, budget->sharers, room.limit, bytes);
+                         (unsigned long long)spare.bytes, budget->sharers, spare.limit, bytes);
     budget->vetted_bytes = share < COMMIT_STEP_BYTES ? (size_t)share : COMMIT_STEP_BYTES;
     return EXPAR_OK;
 }
@@ -342,7 +344,7 @@ void mem_region_discard(mem_region *region, size_t offset, size_t bytes)
 
 void mem_region_close(mem_region *region)
 {
-    if (region->base) munmap(region->base, region->bytes + region->behind_bytes);
+    if (region->base) munmap(region->base, region->bytes + region->following_bytes);
     if (region->fd >= 0) close(region->fd);
     *region = (mem_region){.fd = -1};
 }

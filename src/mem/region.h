@@ -19,26 +19,26 @@ typedef struct mem_region {
     size_t page_bytes;
     int fd;
     /* addresses after it that are reserved for another region */
-    size_t behind_bytes;
+    size_t following_bytes;
 } mem_region;
 
 /* Reserves only addresses: none of them is open yet. */
 expar_status mem_region_create(size_t bytes, bool shareable, mem_region *out);
-/* The same, and reserves behind_bytes of addresses after it for mem_region_create_behind; 0: none. */
-expar_status mem_region_create_before(size_t bytes, size_t behind_bytes, bool shareable, mem_region *out);
+/* The same, and reserves following_bytes of addresses after it for mem_region_create_following; 0: none. */
+expar_status mem_region_create_before(size_t bytes, size_t following_bytes, bool shareable, mem_region *out);
 /* Makes a shareable region of huge pages of hugetlbfs, with memory for its first bytes; `bytes` is rounded up to whole
    pages. EXPAR_ERR_UNSUPPORTED: the system has none. EXPAR_ERR_MEMORY: too few are free. */
-expar_status mem_region_create_huge(size_t bytes, size_t first_bytes, size_t behind_bytes, mem_region *out);
+expar_status mem_region_create_huge(size_t bytes, size_t first_bytes, size_t following_bytes, mem_region *out);
 /* Makes a region of the system's pages at the addresses that `before` has reserved after it, and gives up. Each of the
    two is closed by itself. Its file has its final length, and is sparse, so all of it is open. Anonymous memory is
    different: a range opens when it is committed. */
-expar_status mem_region_create_behind(mem_region *before, bool shareable, mem_region *out);
+expar_status mem_region_create_following(mem_region *before, bool shareable, mem_region *out);
 /* Maps all of a peer's region of at most `bytes` bytes from its descriptor, which is closed in any case. What the peer
    opens later is accessible without another call; nothing after that may be accessed. */
 expar_status mem_region_map(int fd, size_t bytes, mem_region *out);
-/* Maps also the region that follows it (mem_region_create_behind): one range, in which both have the offsets that they
-   have at the peer. behind_fd -1: there is none. Closes both descriptors in any case. */
-expar_status mem_region_map_both(int fd, size_t bytes, int behind_fd, mem_region *out);
+/* Maps also the region that follows it (mem_region_create_following): one range, in which both have the offsets that
+   they have at the peer. following_fd -1: there is none. Closes both descriptors in any case. */
+expar_status mem_region_map_both(int fd, size_t bytes, int following_fd, mem_region *out);
 /* Opens the region up to `end`, at least. EXPAR_ERR_MEMORY: a limit of this process or the system, named. */
 expar_status mem_region_open(mem_region *region, size_t end);
 /* How much one thread at a time may commit before it checks the limits on memory again. */
@@ -60,18 +60,18 @@ uint64_t mem_region_memory(const mem_region *region);
 uint64_t mem_region_huge_bytes(const mem_region *region);
 void mem_region_close(mem_region *region);
 
-/* ---- free memory (room.c) ---------------------------------------------------------------------------------------- */
+/* ---- free memory (available.c) ----------------------------------------------------------------------------------- */
 
-#define MEM_ROOM_TEXT 160
-typedef struct mem_room {
+#define MEM_AVAILABLE_TEXT 160
+typedef struct mem_available {
     /* UINT64_MAX: no limit is known */
     uint64_t bytes;
     /* what sets the limit, for error texts */
-    char limit[MEM_ROOM_TEXT];
-} mem_room;
+    char limit[MEM_AVAILABLE_TEXT];
+} mem_available;
 /* Finds how much memory is left. It is the minimum of what the machine has available and what the memory cgroups of
    this process leave (versions 1 and 2). Page cache that can be dropped counts as free. `root` stands before /proc and
    /sys; only tests give one. */
-void mem_room_find(const char *root, mem_room *out);
+void mem_available_find(const char *root, mem_available *out);
 
 #endif

@@ -221,8 +221,8 @@ uint64_t store_reach(mem_store *store, const uint64_t *bytes, size_t count)
     size_t taken = 0;
     for (size_t i = 0; i < count; i++) {
         if (!mem_arena_take(store->arena, bytes[i], alignment_of(bytes[i]), &offsets[taken])) continue;
-        const uint64_t behind = store->origin + offsets[taken++] + bytes[i];
-        if (behind > end) end = behind;
+        const uint64_t following = store->origin + offsets[taken++] + bytes[i];
+        if (following > end) end = following;
     }
     while (taken > 0)
         mem_arena_give(store->arena, offsets[--taken], NULL);

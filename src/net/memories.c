@@ -9,7 +9,7 @@ const char *transport_memory_name(transport_memory memory)
     return (unsigned)memory < TRANSPORT_MEMORIES ? names[memory] : "unknown";
 }
 
-expar_status transport_refuse(const transport *self, transport_memory memory)
+expar_status transport_reject(const transport *self, transport_memory memory)
 {
     return error_set(EXPAR_ERR_UNSUPPORTED, "transport %s reaches no memory of kind %s", self->ops->name,
                      transport_memory_name(memory));

@@ -21,7 +21,7 @@ transport_request transport_flag_apart(const transport_request *put)
 }
 
 /* Only progress frees space. */
-static void post_make_room(transport *self, uint32_t turn)
+static void post_make_space(transport *self, uint32_t turn)
 {
     if (self->ops->progress(self)) return;
     if (turn < knob_count(KNOB_NET_POST_YIELDS))
@@ -37,7 +37,7 @@ static expar_status post_waiting(transport *self, const transport_site *site, co
     int64_t asked_ns = 0;
     transport_patience patience = {0};
     for (uint32_t turn = 0; status == EXPAR_ERR_BUSY; turn++) {
-        post_make_room(self, turn);
+        post_make_space(self, turn);
         status = site->check(site->context, request->pe, "posting");
         if (status == EXPAR_OK && turn >= knob_count(KNOB_NET_POST_YIELDS))
             status = interrupt_look(&asked_ns, "posting");

@@ -26,7 +26,7 @@ typedef struct transport_segment {
     const mem_region *region; /* NULL: the ranks have no such memory */
     /* Memory that follows the segment, for outputs. It starts at the same offset on all ranks, but each rank chooses
        its size. A rank that maps the segment maps this part, too; no network reaches it. NULL: there is none. */
-    const mem_region *behind;
+    const mem_region *after;
     /* For thread ranks: peers[r] is rank r's region in this process. Else NULL. */
     const mem_region *const *peers;
 } transport_segment;
@@ -254,7 +254,7 @@ void transport_attend_all(const transport_driven *driven, int change);
 bool transport_arm_all(const transport_driven *driven);
 
 /* Returns the error for memory that the transport does not know; its text names the memory. */
-expar_status transport_refuse(const transport *self, transport_memory memory);
+expar_status transport_reject(const transport *self, transport_memory memory);
 
 /* ---- on top of post (post.c) ------------------------------------------------------------------------------------- */
 

@@ -110,11 +110,11 @@ expar_team *expar_ctx_team(const expar_ctx *ctx)
 /* ---- of a team --------------------------------------------------------------------------------------------------- */
 
 /* The team's next context after one (NULL: the first). */
-static expar_ctx *next_of_team(const expar_team *team, expar_ctx *behind)
+static expar_ctx *next_of_team(const expar_team *team, expar_ctx *after)
 {
     team_table *table = team->table;
     pthread_mutex_lock(&table->lock);
-    expar_ctx *ctx = behind ? behind->next : table->contexts;
+    expar_ctx *ctx = after ? after->next : table->contexts;
     while (ctx && ctx->team != team)
         ctx = ctx->next;
     pthread_mutex_unlock(&table->lock);

@@ -8,7 +8,7 @@
 #include "group/group.h"
 #include "link/link.h"
 #include "net/p2p/access.h"
-#include "shmem/bell.h"
+#include "shmem/doorbell.h"
 #include <expar/rma.h>
 
 /* Where [address, address + bytes) of pe is mapped here; NULL: take the long way. */
@@ -22,9 +22,9 @@ static inline uint8_t *direct_at(const expar_group *group, const void *data, siz
     return atomic_load_explicit(&self->failure, memory_order_relaxed) == 0 ? self->direct[pe] + offset : NULL;
 }
 
-static inline sym_bell *direct_bell(const sym *self, int32_t pe)
+static inline sym_doorbell *direct_doorbell(const sym *self, int32_t pe)
 {
-    return &((sym_control *)self->direct[pe])->bell;
+    return &((sym_control *)self->direct[pe])->doorbell;
 }
 
 static inline bool direct_put(const expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
@@ -33,7 +33,7 @@ static inline bool direct_put(const expar_group *group, void *dest, const void *
     if (!to || !source || bytes == 0) return false;
     const sym *self = group->sym;
     p2p_store(to, source, bytes);
-    bell_ring_put(direct_bell(self, pe), (uint64_t)(to - self->direct[pe]), bytes, self->by_threads);
+    doorbell_ring_put(direct_doorbell(self, pe), (uint64_t)(to - self->direct[pe]), bytes, self->by_threads);
     return true;
 }
 
@@ -58,7 +58,7 @@ static inline bool direct_put_signal(const expar_group *group, void *dest, const
         atomic_store_explicit(word, value, memory_order_release);
     else
         atomic_fetch_add_explicit(word, value, memory_order_release);
-    bell_ring(direct_bell(group->sym, pe), group->sym->by_threads);
+    doorbell_ring(direct_doorbell(group->sym, pe), group->sym->by_threads);
     return true;
 }
 
@@ -70,7 +70,7 @@ static inline bool direct_change(const expar_group *group, const link_change *ch
     const uint64_t old = p2p_change_word(at, change->bytes, change->op, change->operand, change->compare);
     if (change->old && change->bytes == 8) *(uint64_t *)change->old = old;
     if (change->old && change->bytes == 4) *(uint32_t *)change->old = (uint32_t)old;
-    if (change->op != TRANSPORT_FETCH) bell_ring(direct_bell(group->sym, pe), group->sym->by_threads);
+    if (change->op != TRANSPORT_FETCH) doorbell_ring(direct_doorbell(group->sym, pe), group->sym->by_threads);
     return true;
 }
 

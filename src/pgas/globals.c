@@ -77,14 +77,14 @@ expar_status expar_globals_share(expar_group *group)
     if (self->heap.page_bytes > (size_t)sysconf(_SC_PAGESIZE))
         return group_ended(
             group,
-            sym_refuse(self, call,
+            sym_reject(self, call,
                        error_set(EXPAR_ERR_UNSUPPORTED,
                                  "%s: the heap of this rank has huge pages, on which variables cannot lie: make the "
                                  "group with EXPAR_HEAP_PAGES_SYSTEM",
                                  call)));
     if (atomic_flag_test_and_set(&is_shared))
         return group_ended(
-            group, sym_refuse(self, call, error_set(EXPAR_ERR_STATE, "%s: was called before in this process", call)));
+            group, sym_reject(self, call, error_set(EXPAR_ERR_STATE, "%s: was called before in this process", call)));
     dl_iterate_phdr(find_segment, &program);
     const size_t bytes = program.end - program.base;
     expar_status status = sym_take(self, call, bytes, (uint64_t)sysconf(_SC_PAGESIZE), &offset);

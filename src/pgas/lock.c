@@ -108,7 +108,7 @@ static expar_status await_turn(const lock_call *call, int32_t before)
 }
 
 /* Takes the place after `before`: tells it, and waits until it passes the lock on. */
-static expar_status queue_behind(const lock_call *call, int32_t before)
+static expar_status queue_after(const lock_call *call, int32_t before)
 {
     expar_status status = lock_change(call, &call->words->mine, before, TRANSPORT_ADD, own_ticket(call), 0, NULL);
     return status == EXPAR_OK ? await_turn(call, before) : go_away(call, status);
@@ -140,7 +140,7 @@ static expar_status come_back(const lock_call *call, bool *back)
 /* ---- passing the lock on ----------------------------------------------------------------------------------------- */
 
 /* Another rank comes after `rank`, which is away, and has told it or is about to. Waits for that ticket. */
-static expar_status await_ticket(const lock_call *call, int32_t rank, uint32_t *behind)
+static expar_status await_ticket(const lock_call *call, int32_t rank, uint32_t *after)
 {
     uint32_t seen = 0;
     expar_status status = EXPAR_OK;
@@ -149,32 +149,32 @@ static expar_status await_ticket(const lock_call *call, int32_t rank, uint32_t *
         status = lock_change(call, &call->words->mine, rank, TRANSPORT_FETCH, 0, 0, &seen);
     while (status == EXPAR_OK && !(seen & TICKET) && (status = sym_rest_turn(&rest)) == EXPAR_OK);
     sym_rest_end(&rest);
-    *behind = seen & TICKET;
-    return status == EXPAR_OK ? lock_check_ticket(call, *behind, rank) : status;
+    *after = seen & TICKET;
+    return status == EXPAR_OK ? lock_check_ticket(call, *after, rank) : status;
 }
 
 /* Does what a rank that is away would do itself if it had the lock: frees it, or finds the next rank. */
-static expar_status take_out(const lock_call *call, uint32_t ticket, uint32_t *behind)
+static expar_status take_out(const lock_call *call, uint32_t ticket, uint32_t *after)
 {
     uint32_t last = 0;
     const int32_t rank = (int32_t)ticket - 1;
-    *behind = 0;
+    *after = 0;
     expar_status status = lock_change(call, &call->words->tail, call->home, TRANSPORT_COMPARE_SWAP, 0, ticket, &last);
-    if (status == EXPAR_OK && last != ticket) status = await_ticket(call, rank, behind);
+    if (status == EXPAR_OK && last != ticket) status = await_ticket(call, rank, after);
     return status == EXPAR_OK ? lock_change(call, &call->words->mine, rank, TRANSPORT_SET, 0, 0, NULL) : status;
 }
 
 /* Passes the lock on to the first waiting rank, beginning with this ticket. If all are away, the lock is free. */
 static expar_status lock_hand_over(const lock_call *call, uint32_t ticket)
 {
-    uint32_t old = AWAY, behind = 0;
+    uint32_t old = AWAY, after = 0;
     expar_status status = EXPAR_OK;
     while (ticket != 0) {
         status = lock_change(call, &call->words->mine, (int32_t)ticket - 1, TRANSPORT_OR, GRANTED, 0, &old);
         if (status == EXPAR_OK && !(old & AWAY)) return EXPAR_OK;
-        if (status == EXPAR_OK) status = take_out(call, ticket, &behind);
+        if (status == EXPAR_OK) status = take_out(call, ticket, &after);
         if (status != EXPAR_OK) break;
-        ticket = behind;
+        ticket = after;
     }
     /* Another clear continues with the same rank. */
     if (status != EXPAR_OK) change_mine(call, TRANSPORT_SET, ticket, NULL);
@@ -192,7 +192,7 @@ static expar_status queue_up(const lock_call *call)
         status = lock_change(call, &call->words->tail, call->home, TRANSPORT_SWAP, own_ticket(call), 0, &last);
     if (status != EXPAR_OK || last == 0) return status;
     status = lock_check_ticket(call, last, call->home);
-    if (status == EXPAR_OK) return queue_behind(call, (int32_t)last - 1);
+    if (status == EXPAR_OK) return queue_after(call, (int32_t)last - 1);
     /* The next rank that asks shall find it, too, and not wait for this one. */
     lock_change(call, &call->words->tail, call->home, TRANSPORT_SET, last, 0, NULL);
     return status;
@@ -229,7 +229,7 @@ expar_status expar_lock_test(expar_group *group, uint64_t *lock, int *taken)
 expar_status expar_lock_clear(expar_group *group, uint64_t *lock)
 {
     int away = 0;
-    uint32_t last = 0, behind = 0;
+    uint32_t last = 0, after = 0;
     lock_call call = {.name = "expar_lock_clear", .group = group};
     expar_status status = lock_begin(&call, lock);
     if (status == EXPAR_OK) status = is_away(&call, &away);
@@ -242,7 +242,7 @@ expar_status expar_lock_clear(expar_group *group, uint64_t *lock)
     if (last == 0) return group_ended(group, error_set(EXPAR_ERR_STATE, "%s: nobody holds the lock", call.name));
     status = lock_check_ticket(&call, last, call.home);
     /* Another rank has asked, and is about to write its ticket. */
-    if (status == EXPAR_OK) status = wait_mine(&call, -1, EXPAR_CMP_NE, 0, &behind);
-    if (status == EXPAR_OK) status = lock_check_ticket(&call, behind, group->rank);
-    return group_ended(group, status == EXPAR_OK ? lock_hand_over(&call, behind) : status);
+    if (status == EXPAR_OK) status = wait_mine(&call, -1, EXPAR_CMP_NE, 0, &after);
+    if (status == EXPAR_OK) status = lock_check_ticket(&call, after, group->rank);
+    return group_ended(group, status == EXPAR_OK ? lock_hand_over(&call, after) : status);
 }

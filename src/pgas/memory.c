@@ -21,7 +21,7 @@ static expar_status memory_check(const char *what, size_t alignment, void *const
 static expar_status take_block(expar_group *group, const char *what, size_t alignment, size_t bytes, void **out)
 {
     expar_status status = memory_check(what, alignment, out);
-    if (status != EXPAR_OK) return sym_refuse(group->sym, what, status);
+    if (status != EXPAR_OK) return sym_reject(group->sym, what, status);
     uint64_t offset;
     size_t least = alignment < DEFAULT_ALIGNMENT ? DEFAULT_ALIGNMENT : alignment;
     status = sym_take(group->sym, what, bytes, least, &offset);
@@ -65,7 +65,7 @@ static expar_status take_zeros(expar_group *group, const char *what, size_t coun
     size_t bytes;
     void *block = NULL;
     if (size_mul_overflows(count, size, &bytes))
-        return sym_refuse(group->sym, what,
+        return sym_reject(group->sym, what,
                           error_set(EXPAR_ERR_ARGUMENT,
                                     "%s: count %zu, expected at most %zu: elements of %zu bytes overflow", what, count,
                                     SIZE_MAX / size, size));
@@ -92,7 +92,7 @@ static expar_status give_block(expar_group *group, const char *what, void *block
 {
     uint64_t offset = 0;
     if (block && !sym_offset(group->sym, block, 1, &offset))
-        return sym_refuse(group->sym, what,
+        return sym_reject(group->sym, what,
                           error_set(EXPAR_ERR_ADDRESS, "%s: %p is not in the symmetric heap", what, block));
     return sym_give(group->sym, what, offset);
 }
@@ -146,7 +146,7 @@ static expar_status resize_block(expar_group *group, const char *what, void *blo
     if (!block) return take_block(group, what, DEFAULT_ALIGNMENT, bytes, out);
     expar_status status = out ? EXPAR_OK : error_set(EXPAR_ERR_NULL, "%s: out is NULL", what);
     if (status == EXPAR_OK) status = find_block(group->sym, what, block, &old_offset, &old_bytes);
-    if (status != EXPAR_OK) return sym_refuse(group->sym, what, status);
+    if (status != EXPAR_OK) return sym_reject(group->sym, what, status);
     if (bytes > 0) return move_block(group->sym, what, old_offset, old_bytes, bytes, out);
     status = sym_give(group->sym, what, old_offset);
     if (status == EXPAR_OK) *out = NULL;

@@ -25,16 +25,16 @@ typedef enum ep_stand {
     /* The rank has given up the buffer. It comes first, because other ranks may not have waited for the remaining
        headers. */
     EP_STAND_GONE = 0,
-    EP_STAND_REFUSES = 1,
+    EP_STAND_REJECTS = 1,
     /* The rank's form differs from that of rank 0. */
     EP_STAND_DIFFERS = 2,
     EP_STAND_AGREES = 3
 } ep_stand;
 
-EP_FUNC ep_stand ep_hello_stands(int32_t status, const ep_form *form, const ep_form *form0)
+EP_FUNC ep_stand ep_header_stands(int32_t status, const ep_form *form, const ep_form *form0)
 {
     if (status == EXPAR_STATUS_PEER) return EP_STAND_GONE;
-    if (status) return EP_STAND_REFUSES;
+    if (status) return EP_STAND_REJECTS;
     return ep_is_same_form(form, form0) ? EP_STAND_AGREES : EP_STAND_DIFFERS;
 }
 
@@ -58,11 +58,11 @@ EP_FUNC int32_t ep_ballot_rank(int32_t ballot)
 
 /* Returns how many rows one end of a ring may move now, from the word that the other end has stored. It is 0 if the
    word is impossible. `moved` counts the rows that this end has moved in this call. The source puts rows in: the word
-   is the receiver's head, and `room` is the number of slots. The receiver takes rows out: the word is the source's
-   tail, and `room` is 0. */
-EP_FUNC int32_t ep_ring_may_move(uint64_t word, uint32_t epoch, uint32_t moved, int32_t room, int32_t slots)
+   is the receiver's head, and `spare` is the number of slots. The receiver takes rows out: the word is the source's
+   tail, and `spare` is 0. */
+EP_FUNC int32_t ep_ring_may_move(uint64_t word, uint32_t epoch, uint32_t moved, int32_t spare, int32_t slots)
 {
-    const uint32_t may = ep_word_value(word, epoch) - moved + (uint32_t)room;
+    const uint32_t may = ep_word_value(word, epoch) - moved + (uint32_t)spare;
     return may > (uint32_t)slots ? 0 : (int32_t)may;
 }
 EP_FUNC int32_t ep_ring_free(uint64_t head, uint32_t epoch, uint32_t put, int32_t slots)
@@ -84,7 +84,7 @@ EP_FUNC int32_t ll_status_goes_on(int32_t status)
 }
 
 /* Says whether data of a call may go to a peer. */
-typedef enum ll_door { LL_DOOR_SHUT = 0, LL_DOOR_OPEN = 1, LL_DOOR_REFUSES = 2 } ll_door;
+typedef enum ll_credit { LL_CREDIT_AWAITED = 0, LL_CREDIT_GIVEN = 1, LL_CREDIT_REJECTS = 2 } ll_credit;
 
 /* Makes the credit check by the peer's acknowledgement of this slot of the double buffer. It passes if the
    acknowledgement is that of the call before the last, which used the same slot and has the stamp `before`. Stamp 0
@@ -95,10 +95,10 @@ EP_FUNC int32_t ll_read_opens(uint64_t read, uint32_t before)
 }
 /* Makes the credit check by the status word of the peer's header, which must have this call's stamp. A rank sends its
    header only when it needs no data of the call before the last any more. */
-EP_FUNC ll_door ll_unit_opens(uint64_t status, uint32_t stamp)
+EP_FUNC ll_credit ll_header_opens(uint64_t status, uint32_t stamp)
 {
-    if ((uint32_t)(status >> 32) != stamp) return LL_DOOR_SHUT;
-    return ll_status_goes_on((int32_t)(uint32_t)status) ? LL_DOOR_OPEN : LL_DOOR_REFUSES;
+    if ((uint32_t)(status >> 32) != stamp) return LL_CREDIT_AWAITED;
+    return ll_status_goes_on((int32_t)(uint32_t)status) ? LL_CREDIT_GIVEN : LL_CREDIT_REJECTS;
 }
 
 /* ---- low latency: masks and regions ------------------------------------------------------------------------------ */
@@ -139,38 +139,38 @@ EP_FUNC int32_t ll_masker_masks(uint64_t word, uint64_t with)
 
 /* Returns the value of a word of this rank's header, other than its status. In a call that goes on, `messages` and the
    counts of the peer's L experts say what goes to the peer. */
-EP_FUNC uint32_t ll_unit_value(int32_t word, const ll_form *form, uint32_t route, int32_t goes, uint32_t messages,
-                               const int32_t *counts)
+EP_FUNC uint32_t ll_header_value(int32_t word, const ll_form *form, uint32_t route, int32_t goes, uint32_t messages,
+                                 const int32_t *counts)
 {
     uint32_t value = 0;
-    if (word == LL_UNIT_TAG) value = ll_form_tag(form);
-    if (word == LL_UNIT_ROUTE) value = route;
-    if (word == LL_UNIT_MESSAGES && goes) value = messages;
-    if (word >= LL_UNIT_COUNTS && goes) value = (uint32_t)counts[word - LL_UNIT_COUNTS];
+    if (word == LL_HEADER_TAG) value = ll_form_tag(form);
+    if (word == LL_HEADER_ROUTE) value = route;
+    if (word == LL_HEADER_MESSAGES && goes) value = messages;
+    if (word >= LL_HEADER_COUNTS && goes) value = (uint32_t)counts[word - LL_HEADER_COUNTS];
     return value;
 }
 
 /* The largest counts that headers of a buffer may have. `words` is the limit for the messages of a small batch in words
-   (LL_UNIT_IN_WORDS). It is -1 if the buffer has no such batches. */
-typedef struct ll_unit_bounds {
+   (LL_HEADER_IN_WORDS). It is -1 if the buffer has no such batches. */
+typedef struct ll_header_bounds {
     int32_t messages, words, rows;
-} ll_unit_bounds;
+} ll_header_bounds;
 
 /* A count in a message header, and its largest valid value. */
-typedef struct ll_unit_count {
+typedef struct ll_header_count {
     uint32_t told, most;
-} ll_unit_count;
-EP_FUNC ll_unit_count ll_count_told(int32_t word, uint32_t value, ll_unit_bounds bounds)
+} ll_header_count;
+EP_FUNC ll_header_count ll_count_told(int32_t word, uint32_t value, ll_header_bounds bounds)
 {
-    const int32_t in_words = bounds.words >= 0 && word == LL_UNIT_MESSAGES && (value & LL_UNIT_IN_WORDS);
-    ll_unit_count count;
-    count.told = in_words ? value & ~LL_UNIT_MARKS : value;
-    count.most = (uint32_t)(word != LL_UNIT_MESSAGES ? bounds.rows : in_words ? bounds.words : bounds.messages);
+    const int32_t in_words = bounds.words >= 0 && word == LL_HEADER_MESSAGES && (value & LL_HEADER_IN_WORDS);
+    ll_header_count count;
+    count.told = in_words ? value & ~LL_HEADER_MARKS : value;
+    count.most = (uint32_t)(word != LL_HEADER_MESSAGES ? bounds.rows : in_words ? bounds.words : bounds.messages);
     return count;
 }
-EP_FUNC int32_t ll_count_can_be(int32_t word, uint32_t value, ll_unit_bounds bounds)
+EP_FUNC int32_t ll_count_can_be(int32_t word, uint32_t value, ll_header_bounds bounds)
 {
-    const ll_unit_count count = ll_count_told(word, value, bounds);
+    const ll_header_count count = ll_count_told(word, value, bounds);
     return count.told <= count.most;
 }
 

@@ -62,13 +62,13 @@
 #include "proto/normal.h"
 
 typedef enum ll_kind { LL_DISPATCH = 0, LL_COMBINE = 1 } ll_kind;
-#define LL_KINDS       2
-#define LL_HALVES      2
-#define LL_UNIT_COPIES 4 /* a rank may be two calls ahead of a rank that has two open */
-#define LL_MOST_TOPK   32
-#define LL_SWEEP_CALLS ((uint64_t)1 << 30)
-#define LL_PIECE_ROWS  8
-#define LL_STAGED      32 /* pieces: as many as the rows that a network carries at a time */
+#define LL_KINDS         2
+#define LL_SLOTS         2
+#define LL_HEADER_COPIES 4 /* a rank may be two calls ahead of a rank that has two open */
+#define LL_MOST_TOPK     32
+#define LL_SWEEP_CALLS   ((uint64_t)1 << 30)
+#define LL_PIECE_ROWS    8
+#define LL_STAGED        32 /* pieces: as many as the rows that a network carries at a time */
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
@@ -78,7 +78,7 @@ EP_FUNC uint32_t ll_stamp(uint64_t epoch)
 {
     return epoch == 0 ? 0 : (uint32_t)((epoch - 1) % 0xfffffffcu + 1);
 }
-EP_FUNC int32_t ll_half(uint64_t epoch)
+EP_FUNC int32_t ll_slot_of_epoch(uint64_t epoch)
 {
     return (int32_t)(epoch & 1);
 }
@@ -128,11 +128,11 @@ EP_FUNC ll_form ll_form_of(uint32_t tag, uint32_t route)
     return form;
 }
 
-/* Marks in LL_UNIT_MESSAGES of a dispatch. LL_UNIT_IN_WORDS: the messages come in words, and sums go back in words.
-   LL_UNIT_FEW: rows of slots go back in words, too. */
-#define LL_UNIT_IN_WORDS     0x40000000u
-#define LL_UNIT_FEW          0x20000000u
-#define LL_UNIT_MARKS        (LL_UNIT_IN_WORDS | LL_UNIT_FEW)
+/* Marks in LL_HEADER_MESSAGES of a dispatch. LL_HEADER_IN_WORDS: the messages come in words, and sums go back in words.
+   LL_HEADER_FEW: rows of slots go back in words, too. */
+#define LL_HEADER_IN_WORDS   0x40000000u
+#define LL_HEADER_FEW        0x20000000u
+#define LL_HEADER_MARKS      (LL_HEADER_IN_WORDS | LL_HEADER_FEW)
 #define LL_WORD_TOKENS       16 /* the most tokens of a small batch */
 #define LL_EXACT_WORD_TOKENS 4  /* the most tokens of a batch whose exact combines have rows in words */
 
@@ -140,15 +140,15 @@ EP_FUNC ll_form ll_form_of(uint32_t tag, uint32_t route)
    the status last; the owner reads them (acquire). In a dispatch the counts of the L experts here follow. If some ranks
    are not mapped, one more word follows: the first piece of the source's returns that is for rows from here. After the
    words comes the reason of a rejection, as plain bytes, which are written before the status. */
-typedef enum ll_unit_word {
+typedef enum ll_header_word {
     /* expar_status: 0, or why the source takes no part, or only a limited one */
-    LL_UNIT_STATUS = 0,
-    LL_UNIT_TAG = 1,   /* ll_form_tag */
-    LL_UNIT_ROUTE = 2, /* ll_form.route */
+    LL_HEADER_STATUS = 0,
+    LL_HEADER_TAG = 1,   /* ll_form_tag */
+    LL_HEADER_ROUTE = 2, /* ll_form.route */
     /* dispatch: the number of messages from that source; combine: the region of the source's own slot */
-    LL_UNIT_MESSAGES = 3,
-    LL_UNIT_COUNTS = 4
-} ll_unit_word;
+    LL_HEADER_MESSAGES = 3,
+    LL_HEADER_COUNTS = 4
+} ll_header_word;
 
 /* Words that a rank writes in a clean; each clean is an attempt. That rank writes them (release), the owner reads them
    (acquire). Three sets of ranks follow: the views of even and of odd steps, and the decision. A set has 32 bits for
@@ -256,9 +256,9 @@ EP_FUNC int32_t ll_places(const ll_shape *shape)
 }
 
 /* Returns the number of words in a message header. */
-EP_FUNC int32_t ll_words_of_unit(const ll_shape *shape, ll_kind kind)
+EP_FUNC int32_t ll_words_of_header(const ll_shape *shape, ll_kind kind)
 {
-    return LL_UNIT_COUNTS + (kind == LL_DISPATCH ? shape->local_experts + (shape->unmapped ? 1 : 0) : 0);
+    return LL_HEADER_COUNTS + (kind == LL_DISPATCH ? shape->local_experts + (shape->unmapped ? 1 : 0) : 0);
 }
 
 /* Returns the layout. The members of the shape are within their bounds (ep/low_latency/shape.c), so nothing
@@ -266,11 +266,11 @@ EP_FUNC int32_t ll_words_of_unit(const ll_shape *shape, ll_kind kind)
 EP_FUNC ll_space ll_space_of(const ll_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->ranks, tokens = (uint64_t)shape->tokens, topk = (uint64_t)shape->topk;
-    const uint64_t words = (uint64_t)ll_words_of_unit(shape, LL_DISPATCH), unmapped = shape->unmapped ? 1 : 0;
+    const uint64_t words = (uint64_t)ll_words_of_header(shape, LL_DISPATCH), unmapped = shape->unmapped ? 1 : 0;
     ll_space space;
     space.places = ll_places(shape);
-    space.unit_bytes[LL_DISPATCH] = ep_round(words * 8 + EP_REFUSAL_TEXT, EP_LINE_BYTES);
-    space.unit_bytes[LL_COMBINE] = ep_round(LL_UNIT_COUNTS * 8 + EP_REFUSAL_TEXT, EP_LINE_BYTES);
+    space.unit_bytes[LL_DISPATCH] = ep_round(words * 8 + EP_REJECTION_TEXT, EP_LINE_BYTES);
+    space.unit_bytes[LL_COMBINE] = ep_round(LL_HEADER_COUNTS * 8 + EP_REJECTION_TEXT, EP_LINE_BYTES);
     space.flag_share_bytes = ep_round(tokens * 8, EP_LINE_BYTES);
     space.header_bytes = ep_round(sizeof(ll_header) + topk * 12, EP_LINE_BYTES);
     space.message_bytes = ep_round(space.header_bytes + ll_payload_bytes(shape), EP_LINE_BYTES);
@@ -278,44 +278,45 @@ EP_FUNC ll_space ll_space_of(const ll_shape *shape)
     const uint64_t sets = (uint64_t)LL_CLEAN_SETS * ((n + 1) / 2), regions = (uint64_t)shape->regions;
     const uint64_t places = regions * tokens * (uint64_t)space.places, ahead = shape->reduced ? n * tokens : 0;
     space.units[LL_DISPATCH] = 0;
-    space.units[LL_COMBINE] = n * LL_UNIT_COPIES * space.unit_bytes[LL_DISPATCH];
-    space.reads = space.units[LL_COMBINE] + n * LL_UNIT_COPIES * space.unit_bytes[LL_COMBINE];
+    space.units[LL_COMBINE] = n * LL_HEADER_COPIES * space.unit_bytes[LL_DISPATCH];
+    space.reads = space.units[LL_COMBINE] + n * LL_HEADER_COPIES * space.unit_bytes[LL_COMBINE];
     space.message_flags = space.reads + n * EP_LINE_BYTES;
-    space.row_flags = space.message_flags + LL_HALVES * n * space.flag_share_bytes;
-    space.weight_flags = space.row_flags + ep_round(LL_HALVES * places * 8, EP_LINE_BYTES);
-    space.maskers = space.weight_flags + (shape->reduced ? LL_HALVES * n * space.flag_share_bytes : 0);
+    space.row_flags = space.message_flags + LL_SLOTS * n * space.flag_share_bytes;
+    space.weight_flags = space.row_flags + ep_round(LL_SLOTS * places * 8, EP_LINE_BYTES);
+    space.maskers = space.weight_flags + (shape->reduced ? LL_SLOTS * n * space.flag_share_bytes : 0);
     space.clean_bytes = ep_round((LL_CLEAN_SET + sets + LL_CLEAN_RESULTS) * 8, EP_LINE_BYTES);
     space.cleans = space.maskers + (shape->masking ? n * EP_LINE_BYTES : 0);
-    const uint64_t small = LL_HALVES * (uint64_t)shape->word_tokens;
+    const uint64_t small = LL_SLOTS * (uint64_t)shape->word_tokens;
     space.word_messages = space.cleans + (shape->masking ? n * space.clean_bytes : 0);
     space.word_rows = space.word_messages + small * n * 2 * space.message_bytes;
     space.words_bytes = space.word_rows + small * (uint64_t)space.places * 2 * space.place_bytes;
     space.weights = space.words_bytes;
-    space.messages = ep_round(space.weights + LL_HALVES * ahead * topk * sizeof(float), 4096);
+    space.messages = ep_round(space.weights + LL_SLOTS * ahead * topk * sizeof(float), 4096);
     space.message_piece_bytes = LL_PIECE_ROWS * space.message_bytes + EP_LINE_BYTES;
     space.return_piece_bytes = LL_PIECE_ROWS * space.place_bytes + EP_LINE_BYTES;
     space.share_bytes =
         shape->unmapped ? (uint64_t)ll_pieces(shape->tokens) * space.message_piece_bytes : tokens * space.message_bytes;
     space.return_pieces = unmapped * (tokens * (uint64_t)space.places / LL_PIECE_ROWS + n);
-    space.rows = space.messages + LL_HALVES * n * space.share_bytes;
-    space.returns = ep_round(space.rows + LL_HALVES * places * space.place_bytes, 4096);
-    space.stage = ep_round(space.returns + regions * LL_HALVES * space.return_pieces * space.return_piece_bytes, 4096);
+    space.rows = space.messages + LL_SLOTS * n * space.share_bytes;
+    space.returns = ep_round(space.rows + LL_SLOTS * places * space.place_bytes, 4096);
+    space.stage = ep_round(space.returns + regions * LL_SLOTS * space.return_pieces * space.return_piece_bytes, 4096);
     space.total_bytes = space.stage + unmapped * ep_round(ll_staged(shape) * space.message_piece_bytes, 4096);
     return space;
 }
 
-EP_FUNC uint64_t ll_unit_at(const ll_space *space, ll_kind kind, int32_t source, uint64_t epoch)
+EP_FUNC uint64_t ll_header_at(const ll_space *space, ll_kind kind, int32_t source, uint64_t epoch)
 {
-    return space->units[kind] + ((uint64_t)source * LL_UNIT_COPIES + epoch % LL_UNIT_COPIES) * space->unit_bytes[kind];
+    return space->units[kind] +
+           ((uint64_t)source * LL_HEADER_COPIES + epoch % LL_HEADER_COPIES) * space->unit_bytes[kind];
 }
 /* Returns the bytes from the start of a message header to its text. */
-EP_FUNC uint64_t ll_unit_text_at(const ll_shape *shape, ll_kind kind)
+EP_FUNC uint64_t ll_header_text_at(const ll_shape *shape, ll_kind kind)
 {
-    return 8 * (uint64_t)ll_words_of_unit(shape, kind);
+    return 8 * (uint64_t)ll_words_of_header(shape, kind);
 }
 EP_FUNC uint64_t ll_read_at(const ll_space *space, ll_kind kind, int32_t receiver, uint64_t epoch)
 {
-    return space->reads + (uint64_t)receiver * EP_LINE_BYTES + ((uint64_t)kind * LL_HALVES + (epoch & 1)) * 8;
+    return space->reads + (uint64_t)receiver * EP_LINE_BYTES + ((uint64_t)kind * LL_SLOTS + (epoch & 1)) * 8;
 }
 EP_FUNC uint64_t ll_share(const ll_shape *shape, int32_t source, uint64_t epoch)
 {
@@ -336,7 +337,7 @@ EP_FUNC uint64_t ll_message_at(const ll_space *space, const ll_shape *shape, int
 EP_FUNC uint64_t ll_place_number(const ll_space *space, const ll_shape *shape, uint64_t epoch, int32_t region,
                                  int32_t token, int32_t place)
 {
-    uint64_t half = (uint64_t)region * LL_HALVES + (epoch & 1);
+    uint64_t half = (uint64_t)region * LL_SLOTS + (epoch & 1);
     uint64_t row = half * (uint64_t)shape->tokens + (uint64_t)token;
     return row * (uint64_t)space->places + (uint64_t)place;
 }
@@ -370,7 +371,7 @@ EP_FUNC uint64_t ll_message_piece_flag_at(const ll_space *space, const ll_shape 
 /* Returns the offset of the flag of a piece of returned rows, in the slot of the epoch. */
 EP_FUNC uint64_t ll_return_flag_at(const ll_space *space, uint64_t epoch, int32_t region, int32_t piece)
 {
-    uint64_t half = (uint64_t)region * LL_HALVES + (epoch & 1);
+    uint64_t half = (uint64_t)region * LL_SLOTS + (epoch & 1);
     return space->returns + (half * space->return_pieces + (uint64_t)piece + 1) * space->return_piece_bytes -
            EP_LINE_BYTES;
 }
@@ -428,7 +429,7 @@ EP_FUNC int32_t ll_range_count(int64_t range)
 
        range    [L][N] i64
        src_info [L][N*B] i32
-       messages [N] i32       how many messages each source sent; on GPUs with LL_UNIT_MARKS
+       messages [N] i32       how many messages each source sent; on GPUs with LL_HEADER_MARKS
        idx      [B][K] i32    experts of this rank's own tokens; -1 where a token went nowhere
        headers  [N][B]        the headers of the messages that came
        stamp    u64           the stamp of the dispatch once all of it has come, for hosts that do not know it

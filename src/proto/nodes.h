@@ -8,15 +8,15 @@
  * The memory follows that of normal.h, at the same offsets in every PE's heap. The table shows it as its owner sees it.
  * The index M is the node of the rank on its rail:
  *
- *     headers  [2][M]        hello_bytes   the record with which a rank of the rail opens a call for all ranks here
- *                                          (`hello`); by parity of the epoch
+ *     headers  [2][M]        opening_bytes the record with which a rank of the rail opens a call for all ranks here
+ *                                          (`header`); by parity of the epoch
  *     replies  [2][M]        reply_bytes   whether that rank goes on, once it knows its output
  *     flags    [2][M]        64            completion flags of that rank (`done`): "I have sent and read
  *                                          all that I will"
  *     heads    [C][M][8]     8             rings that this rank sends into: chunks that were read, by place
  *     places   [C][M][K]     place bytes   rings that this rank receives from: a chunk, which ends with its tail
  *     staged   [C][M][K]     place bytes   outgoing chunks, for the same places
- *     outgoing [2][M]        hello_bytes   outgoing headers
+ *     outgoing [2][M]        opening_bytes   outgoing headers
  *
  * All of it keeps its size and its place, even if the part of normal.h before it grows and moves: the network reaches
  * nothing else. A ring belongs to a channel and a node. Both dispatch and combine use it, since calls follow each
@@ -58,25 +58,25 @@ EP_FUNC int32_t ep_rail_of(const ep_rails *rails, int32_t node, int32_t rank)
    the source's channels 0..c that go to this node. Then for each of its P ranks come int32 channel_prefix[C] and int32
    expert_counts[L] as in a header of normal.h; L follows from the E of the form. A call that makes records larger opens
    a second time in its epoch, and then the flag's value is 2. */
-typedef struct ep_rail_hello {
+typedef struct ep_rail_header {
     ep_form form;
-    ep_refusal refusal;
+    ep_rejection rejection;
     int32_t with_counts;
     int32_t unused;
-    /* as in ep_hello. The network sets it (release), the owner polls it (acquire). */
+    /* as in ep_header. The network sets it (release), the owner polls it (acquire). */
     EP_SHARED(uint64_t) flag;
-} ep_rail_hello;
+} ep_rail_header;
 EP_FUNC uint64_t ep_rail_counts(int32_t each, int32_t channels, int32_t local_experts)
 {
     return (uint64_t)channels + (uint64_t)each * ((uint64_t)channels + (uint64_t)local_experts);
 }
 
-/* A bit beside the value of the flag. Without it the rank goes on, and `refusal` holds nothing, or text of an earlier
+/* A bit beside the value of the flag. Without it the rank goes on, and `rejection` holds nothing, or text of an earlier
    call. */
-#define EP_REPLY_REFUSES 4u
+#define EP_REPLY_REJECTS 4u
 typedef struct ep_rail_reply {
-    EP_SHARED(uint64_t) flag; /* set and polled as in ep_rail_hello */
-    ep_refusal refusal;
+    EP_SHARED(uint64_t) flag; /* set and polled as in ep_rail_header */
+    ep_rejection rejection;
 } ep_rail_reply;
 
 /* ---- slots and chunks -------------------------------------------------------------------------------------------- */
@@ -154,8 +154,8 @@ EP_FUNC int32_t ep_rail_experts(const ep_shape *shape)
 
 /* Offsets from the start of the EP buffer. */
 typedef struct ep_rail_space {
-    uint64_t hello_bytes, reply_bytes;
-    uint64_t hellos, replies, dones, heads, places, staged, outgoing;
+    uint64_t opening_bytes, reply_bytes;
+    uint64_t headers, replies, dones, heads, places, staged, outgoing;
     /* of the buffer, with the part of normal.h */
     uint64_t total_bytes;
 } ep_rail_space;
@@ -178,28 +178,28 @@ EP_FUNC ep_rail_space ep_rail_space_of(const ep_rails *rails, const ep_shape *sh
     const uint64_t nodes = (uint64_t)rails->nodes, rings = nodes * (uint64_t)shape->channels;
     const uint64_t counts = ep_rail_counts(rails->each, shape->channels, ep_rail_experts(shape));
     const uint64_t places = rings * (uint64_t)rails->chunks * ep_rail_place_bytes(rails);
-    s.hello_bytes = ep_round(sizeof(ep_rail_hello) + 4 * counts, EP_LINE_BYTES);
+    s.opening_bytes = ep_round(sizeof(ep_rail_header) + 4 * counts, EP_LINE_BYTES);
     s.reply_bytes = ep_round(sizeof(ep_rail_reply), EP_LINE_BYTES);
-    s.hellos = ep_round(ep_space_of(shape).total_bytes, EP_ALIGN_BYTES);
-    s.replies = s.hellos + 2 * nodes * s.hello_bytes;
+    s.headers = ep_round(ep_space_of(shape).total_bytes, EP_ALIGN_BYTES);
+    s.replies = s.headers + 2 * nodes * s.opening_bytes;
     s.dones = s.replies + 2 * nodes * s.reply_bytes;
     s.heads = s.dones + 2 * nodes * EP_LINE_BYTES;
     s.places = ep_round(s.heads + rings * EP_LINE_BYTES, EP_ALIGN_BYTES);
     s.staged = s.places + places;
     s.outgoing = s.staged + places;
-    s.total_bytes = ep_round(s.outgoing + 2 * nodes * s.hello_bytes, 4096);
+    s.total_bytes = ep_round(s.outgoing + 2 * nodes * s.opening_bytes, 4096);
     return s;
 }
 
 /* Returns the offset of the struct, which is at the end of its place. */
-EP_FUNC uint64_t ep_rail_hello_at(const ep_rail_space *s, int32_t nodes, uint32_t epoch, int32_t node)
+EP_FUNC uint64_t ep_rail_header_at(const ep_rail_space *s, int32_t nodes, uint32_t epoch, int32_t node)
 {
     const uint64_t place = (uint64_t)(epoch & 1) * (uint64_t)nodes + (uint64_t)node;
-    return s->hellos + (place + 1) * s->hello_bytes - sizeof(ep_rail_hello);
+    return s->headers + (place + 1) * s->opening_bytes - sizeof(ep_rail_header);
 }
 EP_FUNC uint64_t ep_rail_outgoing_at(const ep_rail_space *s, int32_t nodes, uint32_t epoch, int32_t node)
 {
-    return s->outgoing + ep_rail_hello_at(s, nodes, epoch, node) - s->hellos;
+    return s->outgoing + ep_rail_header_at(s, nodes, epoch, node) - s->headers;
 }
 EP_FUNC uint64_t ep_rail_reply_at(const ep_rail_space *s, int32_t nodes, uint32_t epoch, int32_t node)
 {

@@ -6,8 +6,8 @@
  *
  * An EP buffer is the same range of offsets in every PE's heap. The table shows it as its owner sees it:
  *
- *     headers  [2][N]     hello_bytes       the record with which each source rank opens a call (`hello`); by parity of
- *                                           the epoch
+ *     headers  [2][N]     opening_bytes     the record with which each source rank opens a call (`header`); by parity
+ *                                           of the epoch
  *     replies  [2][N]     sizeof(ep_reply)  advertisements of a fresh dispatch, from each receiver whose early one in
  *                                           the header does not hold
  *     flags    [2][N]     64                completion flags (`done`) from each rank: "I have written to you, and read
@@ -40,9 +40,9 @@
 #define EXPAR_STATUS_PEER     23
 #define EP_SHARED(T)          PORTABLE_SHARED(T)
 
-#define EP_LINE_BYTES   64  /* one flag in each cache line */
-#define EP_ALIGN_BYTES  128 /* alignment of parts of buffers and outputs */
-#define EP_REFUSAL_TEXT 220 /* bytes of a reason that is sent to other ranks, with its final zero */
+#define EP_LINE_BYTES     64  /* one flag in each cache line */
+#define EP_ALIGN_BYTES    128 /* alignment of parts of buffers and outputs */
+#define EP_REJECTION_TEXT 220 /* bytes of a reason that is sent to other ranks, with its final zero */
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
@@ -77,7 +77,7 @@ typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 }
 /* A buffer advertisement. In a dispatch it says where the receiver wants this sender's rows. In a combine it says where
    the sender has left its rows for the receiver to read. With EP_SUM_EACH_SLOT those rows are expert-major, and
    idx_offset is that of the map to them. */
-typedef struct ep_offer {
+typedef struct ep_advert {
     uint64_t x_offset; /* from the heap's start, modulo 2^64; the other offsets likewise */
     uint64_t scales_offset;
     uint64_t idx_offset;
@@ -89,60 +89,60 @@ typedef struct ep_offer {
     int32_t rows;      /* rows with this number or a greater one were, or will be, dropped */
     int32_t mode;      /* ep_mode */
     int32_t unused;
-} ep_offer;
+} ep_advert;
 
 /* An early advertisement: free space for the results of a fresh dispatch. A rank on a GPU sends it with its header,
    before it knows the number of rows. The rows that come are laid out from the start of the space (ep_block_map_of). If
    they do not fit, the early advertisement does not hold, and the rank sends an ep_reply. All ranks conclude from the
    headers whether it holds. */
-typedef struct ep_room {
+typedef struct ep_free_space {
     uint64_t offset; /* from the heap's start */
     uint64_t bytes;  /* 0: none */
     int32_t mode;    /* ep_mode */
     int32_t growth;  /* ep_growth; valid in each header of a fresh dispatch, also with 0 bytes */
-} ep_room;
+} ep_free_space;
 /* Says whether a rank wants its pool to grow in this call, after the counts are known and before rows move. Pools can
    grow only on all ranks together. A rank can take part if its host waits for the counts. Pools grow if some rank
    requests it and all ranks can. In such a call no early advertisement holds. */
 typedef enum ep_growth {
     EP_GROWTH_NONE = 0,
     EP_GROWTH_CAN = 1,
-    EP_GROWTH_WISHED = 2 /* together with EP_GROWTH_CAN */
+    EP_GROWTH_REQUESTED = 2 /* together with EP_GROWTH_CAN */
 } ep_growth;
 /* The most ranks of a group that sends early advertisements. To check them, each rank adds up the counts of all pairs
    of ranks, as in a route; ranks of a larger group avoid that. */
-#define EP_ROOM_RANKS 16
-EP_FUNC int32_t ep_tells_room(int32_t ranks)
+#define EP_SPACE_RANKS 16
+EP_FUNC int32_t ep_tells_space(int32_t ranks)
 {
-    return ranks <= EP_ROOM_RANKS;
+    return ranks <= EP_SPACE_RANKS;
 }
 
 /* The reason why a rank cannot carry out the call. With status 0 it can. */
-typedef struct ep_refusal {
+typedef struct ep_rejection {
     int32_t status;
-    char text[EP_REFUSAL_TEXT];
-} ep_refusal;
+    char text[EP_REJECTION_TEXT];
+} ep_rejection;
 
 /* The header that opens a call. The source rank writes it into the memory of its reader, the owner. The owner first
    acquires `flag`, whose high 32 bits are then the call's epoch. In a fresh dispatch or a route, arrays of int32 follow
    this struct. The first is channel_prefix[C]: the tokens that the source's channels 0..c send here. The second is
-   expert_counts[max L]: the tokens for each local expert. In a route, and on GPUs with N ≤ EP_ROOM_RANKS, a third is
+   expert_counts[max L]: the tokens for each local expert. In a route, and on GPUs with N ≤ EP_SPACE_RANKS, a third is
    sent[N]: the tokens that the source sends to each rank. */
-typedef struct ep_hello {
+typedef struct ep_header {
     /* epoch << 32 | 1. The source stores it last (release); the owner polls it (acquire). */
     EP_SHARED(uint64_t) flag;
     ep_form form;
-    ep_offer offer; /* of a cached dispatch or a combine */
-    ep_room room;   /* of a fresh dispatch on a GPU */
-    ep_refusal refusal;
-} ep_hello;
+    ep_advert advert;    /* of a cached dispatch or a combine */
+    ep_free_space spare; /* of a fresh dispatch on a GPU */
+    ep_rejection rejection;
+} ep_header;
 
 /* Each receiver of a fresh dispatch writes this to each sender as soon as it knows its output, unless its early
    advertisement holds. */
 typedef struct ep_reply {
-    EP_SHARED(uint64_t) flag; /* as in ep_hello */
-    ep_offer offer;
-    ep_refusal refusal;
+    EP_SHARED(uint64_t) flag; /* as in ep_header */
+    ep_advert advert;
+    ep_rejection rejection;
 } ep_reply;
 
 /* Flags, heads and tails have the epoch in the high 32 bits and a value in the low ones. Epochs wrap, and 0 is an
@@ -318,11 +318,11 @@ typedef struct ep_shape {
 
 /* Offsets from the start of the buffer. */
 typedef struct ep_space {
-    uint64_t hello_sent; /* inside a header: of sent[N] */
-    uint64_t hello_bytes, slot_bytes;
+    uint64_t header_sent; /* inside a header: of sent[N] */
+    uint64_t opening_bytes, slot_bytes;
     /* inside a ring's slot, after the row; the row's part has at least 16 bytes for each top-k entry */
     uint64_t slot_scales, slot_idx, slot_weights, slot_src;
-    uint64_t hellos, replies, dones, counters, heads, tails, slots, pool;
+    uint64_t headers, replies, dones, counters, heads, tails, slots, pool;
     uint64_t total_bytes;
 } ep_space;
 
@@ -366,16 +366,16 @@ EP_FUNC ep_space ep_space_of(const ep_shape *shape)
 {
     ep_space s;
     uint64_t n = (uint64_t)shape->ranks, rings = n * (uint64_t)shape->channels;
-    s.hello_sent = sizeof(ep_hello) + 4 * ((uint64_t)shape->channels + (uint64_t)shape->local_experts);
-    s.hello_bytes = ep_round(s.hello_sent + 4 * n, EP_LINE_BYTES);
+    s.header_sent = sizeof(ep_header) + 4 * ((uint64_t)shape->channels + (uint64_t)shape->local_experts);
+    s.opening_bytes = ep_round(s.header_sent + 4 * n, EP_LINE_BYTES);
     ep_slot slot = ep_slot_of(shape->row_bytes, shape->scales, shape->topk);
     s.slot_scales = slot.scales;
     s.slot_idx = slot.idx;
     s.slot_weights = slot.weights;
     s.slot_src = slot.src;
     s.slot_bytes = slot.bytes;
-    s.hellos = 0;
-    s.replies = ep_round(s.hellos + 2 * n * s.hello_bytes, EP_ALIGN_BYTES);
+    s.headers = 0;
+    s.replies = ep_round(s.headers + 2 * n * s.opening_bytes, EP_ALIGN_BYTES);
     s.dones = ep_round(s.replies + 2 * n * ep_round(sizeof(ep_reply), EP_LINE_BYTES), EP_ALIGN_BYTES);
     s.counters = s.dones + 2 * n * EP_LINE_BYTES;
     s.heads = s.counters + 6 * EP_LINE_BYTES;
@@ -401,23 +401,23 @@ EP_FUNC int64_t ep_ring_part_bytes(const ep_space *s, const ep_sum *sum, int64_t
     return ep_slot_part_bytes(s->slot_scales, sum, row_bytes);
 }
 
-EP_FUNC uint64_t ep_hello_at(const ep_space *s, int32_t ranks, uint32_t epoch, int32_t source)
+EP_FUNC uint64_t ep_header_at(const ep_space *s, int32_t ranks, uint32_t epoch, int32_t source)
 {
-    return s->hellos + ((uint64_t)(epoch & 1) * (uint64_t)ranks + (uint64_t)source) * s->hello_bytes;
+    return s->headers + ((uint64_t)(epoch & 1) * (uint64_t)ranks + (uint64_t)source) * s->opening_bytes;
 }
 EP_FUNC uint64_t ep_reply_at(const ep_space *s, int32_t ranks, uint32_t epoch, int32_t source)
 {
     return s->replies +
            ((uint64_t)(epoch & 1) * (uint64_t)ranks + (uint64_t)source) * ep_round(sizeof(ep_reply), EP_LINE_BYTES);
 }
-EP_FUNC uint64_t ep_done_at(const ep_space *s, int32_t ranks, uint32_t epoch, int32_t source)
+EP_FUNC uint64_t ep_completion_at(const ep_space *s, int32_t ranks, uint32_t epoch, int32_t source)
 {
     return s->dones + ((uint64_t)(epoch & 1) * (uint64_t)ranks + (uint64_t)source) * EP_LINE_BYTES;
 }
-typedef enum ep_board { EP_BOARD_HELLO = 0, EP_BOARD_REPLY = 1, EP_BOARD_DONE = 2 } ep_board;
-EP_FUNC uint64_t ep_counter_at(const ep_space *s, ep_board board, uint32_t epoch)
+typedef enum ep_mailbox { EP_MAILBOX_HEADER = 0, EP_MAILBOX_REPLY = 1, EP_MAILBOX_COMPLETION = 2 } ep_mailbox;
+EP_FUNC uint64_t ep_counter_at(const ep_space *s, ep_mailbox mailbox, uint32_t epoch)
 {
-    return s->counters + ((uint64_t)board * 2 + (epoch & 1)) * EP_LINE_BYTES;
+    return s->counters + ((uint64_t)mailbox * 2 + (epoch & 1)) * EP_LINE_BYTES;
 }
 /* In these functions `peer` is the receiver of the ring for heads, and its source for tails and slots. */
 EP_FUNC uint64_t ep_head_at(const ep_space *s, int32_t ranks, int32_t channel, int32_t peer)

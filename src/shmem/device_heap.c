@@ -31,7 +31,7 @@ expar_status heap_agree(device_heap *self, const char *what, const heap_word *wo
                                  {.name = "the alignment in bytes", .value = word->alignment},
                                  {.name = "the block's offset in the device heap", .value = word->offset}};
     const boot_matter matter = {.what = what,
-                                .refused = "cannot take part",
+                                .rejected = "cannot take part",
                                 .common = EXPAR_ERR_MEMORY,
                                 .lacks = "has no memory for it",
                                 .fields = fields,
@@ -221,17 +221,18 @@ static bool arena_give(device_heap *self, uint64_t offset)
 
 expar_status device_heap_take(device_heap *self, const char *what, uint64_t bytes, uint64_t alignment, uint64_t *offset)
 {
-    heap_word wish = {.bytes = bytes, .alignment = alignment, .offset = BOOT_UNKNOWN};
+    heap_word request = {.bytes = bytes, .alignment = alignment, .offset = BOOT_UNKNOWN};
     expar_status own = EXPAR_OK;
-    if (!arena_take(self, bytes, alignment, &wish.offset))
+    if (!arena_take(self, bytes, alignment, &request.offset))
         own = error_set(EXPAR_ERR_MEMORY, "%llu bytes are more than GPU %d (%s) has", (unsigned long long)bytes,
                         self->device->index, self->device->name);
-    bool taken = own == EXPAR_OK, fits = !taken || wish.offset + bytes <= self->mapped_bytes;
-    expar_status status = fits ? heap_agree(self, what, &wish, own) : heap_grow(self, what, wish.offset + bytes, &wish);
+    bool taken = own == EXPAR_OK, fits = !taken || request.offset + bytes <= self->mapped_bytes;
+    expar_status status =
+        fits ? heap_agree(self, what, &request, own) : heap_grow(self, what, request.offset + bytes, &request);
     if (status == EXPAR_OK)
-        *offset = wish.offset;
+        *offset = request.offset;
     else if (taken)
-        arena_give(self, wish.offset);
+        arena_give(self, request.offset);
     return status;
 }
 

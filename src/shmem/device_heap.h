@@ -58,7 +58,7 @@ uint64_t device_heap_own_kept(const device_heap *heap, uint64_t keep_bytes);
 /* Where the second part begins (the same offset on all ranks), how many addresses it has, and how many of them have
    memory. */
 uint64_t device_heap_own_offset(const device_heap *heap);
-uint64_t device_heap_own_room(const device_heap *heap);
+uint64_t device_heap_own_space(const device_heap *heap);
 uint64_t device_heap_own_bytes(const device_heap *heap);
 
 /* This rank's memory, for users that outlive the heap. The second part stays mapped, readable by this process, until

@@ -94,13 +94,13 @@ static expar_status share_alike(device_heap *self, const char *what, int fd, uin
     return status;
 }
 
-static expar_status grow_by_chunk(device_heap *self, const char *what, uint64_t bytes, const heap_word *wish)
+static expar_status grow_by_chunk(device_heap *self, const char *what, uint64_t bytes, const heap_word *request)
 {
     int fd = -1;
     expar_status own = heap_pieces_prepare(&self->chunks);
     if (own == EXPAR_OK) own = heap_pieces_prepare(&self->part->symmetric);
     if (own == EXPAR_OK) own = heap_chunk_make(self, self->mapped_bytes, bytes, &fd);
-    expar_status status = heap_agree(self, what, wish, own);
+    expar_status status = heap_agree(self, what, request, own);
     if (status == EXPAR_OK && !self->sym->by_threads) status = share_alike(self, what, fd, bytes);
     if (status == EXPAR_OK) {
         heap_pieces_add(&self->chunks, bytes);
@@ -143,12 +143,12 @@ static expar_status make_whole(device_heap *self, uint64_t bytes, mem_ipc *own)
 }
 
 /* Two rounds, as with chunks: each rank makes its memory and exchanges its handle, then opens the others. */
-static expar_status agree_on_whole(device_heap *self, const char *what, uint64_t bytes, const heap_word *wish,
+static expar_status agree_on_whole(device_heap *self, const char *what, uint64_t bytes, const heap_word *request,
                                    mem_ipc *own)
 {
     cu_ipc_memory *handles = calloc((size_t)self->sym->size, sizeof *handles);
     if (!handles) return sym_out_of_step(self->sym, what, error_set(EXPAR_ERR_MEMORY, "no memory"));
-    heap_word with_handle = *wish;
+    heap_word with_handle = *request;
     with_handle.mine = &own->handle;
     with_handle.all = handles;
     with_handle.mine_bytes = sizeof own->handle;
@@ -161,10 +161,10 @@ static expar_status agree_on_whole(device_heap *self, const char *what, uint64_t
     return status;
 }
 
-static expar_status take_whole(device_heap *self, const char *what, uint64_t bytes, const heap_word *wish)
+static expar_status take_whole(device_heap *self, const char *what, uint64_t bytes, const heap_word *request)
 {
     mem_ipc own = {0};
-    expar_status status = agree_on_whole(self, what, bytes, wish, &own);
+    expar_status status = agree_on_whole(self, what, bytes, request, &own);
     if (status == EXPAR_OK) {
         self->bases[self->sym->rank] = self->part->base = own.address;
         self->mapped_bytes = bytes;
@@ -174,11 +174,11 @@ static expar_status take_whole(device_heap *self, const char *what, uint64_t byt
     return status;
 }
 
-expar_status heap_grow(device_heap *self, const char *what, uint64_t end_bytes, const heap_word *wish)
+expar_status heap_grow(device_heap *self, const char *what, uint64_t end_bytes, const heap_word *request)
 {
     uint64_t bytes = align_up(end_bytes - self->mapped_bytes, self->unit_bytes);
-    if (self->kind == HEAP_WHOLE) return take_whole(self, what, bytes, wish);
-    return grow_by_chunk(self, what, bytes, wish);
+    if (self->kind == HEAP_WHOLE) return take_whole(self, what, bytes, request);
+    return grow_by_chunk(self, what, bytes, request);
 }
 
 /* A peer may have this rank's memory open until it has said that it closed it. In a failed group it cannot say so, and

@@ -17,7 +17,7 @@ uint64_t device_heap_own_offset(const device_heap *self)
     return self->range_bytes;
 }
 
-uint64_t device_heap_own_room(const device_heap *self)
+uint64_t device_heap_own_space(const device_heap *self)
 {
     return device_heap_grows(self) ? self->range_bytes : 0;
 }

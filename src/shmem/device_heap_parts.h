@@ -97,8 +97,9 @@ void heap_pieces_add(heap_pieces *pieces, uint64_t bytes);
 void heap_release(device_heap *heap, bool quiet);
 
 /* ---- device_heap_grow.c ------------------------------------------------------------------------------------------ */
-/* Maps memory into the heap up to end_bytes. Before anything is shared, all ranks must agree on `wish`. Collective. */
-expar_status heap_grow(device_heap *heap, const char *what, uint64_t end_bytes, const heap_word *wish);
+/* Maps memory into the heap up to end_bytes. Before anything is shared, all ranks must agree on `request`. Collective.
+   */
+expar_status heap_grow(device_heap *heap, const char *what, uint64_t end_bytes, const heap_word *request);
 /* Allocates this rank's memory of that size and maps it at an offset of its range; between processes it also makes a
    descriptor. On failure nothing is left. */
 expar_status heap_chunk_make(const device_heap *heap, uint64_t offset, uint64_t bytes, int *fd);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Failures: how a rank tells its peers that it leaves, learns that a peer has gone, and reports it in errors. */
-#include "shmem/bell.h"
+#include "shmem/doorbell.h"
 #include "shmem/parts.h"
 #include "shmem/sym.h"
 
@@ -50,7 +50,7 @@ static uint64_t reason_of_going(const sym *self, sym_failure_kind kind, int32_t 
 
 /* Returns the rank whose silence made another one leave; -1: none is known. A peer has told it in this heap, or the
    leaving rank has told it through the boot. The boot also reaches ranks whose heaps it does not map. */
-static int32_t silence_behind(const sym *self, bool went, uint64_t failure, int32_t rank)
+static int32_t silence_after(const sym *self, bool went, uint64_t failure, int32_t rank)
 {
     if (failure_kind(failure) == SYM_PEER_SILENT) return (int32_t)(uint32_t)failure;
     return went ? self->boot->ops->blame_of(self->boot, rank) : -1;
@@ -97,14 +97,14 @@ void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
 {
     const bool went = kind == SYM_PEER_LEFT || kind == SYM_PEER_DIED;
     const uint64_t failure = went ? reason_of_going(self, kind, rank) : failure_word(kind, rank);
-    const int32_t silent = silence_behind(self, went, failure, rank);
+    const int32_t silent = silence_after(self, went, failure, rank);
     if ((went || kind == SYM_PEER_SILENT) && rank >= 0 && rank < self->size)
         record_loss(self, kind, rank, silent == rank ? -1 : silent);
     if (silent >= 0) boot_note_blamed(self->boot, silent);
     if (kind == SYM_ABORTED) note_ended(self, BOOT_KIND_ALL, EXPAR_ERR_ABORTED, "it has aborted the group");
     if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
     failure_record(self, failure);
-    bell_ring(&control_of(self, self->rank)->bell, self->by_threads);
+    doorbell_ring(&control_of(self, self->rank)->doorbell, self->by_threads);
     pthread_mutex_lock(&self->lock);
     for (const sym_listener *l = self->listeners; l; l = l->next)
         l->failed(l->context);

@@ -10,14 +10,14 @@
 #include <string.h>
 
 /* The request of a rank. */
-typedef struct wish {
+typedef struct request {
     uint64_t bytes, alignment; /* for a take; 0 for a give */
     uint64_t offset;           /* where the block was taken, or which one is given */
     expar_status status;       /* why this rank cannot, with the last error's text */
-} wish;
+} request;
 
 /* Collective. An error in one rank's arguments is returned by that rank only; a full heap is an error on all ranks. */
-static expar_status wish_agree(sym *self, const char *what, const wish *mine)
+static expar_status request_agree(sym *self, const char *what, const request *mine)
 {
     char lacks[64];
     const boot_field fields[] = {
@@ -25,7 +25,7 @@ static expar_status wish_agree(sym *self, const char *what, const wish *mine)
         {.name = "the alignment in bytes", .value = mine->alignment},
         {.name = "the block's offset in the heap", .value = mine->status == EXPAR_OK ? mine->offset : BOOT_UNKNOWN}};
     const boot_matter matter = {.what = what,
-                                .refused = "rejected its arguments",
+                                .rejected = "rejected its arguments",
                                 .common = EXPAR_ERR_MEMORY,
                                 .lacks = lacks,
                                 .fields = fields,
@@ -35,7 +35,7 @@ static expar_status wish_agree(sym *self, const char *what, const wish *mine)
     return status == EXPAR_OK ? sym_agree(self, &matter, mine->status) : status;
 }
 
-static expar_status heap_full(const sym *self, const char *what, const wish *mine)
+static expar_status heap_full(const sym *self, const char *what, const request *mine)
 {
     mem_arena_stats stats;
     mem_arena_get_stats(self->arena, &stats);
@@ -54,7 +54,7 @@ typedef struct block_range {
     uint64_t offset, bytes;
 } block_range;
 
-static block_range range_of(const sym *self, const wish *mine, uint64_t filled_bytes)
+static block_range range_of(const sym *self, const request *mine, uint64_t filled_bytes)
 {
     uint64_t first = mine->offset, end = mine->offset + mine->bytes;
     uint64_t grown = atomic_load_explicit(&self->grown_bytes, memory_order_relaxed);
@@ -65,7 +65,7 @@ static block_range range_of(const sym *self, const wish *mine, uint64_t filled_b
 }
 
 /* Takes from this rank's own arena and records the outcome in mine. */
-static void take_locally(sym *self, const char *what, wish *mine)
+static void take_locally(sym *self, const char *what, request *mine)
 {
     if (mine->bytes == 0) return;
     pthread_mutex_lock(&self->lock);
@@ -77,7 +77,7 @@ static void take_locally(sym *self, const char *what, wish *mine)
     mine->status = status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", what);
 }
 
-static expar_status no_memory(sym *self, const char *what, const wish *mine)
+static expar_status no_memory(sym *self, const char *what, const request *mine)
 {
     mem_arena_stats stats;
     pthread_mutex_lock(&self->lock);
@@ -87,7 +87,7 @@ static expar_status no_memory(sym *self, const char *what, const wish *mine)
                         (unsigned long long)mine->bytes, (unsigned long long)stats.used_bytes - mine->bytes);
 }
 
-static void commit(sym *self, const char *what, const block_range *range, wish *mine)
+static void commit(sym *self, const char *what, const block_range *range, request *mine)
 {
     if (mine->bytes == 0 || mine->status != EXPAR_OK) return;
     expar_status status = mem_region_commit(&self->heap, &self->budget, range->offset, range->bytes);
@@ -110,15 +110,15 @@ static void drop_pages(sym *self, uint64_t offset, uint64_t bytes)
 }
 
 /* Agrees on sizes and offsets; then, for a block that needs much memory, agrees that all ranks have got it. */
-static expar_status take_memory(sym *self, const char *what, uint64_t filled_bytes, wish *mine)
+static expar_status take_memory(sym *self, const char *what, uint64_t filled_bytes, request *mine)
 {
     const block_range range = range_of(self, mine, filled_bytes);
     bool early = range.bytes <= (uint64_t)knob(KNOB_HEAP_EARLY_BYTES);
     if (early) commit(self, what, &range, mine);
-    expar_status status = wish_agree(self, what, mine);
+    expar_status status = request_agree(self, what, mine);
     if (status != EXPAR_OK || early) return status;
     commit(self, what, &range, mine);
-    return wish_agree(self, what, mine);
+    return request_agree(self, what, mine);
 }
 
 expar_status sym_take(sym *self, const char *what, uint64_t bytes, uint64_t alignment, uint64_t *offset)
@@ -130,7 +130,7 @@ expar_status sym_take_partly(sym *self, const char *what, uint64_t bytes, uint64
                              uint64_t *offset)
 {
     uint64_t taken;
-    wish mine = {.bytes = bytes, .alignment = alignment};
+    request mine = {.bytes = bytes, .alignment = alignment};
     take_locally(self, what, &mine);
     expar_status status = take_memory(self, what, filled_bytes, &mine);
     if (status == EXPAR_OK && bytes > 0) {
@@ -146,16 +146,16 @@ expar_status sym_take_partly(sym *self, const char *what, uint64_t bytes, uint64
     return EXPAR_OK;
 }
 
-expar_status sym_refuse(sym *self, const char *what, expar_status reason)
+expar_status sym_reject(sym *self, const char *what, expar_status reason)
 {
-    return wish_agree(self, what, &(wish){.bytes = BOOT_UNKNOWN, .alignment = BOOT_UNKNOWN, .status = reason});
+    return request_agree(self, what, &(request){.bytes = BOOT_UNKNOWN, .alignment = BOOT_UNKNOWN, .status = reason});
 }
 
 expar_status sym_give(sym *self, const char *what, uint64_t offset)
 {
     uint64_t bytes;
     expar_status status = sym_quiet(self);
-    if (status == EXPAR_OK) status = wish_agree(self, what, &(wish){.offset = offset});
+    if (status == EXPAR_OK) status = request_agree(self, what, &(request){.offset = offset});
     if (status != EXPAR_OK || offset == 0) return status;
     /* The arenas are alike, so this fails on all ranks or on none. */
     if (!give_locally(self, offset, &bytes))

@@ -6,7 +6,7 @@
 
 #define NUM_SLOTS 256u
 
-static void ring_bell_of(void *context, int32_t pe)
+static void ring_doorbell_of(void *context, int32_t pe)
 {
     sym_ring(context, pe);
 }
@@ -21,7 +21,7 @@ expar_status sym_proxy_open(sym *self)
         .bounds[TRANSPORT_HOST] = {.begin = SYM_CONTROL_BYTES, .end = &self->grown_bytes},
         .num_slots = NUM_SLOTS,
         .nap_ns = knob(KNOB_PROXY_IDLE_NAP_NS),
-        .delivered = ring_bell_of,
+        .delivered = ring_doorbell_of,
         .context = self,
     };
     int64_t rings = 1;

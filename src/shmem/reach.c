@@ -2,7 +2,7 @@
 /* Opens the transports that EXPAR_TRANSPORTS names and exchanges what each one reaches. For every PE it picks the first
  * one that maps it, the first that puts and gets, and the first that has atomics. */
 #include "base/knobs.h"
-#include "shmem/bell.h"
+#include "shmem/doorbell.h"
 #include "shmem/parts.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ static void site_arrived(void *context)
 {
     sym *self = context;
     sym_control *control = self->heap.base;
-    bell_ring(&control->bell, self->by_threads);
+    doorbell_ring(&control->doorbell, self->by_threads);
     sym_proxy_wake(self);
 }
 
@@ -243,7 +243,7 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
     self->site = (transport_site){
         .boot = self->boot,
         .segments[TRANSPORT_HOST] = {.region = &self->heap,
-                                     .behind = self->backing ? &self->backing->region : NULL,
+                                     .after = self->backing ? &self->backing->region : NULL,
                                      .peers = peer_heaps},
         .nodes = self->nodes,
         .timeout_ms = self->timeout_ms,

@@ -6,7 +6,7 @@
  * So a wait spins for about as long as a sleep costs. Yet ranks that are bound to no core may share one, and then a
  * spinning rank only delays the awaited one. So ranks publish the core on which they run. */
 #include "base/knobs.h"
-#include "shmem/bell.h"
+#include "shmem/doorbell.h"
 #include "shmem/sym.h"
 
 #include <sched.h>
@@ -19,27 +19,27 @@ static void spin_once(void)
 #endif
 }
 
-static sym_bell *own_bell(const sym *self)
+static sym_doorbell *own_doorbell(const sym *self)
 {
-    return &((sym_control *)self->heap.base)->bell;
+    return &((sym_control *)self->heap.base)->doorbell;
 }
 
 void sym_ring(sym *self, int32_t pe)
 {
     sym_control *control = sym_at(self, pe, 0);
-    if (control) bell_ring(&control->bell, self->by_threads);
+    if (control) doorbell_ring(&control->doorbell, self->by_threads);
 }
 
 void sym_ring_put(sym *self, int32_t pe, uint64_t offset, uint64_t bytes)
 {
     sym_control *control = sym_at(self, pe, 0);
-    if (control) bell_ring_put(&control->bell, offset, bytes, self->by_threads);
+    if (control) doorbell_ring_put(&control->doorbell, offset, bytes, self->by_threads);
 }
 
 /* No put goes to the control page, so a wait that watches only that page is woken by rings. */
 static uint64_t watches_nothing(void)
 {
-    return bell_range(0, 1);
+    return doorbell_range(0, 1);
 }
 
 /* ---- cores ------------------------------------------------------------------------------------------------------- */
@@ -113,7 +113,7 @@ sym_rest sym_rest_begin_open(sym *self, const char *what, uint64_t offset, uint6
     count_in(self);
     sym_rest rest = {.sym = self,
                      .what = what,
-                     .watch = bell_range(offset, bytes),
+                     .watch = doorbell_range(offset, bytes),
                      .crowded = self->crowded,
                      .open = true,
                      .tellings = atomic_load_explicit(&self->tellings, memory_order_relaxed)};
@@ -230,15 +230,15 @@ static void rest_attend(sym_rest *rest, bool awake)
 static void rest_drive(sym_rest *rest)
 {
     const transport_driven *networks = &rest->sym->driven;
-    if (networks->count == 0 || rest->handed_over) return;
+    if (networks->count == 0 || rest->passed_over) return;
     rest_attend(rest, true);
     transport_progress_all(networks);
 }
 
 static void arm(sym_rest *rest)
 {
-    bell_arm(own_bell(rest->sym), rest->watch, &rest->rings);
-    rest->armed = rest->handed_over || transport_arm_all(&rest->sym->driven);
+    doorbell_arm(own_doorbell(rest->sym), rest->watch, &rest->rings);
+    rest->armed = rest->passed_over || transport_arm_all(&rest->sym->driven);
 }
 
 /* A sleep is short at first, then longer. The doorbell ends it earlier, but raw stores do not ring. */
@@ -259,13 +259,13 @@ static bool rest_asleep(sym_rest *rest, int64_t limit_ns)
     const transport_driven *networks = &self->driven;
     if (networks->count == 1 && !self->some_mapped) return networks->list[0]->ops->sleep(networks->list[0], limit_ns);
     /* Do this once: the network's thread then keeps watching, and would ring the doorbell each time it is woken. */
-    if (networks->count > 0 && !rest->handed_over) {
+    if (networks->count > 0 && !rest->passed_over) {
         rest_attend(rest, false);
         transport_attend_all(networks, 0);
-        rest->handed_over = true;
+        rest->passed_over = true;
     }
     atomic_fetch_add_explicit(&self->sleeps, 1, memory_order_relaxed);
-    bell_sleep(own_bell(self), rest->rings, limit_ns, self->by_threads);
+    doorbell_sleep(own_doorbell(self), rest->rings, limit_ns, self->by_threads);
     return false;
 }
 
@@ -336,7 +336,7 @@ void sym_rest_progress(sym_rest *rest)
 {
     spin_again(rest);
     boot_wait_progress(&rest->wait);
-    rest->handed_over = false;
+    rest->passed_over = false;
 }
 
 void sym_behold(sym *self)

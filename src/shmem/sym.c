@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The symmetric memory of one rank: creation, end and addresses. */
 #include "shmem/sym.h"
-#include "shmem/bell.h"
+#include "shmem/doorbell.h"
 #include "shmem/parts.h"
 
 #include <assert.h>
@@ -110,28 +110,28 @@ static expar_status open_heap(sym *self)
 }
 
 /* If huge pages were asked for and none are free, the heap is slower, but it is made. */
-static expar_status make_region(const sym_heap_plan *plan, size_t behind_bytes, mem_region *out)
+static expar_status make_region(const sym_heap_plan *plan, size_t following_bytes, mem_region *out)
 {
     if (plan->huge) {
         const size_t first_bytes = plan->fixed ? plan->bytes : SYM_CONTROL_BYTES;
-        if (mem_region_create_huge(plan->bytes, first_bytes, behind_bytes, out) == EXPAR_OK) {
+        if (mem_region_create_huge(plan->bytes, first_bytes, following_bytes, out) == EXPAR_OK) {
             LOG(LOG_INFO, "the symmetric heap has huge pages of %zu bytes", out->page_bytes);
             return EXPAR_OK;
         }
         LOG(LOG_WARN, "the symmetric heap has no huge pages of hugetlbfs: %s", expar_last_error());
     }
-    return mem_region_create_before(plan->bytes, behind_bytes, true, out);
+    return mem_region_create_before(plan->bytes, following_bytes, true, out);
 }
 
 /* Makes the heap and the part that follows it, for a rank that is a process. */
 static expar_status make_own_regions(sym *self, const sym_heap_plan *plan)
 {
-    mem_region behind;
+    mem_region after;
     expar_status status = make_region(plan, sym_store_reserve(plan->bytes, self->host_ranks, false), &self->heap);
     if (status != EXPAR_OK) return status;
     self->owns_heap = true;
-    status = mem_region_create_behind(&self->heap, true, &behind);
-    return status == EXPAR_OK ? mem_backing_create(&behind, self->host_ranks, &self->backing) : status;
+    status = mem_region_create_following(&self->heap, true, &after);
+    return status == EXPAR_OK ? mem_backing_create(&after, self->host_ranks, &self->backing) : status;
 }
 
 static expar_status sym_heap_make(sym *self, const sym_heap_plan *plan)
@@ -148,7 +148,7 @@ static expar_status sym_heap_make(sym *self, const sym_heap_plan *plan)
     status = make_arena(self);
     if (status == EXPAR_OK) status = mem_backing_store(self->backing, self->heap.bytes, &self->store);
     if (status == EXPAR_OK) status = open_heap(self);
-    if (status == EXPAR_OK) bell_open(&((sym_control *)self->heap.base)->bell);
+    if (status == EXPAR_OK) doorbell_open(&((sym_control *)self->heap.base)->doorbell);
     return status;
 }
 
@@ -157,7 +157,7 @@ static expar_status agree_on_heaps(const sym *self, expar_status mine)
 {
     const boot_field kind = {.name = "the heap's kind (EXPAR_HEAP_KIND or heap_kind)",
                              .text = self->fixed_heap ? "static" : "dynamic"};
-    const boot_matter matter = {.refused = "could not make its symmetric heap", .fields = &kind, .num_fields = 1};
+    const boot_matter matter = {.rejected = "could not make its symmetric heap", .fields = &kind, .num_fields = 1};
     return boot_agree(self->boot, &matter, mine, NULL);
 }
 

@@ -3,8 +3,8 @@
  * the barrier and failures.
  *
  * group owns the state; group, exec, ep and pgas call this folder, after they have checked their arguments. It calls
- * net, mem, boot and base. Besides this header the layers above include device_heap.h (GPU memory), bell.h and tree.h.
- * The prefix is sym_ because shmem_ belongs to OpenSHMEM. */
+ * net, mem, boot and base. Besides this header the layers above include device_heap.h (GPU memory), doorbell.h and
+ * tree.h. The prefix is sym_ because shmem_ belongs to OpenSHMEM. */
 #ifndef EXPAR_SHMEM_SYM_H
 #define EXPAR_SHMEM_SYM_H
 
@@ -32,9 +32,9 @@ struct expar_heap_stats; /* expar/memory.h */
  * Sleeps are rare and writes are many. If the system allows it, the sleeper therefore makes the fence for both sides by
  * membarrier(2). This runs a full fence on every core that runs a thread of a registered process. A writer in a
  * registered process needs no fence of its own. */
-typedef struct sym_bell {
-    /* 0: no thread sleeps or is about to. Otherwise it is the bell_range that holds all words that sleepers watch. The
-       PE's own threads widen it; all writers read and clear it. The full fences above order it. */
+typedef struct sym_doorbell {
+    /* 0: no thread sleeps or is about to. Otherwise it is the doorbell_range that holds all words that sleepers watch.
+       The PE's own threads widen it; all writers read and clear it. The full fences above order it. */
     _Alignas(64) _Atomic uint64_t watched;
     /* 1: sleepers make the writers' fence, too, by membarrier. The owner writes it before other threads use the
        doorbell; all threads read it. It is relaxed, because a thread that reads 0 only makes a fence that is not
@@ -43,7 +43,7 @@ typedef struct sym_bell {
     /* The futex word. All writers raise it after they have cleared `watched`; the PE's own sleepers read it. Relaxed is
        enough, because the futex compares it in the kernel. */
     _Alignas(64) _Atomic uint32_t rings;
-} sym_bell;
+} sym_doorbell;
 
 /* How full the heap is, for tools that read it from other processes (card.c). The owner writes it when blocks are taken
    or freed. It stores `mark` once, after rank and size (release); readers load `mark` first (acquire). The other words
@@ -57,7 +57,7 @@ typedef struct sym_heap_card {
 
 #define SYM_BARRIER_ROUNDS 32
 typedef struct sym_control {
-    sym_bell bell;
+    sym_doorbell doorbell;
     /* The words of the barrier (barrier.c). Each has one writer, which sets it to the barrier's epoch (release); the
        owner reads it (acquire). In round r of a meeting the writer is the PE that is 2^r steps below the owner. The
        writer of the last word in use is the PE that releases the owner. The words are never cleared, because epochs
@@ -372,7 +372,7 @@ uint64_t sym_border(const sym *sym, uint64_t end);
 expar_status sym_grow(sym *sym, uint64_t end);
 /* The collective allocation of expar_malloc; `what` names the call in error texts. With bytes 0 it takes nothing and
    gives offset 0. All ranks return the same status: EXPAR_ERR_MISMATCH (names a rank), EXPAR_ERR_MEMORY,
-   EXPAR_ERR_PEER, EXPAR_ERR_ABORTED; EXPAR_ERR_REMOTE if another rank called sym_refuse. */
+   EXPAR_ERR_PEER, EXPAR_ERR_ABORTED; EXPAR_ERR_REMOTE if another rank called sym_reject. */
 expar_status sym_take(sym *sym, const char *what, uint64_t bytes, uint64_t alignment, uint64_t *offset);
 /* The same, but only the first `filled_bytes` of the block get memory now. The caller commits the rest, or the network
    does so when it registers it. */
@@ -380,7 +380,7 @@ expar_status sym_take_partly(sym *sym, const char *what, uint64_t bytes, uint64_
                              uint64_t *offset);
 /* Takes part in the other ranks' sym_take or sym_give, and makes it fail on all ranks for this reason. Returns the
    reason and keeps its text. */
-expar_status sym_refuse(sym *sym, const char *what, expar_status reason);
+expar_status sym_reject(sym *sym, const char *what, expar_status reason);
 /* Frees the block at the offset; with offset 0, none. Collective; it returns when all ranks have come. The pages of
    large blocks go back to the system if no network has registered them. */
 expar_status sym_give(sym *sym, const char *what, uint64_t offset);
@@ -437,7 +437,7 @@ typedef struct sym_rest {
     uint32_t rings;
     /* 0: the clock has not been read */
     int64_t spin_end_ns;
-    /* bell_range of the words that puts may change to end the wait */
+    /* doorbell_range of the words that puts may change to end the wait */
     uint64_t watch;
     /* the wait yields at once, because the group is crowded or the caller's threads outnumber the cores */
     bool crowded;
@@ -447,7 +447,7 @@ typedef struct sym_rest {
     /* this thread drives the network while it waits */
     bool attends;
     /* since a sleep on the doorbell, the network's own thread drives the network; sym_rest_progress clears it */
-    bool handed_over;
+    bool passed_over;
     /* set when a turn failed because of the awaited ranks */
     bool timed_out;
     /* begun by sym_rest_begin_open */

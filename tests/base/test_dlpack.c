@@ -156,7 +156,7 @@ static void read_only_ones_are_read_only(void **state)
     assert_non_null(strstr(expar_last_error(), "read only"));
 }
 
-static void refused(const expar_dl_versioned *dl, expar_status expected, const char *word)
+static void rejected(const expar_dl_versioned *dl, expar_status expected, const char *word)
 {
     expar_tensor view = expar_tensor_1d(NULL, EXPAR_I8, 7), before = view;
     assert_int_equal(expar_tensor_from_dlpack(dl, EXPAR_DLPACK_VERSION(1, 1), 0, &view), expected);
@@ -164,7 +164,7 @@ static void refused(const expar_dl_versioned *dl, expar_status expected, const c
     assert_memory_equal(&view, &before, sizeof view);
 }
 
-static void what_is_not_known_is_refused(void **state)
+static void what_is_not_known_is_rejected(void **state)
 {
     (void)state;
     float data[20];
@@ -172,25 +172,25 @@ static void what_is_not_known_is_refused(void **state)
     const expar_dl_versioned good = foreign(data, shape);
     expar_dl_versioned dl = good;
     dl.major = 2;
-    refused(&dl, EXPAR_ERR_VERSION, "2.0");
+    rejected(&dl, EXPAR_ERR_VERSION, "2.0");
     dl = good;
     dl.tensor.ndim = 5;
-    refused(&dl, EXPAR_ERR_SHAPE, "ndim is 5");
+    rejected(&dl, EXPAR_ERR_SHAPE, "ndim is 5");
     dl = good;
     dl.tensor.shape = negative;
-    refused(&dl, EXPAR_ERR_SHAPE, "shape[1] is -1");
+    rejected(&dl, EXPAR_ERR_SHAPE, "shape[1] is -1");
     dl.tensor.shape = NULL;
-    refused(&dl, EXPAR_ERR_NULL, "shape");
+    rejected(&dl, EXPAR_ERR_NULL, "shape");
     dl = good;
     dl.tensor.dtype.bits = 64;
-    refused(&dl, EXPAR_ERR_DTYPE, "64 bits");
+    rejected(&dl, EXPAR_ERR_DTYPE, "64 bits");
     dl = good;
     dl.tensor.dtype.lanes = 2;
-    refused(&dl, EXPAR_ERR_DTYPE, "2 lanes");
+    rejected(&dl, EXPAR_ERR_DTYPE, "2 lanes");
     dl = good;
     dl.tensor.device.device_type = 10;
-    refused(&dl, EXPAR_ERR_DEVICE, "10");
-    refused(NULL, EXPAR_ERR_NULL, "managed");
+    rejected(&dl, EXPAR_ERR_DEVICE, "10");
+    rejected(NULL, EXPAR_ERR_NULL, "managed");
     assert_int_equal(expar_tensor_from_dlpack(&good, EXPAR_DLPACK_VERSION(1, 0), 0, NULL), EXPAR_ERR_NULL);
 
     expar_tensor out = expar_tensor_1d(data, EXPAR_F32, 20);
@@ -340,7 +340,7 @@ int main(void)
         cmocka_unit_test(fp8_is_bytes_for_older_consumers),
         cmocka_unit_test(foreign_tensors_become_views),
         cmocka_unit_test(read_only_ones_are_read_only),
-        cmocka_unit_test(what_is_not_known_is_refused),
+        cmocka_unit_test(what_is_not_known_is_rejected),
         cmocka_unit_test(deleters_run_on_any_thread),
         cmocka_unit_test(tensors_of_python_are_put),
         cmocka_unit_test(what_is_no_tensor_of_python_puts_nothing),

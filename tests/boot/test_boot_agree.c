@@ -28,7 +28,7 @@ void *__wrap_calloc(size_t count, size_t bytes)
 static const boot_field same[] = {{.name = "the colour", .text = "red"}, {.name = "the number", .value = 5}};
 
 static const boot_matter plain = {.what = "the test",
-                                  .refused = "refused its part",
+                                  .rejected = "refused its part",
                                   .common = EXPAR_ERR_MEMORY,
                                   .lacks = "has no room",
                                   .fields = same,
@@ -74,26 +74,26 @@ static expar_status all_are_fine(boot *group, void *context)
     "rank 1 refused its part: EXPAR_ERR_SHAPE (a tensor has the wrong number of dimensions or extents): x of rank 1"
 
 /* Rank 1, or ranks 1 and 3. Who refuses gets its own error, the others the lowest one's. */
-static expar_status some_refuse(boot *group, void *context)
+static expar_status some_reject(boot *group, void *context)
 {
     (void)context;
     int32_t all[SIZE] = {0};
     for (int32_t refusing = 1; refusing <= 2; refusing++) {
-        const bool refuses = group->rank == 1 || (refusing == 2 && group->rank == 3);
+        const bool rejects = group->rank == 1 || (refusing == 2 && group->rank == 3);
         boot_matter matter = plain;
         matter.mine = &refusing;
         matter.all = all;
         matter.bytes = sizeof refusing;
-        expar_status own = refuses ? error_set(EXPAR_ERR_SHAPE, "x of rank %d", group->rank) : EXPAR_OK;
-        BODY_AGREES(group, &matter, own, refuses ? EXPAR_ERR_SHAPE : EXPAR_ERR_REMOTE,
+        expar_status own = rejects ? error_set(EXPAR_ERR_SHAPE, "x of rank %d", group->rank) : EXPAR_OK;
+        BODY_AGREES(group, &matter, own, rejects ? EXPAR_ERR_SHAPE : EXPAR_ERR_REMOTE,
                     group->rank == 1 ? "x of rank 1"
-                    : refuses        ? "x of rank 3"
+                    : rejects        ? "x of rank 3"
                                      : "the test: " SHAPE_TOLD);
         matter.what = NULL;
-        own = refuses ? error_set(EXPAR_ERR_SHAPE, "x of rank %d", group->rank) : EXPAR_OK;
-        BODY_AGREES(group, &matter, own, refuses ? EXPAR_ERR_SHAPE : EXPAR_ERR_REMOTE,
+        own = rejects ? error_set(EXPAR_ERR_SHAPE, "x of rank %d", group->rank) : EXPAR_OK;
+        BODY_AGREES(group, &matter, own, rejects ? EXPAR_ERR_SHAPE : EXPAR_ERR_REMOTE,
                     group->rank == 1 ? "x of rank 1"
-                    : refuses        ? "x of rank 3"
+                    : rejects        ? "x of rank 3"
                                      : SHAPE_TOLD);
         BODY_CHECK(all[0] == 0 && all[1] == 0);
     }
@@ -231,7 +231,7 @@ static expar_status one_is_at_another_matter(boot *group, void *context)
     if (group->rank == 1) matter.fields = others;
     BODY_AGREES(group, &matter, EXPAR_OK, EXPAR_ERR_MISMATCH, "the test: rank 1 is in another call than rank 0");
     matter = plain;
-    if (group->rank == 1) matter.refused = "refused another part";
+    if (group->rank == 1) matter.rejected = "refused another part";
     BODY_AGREES(group, &matter, EXPAR_OK, EXPAR_ERR_MISMATCH, "the test: rank 1 is in another call than rank 0");
     group->ops->leave(group, true);
     return EXPAR_OK;
@@ -239,15 +239,15 @@ static expar_status one_is_at_another_matter(boot *group, void *context)
 
 /* ---- on both kinds of ranks -------------------------------------------------------------------------------------- */
 
-typedef struct play {
+typedef struct trial {
     expar_unique_id id;
     int32_t size;
     squad_body body;
-} play;
+} trial;
 
-static expar_status play_process(int32_t rank, void *context)
+static expar_status trial_process(int32_t rank, void *context)
 {
-    const play *self = context;
+    const trial *self = context;
     boot *group;
     boot_request request = crew_request(&self->id, rank, self->size);
     BODY_OK(boot_join_sockets(&request, &group));
@@ -263,10 +263,10 @@ static const bool only_threads = false;
 static void run(int32_t size, squad_body body)
 {
     squad_rank ranks[CREW_MAX];
-    play by_processes = {.size = size, .body = body};
+    trial by_processes = {.size = size, .body = body};
     if (!only_threads) {
         assert_int_equal(expar_unique_id_create(&by_processes.id), EXPAR_OK);
-        crew_run_ok(size, play_process, &by_processes);
+        crew_run_ok(size, trial_process, &by_processes);
         assert_int_equal(expar_unique_id_retire(&by_processes.id), EXPAR_OK);
     }
     squad_run(ranks, size, LONG_MS, body, NULL);
@@ -280,10 +280,10 @@ static void fine_on_all(void **state)
     run(SIZE, all_are_fine);
 }
 
-static void refusals_are_told(void **state)
+static void rejections_are_told(void **state)
 {
     (void)state;
-    run(SIZE, some_refuse);
+    run(SIZE, some_reject);
     run(SIZE, one_says_nothing);
 }
 
@@ -338,7 +338,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fine_on_all),
-        cmocka_unit_test(refusals_are_told),
+        cmocka_unit_test(rejections_are_told),
         cmocka_unit_test(one_rank_hears_itself),
         cmocka_unit_test(fields_are_compared),
         cmocka_unit_test(a_common_reason_is_everybodys),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random and damaged bytes into everything that parses what a peer or the environment says. */
-#include "boot/meet/hello.h"
+#include "boot/meet/handshake.h"
 #include "boot/meet/peer.h"
 #include "boot/meet/session.h"
 #include "boot/ranks.h"
@@ -36,7 +36,7 @@ static void damage(unsigned char *data, size_t bytes)
         data[random_below(bytes)] ^= (unsigned char)(1u << random_below(8));
 }
 
-static bool is_sane(const hello *greeting)
+static bool is_sane(const handshake *greeting)
 {
     return greeting->prefix.size >= 1 && greeting->prefix.size <= BOOT_MAX_RANKS && greeting->prefix.rank >= 0 &&
            greeting->prefix.rank < greeting->prefix.size && greeting->timeout_ms >= 1 &&
@@ -45,11 +45,11 @@ static bool is_sane(const hello *greeting)
 }
 
 /* Accepted values are valid; a rejection has a status and a text. */
-static void check_hello(const unsigned char *payload, size_t bytes)
+static void check_handshake(const unsigned char *payload, size_t bytes)
 {
-    hello out;
-    hello_verdict verdict = {0};
-    if (hello_check(payload, bytes, &out, &verdict)) {
+    handshake out;
+    handshake_verdict verdict = {0};
+    if (handshake_check(payload, bytes, &out, &verdict)) {
         assert_true(is_sane(&out));
     } else {
         assert_int_not_equal(verdict.status, EXPAR_OK);
@@ -58,19 +58,19 @@ static void check_hello(const unsigned char *payload, size_t bytes)
     }
 }
 
-static void hellos(void **state)
+static void handshakes(void **state)
 {
     (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         /* On the heap and of exact size, so that the sanitizer sees a read beyond. */
-        size_t bytes = random_below(HELLO_LIMIT_BYTES);
+        size_t bytes = random_below(HANDSHAKE_LIMIT_BYTES);
         unsigned char *payload = malloc(bytes + 1);
         random_bytes(payload, bytes);
-        check_hello(payload, bytes);
+        check_handshake(payload, bytes);
         free(payload);
-        hello greeting = peer_hello((int32_t)random_below(8), 8);
+        handshake greeting = peer_handshake((int32_t)random_below(8), 8);
         damage((unsigned char *)&greeting, sizeof greeting);
-        check_hello((unsigned char *)&greeting, sizeof greeting);
+        check_handshake((unsigned char *)&greeting, sizeof greeting);
     }
 }
 
@@ -78,8 +78,8 @@ static void verdicts(void **state)
 {
     (void)state;
     for (int round = 0; round < ROUNDS; round++) {
-        unsigned char payload[sizeof(hello_verdict) + 8];
-        hello_verdict verdict;
+        unsigned char payload[sizeof(handshake_verdict) + 8];
+        handshake_verdict verdict;
         size_t bytes = round % 2 ? sizeof verdict : random_below(sizeof payload);
         random_bytes(payload, sizeof payload);
         verdict_read(payload, bytes, &verdict);
@@ -95,13 +95,13 @@ static void tables(void **state)
     (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         int32_t size = 1 + (int32_t)random_below(4);
-        size_t bytes = round % 2 ? hello_table_bytes(size) : random_below(hello_table_bytes(4));
+        size_t bytes = round % 2 ? handshake_table_bytes(size) : random_below(handshake_table_bytes(4));
         unsigned char *payload = malloc(bytes + 1);
-        hello_table_head head = {.size = size};
+        handshake_table_head head = {.size = size};
         random_bytes(payload, bytes);
         if (bytes >= sizeof head && round % 4) memcpy(payload, &head, sizeof head);
-        bool good = hello_table_check(payload, bytes, size);
-        if (good) assert_int_equal(bytes, hello_table_bytes(size));
+        bool good = handshake_table_check(payload, bytes, size);
+        if (good) assert_int_equal(bytes, handshake_table_bytes(size));
         free(payload);
     }
 }
@@ -186,7 +186,7 @@ static void sessions(void **state)
 {
     (void)state;
     auth_key key;
-    hello_mesh names = {.magic = HELLO_MAGIC, .from = 0, .to = -1};
+    handshake_mesh names = {.magic = HANDSHAKE_MAGIC, .from = 0, .to = -1};
     memset(&key, 3, sizeof key);
     for (int round = 0; round < ROUNDS / 4; round++) {
         unsigned char stream[256];
@@ -211,14 +211,14 @@ static void session_names(void **state)
 {
     (void)state;
     auth_key key;
-    hello_mesh mine = {.magic = HELLO_MAGIC, .from = 2, .to = -1};
+    handshake_mesh mine = {.magic = HANDSHAKE_MAGIC, .from = 2, .to = -1};
     memset(&key, 3, sizeof key);
     for (int round = 0; round < ROUNDS / 8; round++) {
-        hello_mesh theirs = {.magic = HELLO_MAGIC,
-                             .from = 3 + (int32_t)random_below(5),
-                             .to = 2,
-                             .line = (int32_t)random_below(BOOT_LINES)};
-        hello_mesh valid = theirs;
+        handshake_mesh theirs = {.magic = HANDSHAKE_MAGIC,
+                                 .from = 3 + (int32_t)random_below(5),
+                                 .to = 2,
+                                 .line = (int32_t)random_below(BOOT_LINES)};
+        handshake_mesh valid = theirs;
         session accepts;
         auth proof;
         size_t moved = 0;
@@ -319,13 +319,13 @@ static void lines(void **state)
 {
     (void)state;
     for (int round = 0; round < ROUNDS / 8; round++) {
-        boot_notes notes = {0};
-        const boot self = {.size = 2, .notes = &notes, .timeout_ms = 1000};
+        boot_registry registry = {0};
+        const boot self = {.size = 2, .registry = &registry, .timeout_ms = 1000};
         ask_record sent[8], damaged, came;
         asker *own;
         int ends[2], questions = 0, deaths = 0, pair[2] = {-1, -1};
         size_t moved = 0, got = 0, part = random_below(sizeof sent);
-        notes_init(&notes);
+        registry_init(&registry);
         socket_pair(ends);
         pair[1] = ends[1];
         assert_int_equal(ask_open(&self, pair, &own), EXPAR_OK);
@@ -351,7 +351,7 @@ static void lines(void **state)
         }
         assert_int_equal(wire_pull(ends[0], &came, sizeof came, &got), WIRE_AGAIN);
         ask_close(own);
-        notes_destroy(&notes);
+        registry_destroy(&registry);
         wire_close(&ends[0]);
         wire_close(&ends[1]);
     }
@@ -375,7 +375,7 @@ static void rank_lists(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hellos),     cmocka_unit_test(verdicts),      cmocka_unit_test(tables),
+        cmocka_unit_test(handshakes), cmocka_unit_test(verdicts),      cmocka_unit_test(tables),
         cmocka_unit_test(unique_ids), cmocka_unit_test(addresses),     cmocka_unit_test(inboxes),
         cmocka_unit_test(sessions),   cmocka_unit_test(session_names), cmocka_unit_test(purposes_differ),
         cmocka_unit_test(rank_lists), cmocka_unit_test(ask_records),   cmocka_unit_test(lines),

@@ -32,7 +32,7 @@ static void collectives_of_any_size(void **state)
     }
 }
 
-static void bad_arguments_are_refused(void **state)
+static void bad_arguments_are_rejected(void **state)
 {
     (void)state;
     boot *groups[1] = {NULL};
@@ -175,7 +175,7 @@ static void abort_ends_a_wait(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(collectives_of_any_size), cmocka_unit_test(bad_arguments_are_refused),
+        cmocka_unit_test(collectives_of_any_size), cmocka_unit_test(bad_arguments_are_rejected),
         cmocka_unit_test(late_rank_is_named),      cmocka_unit_test(leaving_is_seen),
         cmocka_unit_test(abort_ends_a_wait),
     };

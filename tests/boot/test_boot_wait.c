@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A wait whose other ranks are simulated. It shows which waits are a circle and which are not. It also shows the word
    that a rank of a circle leaves for the ranks that await it there. */
-#include "boot/notes.h"
+#include "boot/registry.h"
 #include "boot/unit.h"
 
 #include <string.h>
@@ -17,36 +17,36 @@ static const boot_topic first = {.kind = BOOT_KIND_BUFFER, .object = 1, .number 
                         earlier = {.kind = BOOT_KIND_BUFFER, .object = 3, .number = 1},
                         ending = {.kind = BOOT_KIND_END, .object = 1};
 
-typedef struct played_boot played_boot;
+typedef struct simulated_boot simulated_boot;
 
-struct played_boot {
+struct simulated_boot {
     boot boot;
-    boot_notes notes;
+    boot_registry registry;
     /* The answer of rank about the topic. */
-    void (*answer)(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer);
+    void (*answer)(simulated_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer);
     int asked;              /* times that rank 1 was asked about the first */
     bool late;              /* it answers the first of these only, until it has left the circle */
     const boot_topic *last; /* where rank 2 awaits rank 0 */
     bool tolerant;          /* rank 0's wait */
 };
 
-static void played_ask(boot *base, const boot_topic *topic, boot_answer *answers, int64_t wait_ns)
+static void simulated_ask(boot *base, const boot_topic *topic, boot_answer *answers, int64_t wait_ns)
 {
-    played_boot *self = (played_boot *)base;
+    simulated_boot *self = (simulated_boot *)base;
     (void)wait_ns;
     for (int32_t r = 0; r < SIZE; r++)
         if (answers[r].asked) self->answer(self, topic, r, &answers[r]);
 }
 
-static const boot_ops played_ops = {.name = "played", .ask = played_ask};
+static const boot_ops simulated_ops = {.name = "played", .ask = simulated_ask};
 
 /* Rank 0, whose thread has made the calls on the third's buffer, too. */
-static void begin_play(played_boot *played)
+static void begin_trial(simulated_boot *simulated)
 {
-    boot *self = &played->boot;
-    notes_init(&played->notes);
-    self->ops = &played_ops;
-    self->notes = &played->notes;
+    boot *self = &simulated->boot;
+    registry_init(&simulated->registry);
+    self->ops = &simulated_ops;
+    self->registry = &simulated->registry;
     self->size = SIZE;
     self->timeout_ms = TIMEOUT_MS;
     boot_note_call(self, &earlier, "expar_ep_combine");
@@ -66,7 +66,7 @@ static void look_until_it_fails(boot_wait *wait)
 /* ---- leaving a circle -------------------------------------------------------------------------------------------- */
 
 /* The answers of rank 1 about the first: that it waits; nothing, twice; that it has left. */
-static void answer_first(played_boot *self, boot_answer *answer)
+static void answer_first(simulated_boot *self, boot_answer *answer)
 {
     const int time = self->asked++;
     answer->came = time == 0 || time == 3 || !self->late;
@@ -81,7 +81,7 @@ static void answer_first(played_boot *self, boot_answer *answer)
 }
 
 /* Rank 2 is asked about the first by the way, and about the second in the chain. */
-static void answer_in_circle(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+static void answer_in_circle(simulated_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
 {
     if (rank == 1 && topic->object == first.object) {
         answer_first(self, answer);
@@ -94,7 +94,7 @@ static void answer_in_circle(played_boot *self, const boot_topic *topic, int32_t
 }
 
 /* Rank 1 has left before rank 0 asks, and says for whom it had waited. */
-static void answer_behind_circle(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+static void answer_after_circle(simulated_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
 {
     self->asked = 3;
     answer_in_circle(self, topic, rank, answer);
@@ -102,19 +102,19 @@ static void answer_behind_circle(played_boot *self, const boot_topic *topic, int
 }
 
 /* Rank 0's answer about the last of the circle, once its own wait has failed. */
-static expar_status play_circle(played_boot *played)
+static expar_status trial_circle(simulated_boot *simulated)
 {
     boot_wait wait;
     boot_answer answer = {0};
-    begin_play(played);
-    boot_wait_begin(&wait, &played->boot, &first, "dispatch");
-    wait.tolerant = played->tolerant;
+    begin_trial(simulated);
+    boot_wait_begin(&wait, &simulated->boot, &first, "dispatch");
+    wait.tolerant = simulated->tolerant;
     boot_wait_for(&wait, 1);
     look_until_it_fails(&wait);
     assert_int_equal(wait.verdict, BOOT_WILL_NOT_COME);
     boot_wait_end(&wait);
-    notes_read(&played->notes, played->last, TIMEOUT_MS, &answer);
-    notes_destroy(&played->notes);
+    registry_read(&simulated->registry, simulated->last, TIMEOUT_MS, &answer);
+    registry_destroy(&simulated->registry);
     if (answer.ended != EXPAR_OK) { /* and so a rank that awaits rank 0 finds the circle, too */
         assert_int_equal(answer.rank, 1);
         assert_int_equal(answer.topic.object, first.object);
@@ -124,8 +124,8 @@ static expar_status play_circle(played_boot *played)
 
 static expar_status left_behind(const boot_topic *last, bool late)
 {
-    played_boot played = {.answer = answer_in_circle, .late = late, .last = last};
-    return play_circle(&played);
+    simulated_boot simulated = {.answer = answer_in_circle, .late = late, .last = last};
+    return trial_circle(&simulated);
 }
 
 static void who_leaves_a_circle_says_so(void **state)
@@ -141,13 +141,13 @@ static void late_answers_undo_no_circle(void **state)
 }
 
 /* Otherwise a rank that awaits rank 0, and has not seen the circle either, waits for ever. */
-static void a_circle_is_found_behind_who_has_left_it(void **state)
+static void a_circle_is_found_after_who_has_left_it(void **state)
 {
     (void)state;
-    played_boot played = {.answer = answer_behind_circle, .last = &third};
-    assert_int_equal(play_circle(&played), EXPAR_ERR_PEER);
-    played = (played_boot){.answer = answer_behind_circle, .last = &ending};
-    assert_int_equal(play_circle(&played), EXPAR_OK);
+    simulated_boot simulated = {.answer = answer_after_circle, .last = &third};
+    assert_int_equal(trial_circle(&simulated), EXPAR_ERR_PEER);
+    simulated = (simulated_boot){.answer = answer_after_circle, .last = &ending};
+    assert_int_equal(trial_circle(&simulated), EXPAR_OK);
 }
 
 /* The rank comes there next. */
@@ -162,8 +162,8 @@ static void who_leaves_a_circle_comes_to_the_end(void **state)
 static void who_tolerates_a_circle_comes_after_all(void **state)
 {
     (void)state;
-    played_boot played = {.answer = answer_in_circle, .last = &third, .tolerant = true};
-    assert_int_equal(play_circle(&played), EXPAR_OK);
+    simulated_boot simulated = {.answer = answer_in_circle, .last = &third, .tolerant = true};
+    assert_int_equal(trial_circle(&simulated), EXPAR_OK);
 }
 
 /* ---- ranks of one call that await each other --------------------------------------------------------------------- */
@@ -182,7 +182,8 @@ static void wait_in_first(boot_answer *answer)
     strcpy(answer->doing, "in the first");
 }
 
-static void answer_where_rank_2_computes(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+static void answer_where_rank_2_computes(simulated_boot *self, const boot_topic *topic, int32_t rank,
+                                         boot_answer *answer)
 {
     (void)self;
     (void)topic;
@@ -190,7 +191,7 @@ static void answer_where_rank_2_computes(played_boot *self, const boot_topic *to
     if (rank == 2) *answer = (boot_answer){.asked = true, .came = true, .rank = -1, .blamed = -1};
 }
 
-static void answer_where_rank_2_is_in_third(played_boot *self, const boot_topic *topic, int32_t rank,
+static void answer_where_rank_2_is_in_third(simulated_boot *self, const boot_topic *topic, int32_t rank,
                                             boot_answer *answer)
 {
     (void)self;
@@ -199,7 +200,8 @@ static void answer_where_rank_2_is_in_third(played_boot *self, const boot_topic 
     if (rank == 2) answer->topic = third;
 }
 
-static void answer_where_all_are_in_first(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+static void answer_where_all_are_in_first(simulated_boot *self, const boot_topic *topic, int32_t rank,
+                                          boot_answer *answer)
 {
     (void)self;
     (void)topic;
@@ -208,19 +210,19 @@ static void answer_where_all_are_in_first(played_boot *self, const boot_topic *t
 }
 
 /* The error that ends rank 0's wait for both others, or for rank 1 alone. */
-static boot_verdict verdict_on(bool both, void (*answer)(played_boot *, const boot_topic *, int32_t, boot_answer *),
+static boot_verdict verdict_on(bool both, void (*answer)(simulated_boot *, const boot_topic *, int32_t, boot_answer *),
                                int32_t *culprit)
 {
-    played_boot played = {.answer = answer};
+    simulated_boot simulated = {.answer = answer};
     boot_wait wait;
-    begin_play(&played);
-    played.boot.late_limit_ms = 3 * TIMEOUT_MS;
-    boot_wait_begin(&wait, &played.boot, &first, "dispatch");
+    begin_trial(&simulated);
+    simulated.boot.late_limit_ms = 3 * TIMEOUT_MS;
+    boot_wait_begin(&wait, &simulated.boot, &first, "dispatch");
     if (both) wait.misses = all_are_missed;
     if (!both) boot_wait_for(&wait, 1);
     look_until_it_fails(&wait);
     boot_wait_end(&wait);
-    notes_destroy(&played.notes);
+    registry_destroy(&simulated.registry);
     *culprit = wait.culprit;
     return wait.verdict;
 }
@@ -235,7 +237,7 @@ static void ranks_of_one_call_are_no_circle(void **state)
 }
 
 /* Though the first who is missed waits in this rank's own call. */
-static void a_circle_behind_them_is_found(void **state)
+static void a_circle_after_them_is_found(void **state)
 {
     (void)state;
     int32_t culprit;
@@ -260,7 +262,8 @@ static bool rank_1_is_missed(const void *context, int32_t rank)
     return rank == 1;
 }
 
-static void answer_where_rank_2_has_left(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+static void answer_where_rank_2_has_left(simulated_boot *self, const boot_topic *topic, int32_t rank,
+                                         boot_answer *answer)
 {
     (void)self;
     (void)topic;
@@ -275,16 +278,16 @@ static void answer_where_rank_2_has_left(played_boot *self, const boot_topic *to
 static void who_awaits_one_that_is_not_missed_is_not_lost(void **state)
 {
     (void)state;
-    played_boot played = {.answer = answer_where_rank_2_has_left};
+    simulated_boot simulated = {.answer = answer_where_rank_2_has_left};
     boot_wait wait;
-    begin_play(&played);
-    played.boot.late_limit_ms = 3 * TIMEOUT_MS;
-    boot_wait_begin(&wait, &played.boot, &first, "clean");
+    begin_trial(&simulated);
+    simulated.boot.late_limit_ms = 3 * TIMEOUT_MS;
+    boot_wait_begin(&wait, &simulated.boot, &first, "clean");
     wait.misses = rank_1_is_missed;
     wait.missed_alone = true;
     look_until_it_fails(&wait);
     boot_wait_end(&wait);
-    notes_destroy(&played.notes);
+    registry_destroy(&simulated.registry);
     assert_int_equal(wait.verdict, BOOT_LATE);
 }
 
@@ -292,7 +295,7 @@ static void who_awaits_one_that_is_not_missed_is_not_lost(void **state)
 
 /* Ranks 1 and 2 are missed, and wait for nobody; rank 1 has come by the questions after the limit, or never comes. */
 typedef struct absence {
-    played_boot played;
+    simulated_boot simulated;
     boot_wait wait;
     bool comes, came;
     bool held; /* this process was held up from before the limit until after all of it was over */
@@ -303,12 +306,12 @@ static bool is_absent(const void *context, int32_t rank)
     return rank == 2 || (rank == 1 && !((const absence *)context)->came);
 }
 
-static void answer_elsewhere(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+static void answer_elsewhere(simulated_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
 {
     absence *both = (absence *)self;
     (void)topic;
     *answer = (boot_answer){.asked = true, .came = true, .rank = -1, .blamed = -1};
-    const int64_t waited_ms = notes_looked_for_ns(&both->wait) / 1000000;
+    const int64_t waited_ms = registry_looked_for_ns(&both->wait) / 1000000;
     if (rank != 2 || !both->comes || both->came || waited_ms < TIMEOUT_MS) return;
     both->came = true;
     both->held = waited_ms >= TIMEOUT_MS + TIMEOUT_MS / 2;
@@ -317,8 +320,8 @@ static void answer_elsewhere(played_boot *self, const boot_topic *topic, int32_t
 /* Bits of the ranks that the wait has found late. */
 static int who_is_late(absence *both, int64_t *waited_ms)
 {
-    begin_play(&both->played);
-    boot_wait_begin(&both->wait, &both->played.boot, &first, "dispatch");
+    begin_trial(&both->simulated);
+    boot_wait_begin(&both->wait, &both->simulated.boot, &first, "dispatch");
     both->wait.misses = is_absent;
     both->wait.context = both;
     both->wait.missed_alone = both->wait.tolerant = true;
@@ -327,9 +330,9 @@ static int who_is_late(absence *both, int64_t *waited_ms)
     assert_int_equal(both->wait.verdict, BOOT_LATE);
     assert_non_null(both->wait.silent);
     const int late = both->wait.silent[1] << 1 | both->wait.silent[2] << 2;
-    *waited_ms = notes_looked_for_ns(&both->wait) / 1000000;
+    *waited_ms = registry_looked_for_ns(&both->wait) / 1000000;
     boot_wait_end(&both->wait);
-    notes_destroy(&both->played.notes);
+    registry_destroy(&both->simulated.registry);
     return late;
 }
 
@@ -341,7 +344,7 @@ static void who_is_on_the_way_is_not_late(void **state)
     int64_t waited_ms;
     int late;
     do {
-        both = (absence){.played = {.answer = answer_elsewhere}, .comes = true};
+        both = (absence){.simulated = {.answer = answer_elsewhere}, .comes = true};
         late = who_is_late(&both, &waited_ms);
     } while (both.held);
     assert_int_equal(late, 1 << 2);
@@ -351,7 +354,7 @@ static void who_is_on_the_way_is_not_late(void **state)
 static void all_who_stay_away_are_late(void **state)
 {
     (void)state;
-    absence both = {.played = {.answer = answer_elsewhere}};
+    absence both = {.simulated = {.answer = answer_elsewhere}};
     int64_t waited_ms;
     assert_int_equal(who_is_late(&both, &waited_ms), 1 << 1 | 1 << 2);
     assert_true(waited_ms >= TIMEOUT_MS + TIMEOUT_MS / 2);
@@ -361,7 +364,7 @@ static void all_who_stay_away_are_late(void **state)
 
 /* Rank 1 tells what rank 0 waits for, if it does, and then that it does not come any more. */
 typedef struct last_word {
-    played_boot played;
+    simulated_boot simulated;
     bool tells, told;
 } last_word;
 
@@ -370,7 +373,7 @@ static bool has_been_told(const void *context)
     return ((const last_word *)context)->told;
 }
 
-static void answer_and_leave(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+static void answer_and_leave(simulated_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
 {
     last_word *last = (last_word *)self;
     (void)topic;
@@ -386,8 +389,8 @@ static expar_status await_last_word(last_word *last, boot_wait *wait)
 {
     boot_answer own;
     expar_status status = EXPAR_OK;
-    begin_play(&last->played);
-    boot_wait_begin(wait, &last->played.boot, &first, "barrier");
+    begin_trial(&last->simulated);
+    boot_wait_begin(wait, &last->simulated.boot, &first, "barrier");
     boot_wait_for(wait, 1);
     wait->has_come = has_been_told;
     wait->context = last;
@@ -396,8 +399,8 @@ static expar_status await_last_word(last_word *last, boot_wait *wait)
         status = boot_wait_look(wait);
     }
     boot_wait_end(wait);
-    notes_read(&last->played.notes, &first, TIMEOUT_MS, &own);
-    notes_destroy(&last->played.notes);
+    registry_read(&last->simulated.registry, &first, TIMEOUT_MS, &own);
+    registry_destroy(&last->simulated.registry);
     assert_int_equal(own.ended, status); /* nobody is told of a failure that was none */
     return status;
 }
@@ -406,8 +409,8 @@ static void what_came_before_an_end_counts(void **state)
 {
     (void)state;
     boot_wait wait;
-    last_word tells = {.played = {.answer = answer_and_leave}, .tells = true};
-    last_word does_not = {.played = {.answer = answer_and_leave}};
+    last_word tells = {.simulated = {.answer = answer_and_leave}, .tells = true};
+    last_word does_not = {.simulated = {.answer = answer_and_leave}};
     assert_int_equal(await_last_word(&tells, &wait), EXPAR_OK);
     assert_int_equal(wait.verdict, BOOT_GOES_ON);
     assert_int_equal(wait.culprit, -1);
@@ -427,40 +430,40 @@ static void hold_up(void)
 static void who_is_held_up_looks_again(void **state)
 {
     (void)state;
-    played_boot played = {.answer = answer_where_all_are_in_first};
+    simulated_boot simulated = {.answer = answer_where_all_are_in_first};
     boot_wait wait;
-    begin_play(&played);
-    played.boot.late_limit_ms = TIMEOUT_MS;
-    boot_wait_begin(&wait, &played.boot, &first, "dispatch");
+    begin_trial(&simulated);
+    simulated.boot.late_limit_ms = TIMEOUT_MS;
+    boot_wait_begin(&wait, &simulated.boot, &first, "dispatch");
     boot_wait_for(&wait, 1);
     assert_int_equal(boot_wait_look(&wait), EXPAR_OK);
     hold_up();
     assert_int_equal(boot_wait_look(&wait), EXPAR_OK);
     assert_int_equal(boot_wait_look(&wait), EXPAR_ERR_PEER); /* in vain */
     boot_wait_end(&wait);
-    notes_destroy(&played.notes);
+    registry_destroy(&simulated.registry);
 }
 
 static void others_are_not_told_of_more_than_its_look(void **state)
 {
     (void)state;
-    played_boot played = {.answer = answer_where_all_are_in_first};
+    simulated_boot simulated = {.answer = answer_where_all_are_in_first};
     boot_wait wait;
     boot_answer answer = {0};
-    begin_play(&played);
-    boot_wait_begin(&wait, &played.boot, &first, "dispatch");
+    begin_trial(&simulated);
+    boot_wait_begin(&wait, &simulated.boot, &first, "dispatch");
     boot_wait_for(&wait, 1);
     assert_int_equal(boot_wait_look(&wait), EXPAR_OK);
     hold_up();
     assert_int_equal(boot_wait_look(&wait), EXPAR_OK);
-    notes_read(&played.notes, &first, TIMEOUT_MS, &answer);
+    registry_read(&simulated.registry, &first, TIMEOUT_MS, &answer);
     assert_true(answer.waits && answer.waited_ns == 0);
     boot_wait_end(&wait);
-    notes_destroy(&played.notes);
+    registry_destroy(&simulated.registry);
 }
 
 /* The first it asks has gone on by the time that the last answers. */
-static void answer_slowly(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+static void answer_slowly(simulated_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
 {
     answer_where_rank_2_is_in_third(self, topic, rank, answer);
     if (rank == 2) nanosleep(&(struct timespec){.tv_nsec = TIMEOUT_MS / 2 * 1000000}, NULL);
@@ -475,11 +478,11 @@ static void a_circle_is_walked_at_once(void **state)
 
 /* ---- between a failed wait and the record of its call ------------------------------------------------------------ */
 
-static void fail_late(played_boot *played, boot_wait *wait)
+static void fail_late(simulated_boot *simulated, boot_wait *wait)
 {
-    begin_play(played);
-    played->boot.late_limit_ms = 1;
-    boot_wait_begin(wait, &played->boot, &first, "dispatch");
+    begin_trial(simulated);
+    simulated->boot.late_limit_ms = 1;
+    boot_wait_begin(wait, &simulated->boot, &first, "dispatch");
     wait->misses = all_are_missed;
     look_until_it_fails(wait);
     assert_int_equal(wait->verdict, BOOT_LATE);
@@ -490,32 +493,32 @@ static void fail_late(played_boot *played, boot_wait *wait)
 static void who_has_given_up_is_not_late(void **state)
 {
     (void)state;
-    played_boot played = {.answer = answer_where_rank_2_computes};
+    simulated_boot simulated = {.answer = answer_where_rank_2_computes};
     boot_wait wait;
     boot_answer answer = {0};
-    fail_late(&played, &wait);
-    notes_read(&played.notes, &first, TIMEOUT_MS, &answer);
+    fail_late(&simulated, &wait);
+    registry_read(&simulated.registry, &first, TIMEOUT_MS, &answer);
     assert_int_equal(answer.ended, EXPAR_ERR_PEER);
     assert_int_equal(answer.blamed, 2);
     assert_non_null(strstr(answer.reason, "rank 2"));
-    notes_destroy(&played.notes);
+    registry_destroy(&simulated.registry);
 }
 
 /* A second failed wait takes nothing away from that, either. */
-static void what_the_call_notes_comes_in_its_place(void **state)
+static void what_the_call_registry_comes_in_its_place(void **state)
 {
     (void)state;
-    played_boot played = {.answer = answer_where_rank_2_computes};
+    simulated_boot simulated = {.answer = answer_where_rank_2_computes};
     boot_wait wait;
     boot_answer answer = {0};
-    fail_late(&played, &wait);
-    boot_note_ended(&played.boot, &first, EXPAR_ERR_ABORTED, "expar_ep_dispatch: dispatch: given up");
-    notes_failed(&played.notes, &wait, EXPAR_ERR_PEER, "dispatch");
-    notes_read(&played.notes, &first, TIMEOUT_MS, &answer);
+    fail_late(&simulated, &wait);
+    boot_note_ended(&simulated.boot, &first, EXPAR_ERR_ABORTED, "expar_ep_dispatch: dispatch: given up");
+    registry_failed(&simulated.registry, &wait, EXPAR_ERR_PEER, "dispatch");
+    registry_read(&simulated.registry, &first, TIMEOUT_MS, &answer);
     assert_int_equal(answer.ended, EXPAR_ERR_ABORTED);
     assert_string_equal(answer.reason, "expar_ep_dispatch: dispatch: given up");
     assert_int_equal(answer.blamed, 2);
-    notes_destroy(&played.notes);
+    registry_destroy(&simulated.registry);
 }
 
 /* ---- who is out of step ------------------------------------------------------------------------------------------ */
@@ -523,12 +526,12 @@ static void what_the_call_notes_comes_in_its_place(void **state)
 static expar_status told_of(boot_kind ended, boot_kind asked)
 {
     const boot_topic all = {.kind = (uint16_t)ended}, topic = {.kind = (uint16_t)asked, .object = 1, .number = 1};
-    played_boot played = {.answer = answer_where_all_are_in_first};
+    simulated_boot simulated = {.answer = answer_where_all_are_in_first};
     boot_answer answer = {0};
-    begin_play(&played);
-    boot_note_ended(&played.boot, &all, EXPAR_ERR_PEER, "rank 2 died");
-    notes_read(&played.notes, &topic, TIMEOUT_MS, &answer);
-    notes_destroy(&played.notes);
+    begin_trial(&simulated);
+    boot_note_ended(&simulated.boot, &all, EXPAR_ERR_PEER, "rank 2 died");
+    registry_read(&simulated.registry, &topic, TIMEOUT_MS, &answer);
+    registry_destroy(&simulated.registry);
     return answer.ended;
 }
 
@@ -550,7 +553,7 @@ static void assert_described(boot *self, boot_kind kind, uint64_t number, const 
     boot_wait wait;
     char text[BOOT_DOING_TEXT];
     boot_wait_begin(&wait, self, &topic, "rows");
-    notes_describe(self->notes, &wait, text, sizeof text);
+    registry_describe(self->registry, &wait, text, sizeof text);
     boot_wait_end(&wait);
     assert_string_equal(text, expected);
 }
@@ -559,27 +562,27 @@ static void assert_described(boot *self, boot_kind kind, uint64_t number, const 
 static void only_counted_calls_have_a_number(void **state)
 {
     (void)state;
-    played_boot played = {.answer = answer_where_all_are_in_first};
-    begin_play(&played);
-    boot *self = &played.boot;
+    simulated_boot simulated = {.answer = answer_where_all_are_in_first};
+    begin_trial(&simulated);
+    boot *self = &simulated.boot;
     assert_described(self, BOOT_KIND_BUFFER, 7, "in expar_ep_combine: rows (call 7 on buffer 3), waiting");
     assert_described(self, BOOT_KIND_LOW_LATENCY, 14, "in expar_ep_dispatch: rows (call 7 on buffer 3), waiting");
     assert_described(self, BOOT_KIND_BUFFER, boot_graph_number(self, BOOT_KIND_BUFFER, 3),
                      "in expar_ep_combine: rows (buffer 3), waiting");
     assert_described(self, BOOT_KIND_LOW_LATENCY, boot_graph_number(self, BOOT_KIND_LOW_LATENCY, 3),
                      "in expar_ep_dispatch: rows (buffer 3), waiting");
-    notes_destroy(&played.notes);
+    registry_destroy(&simulated.registry);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_of_one_call_are_no_circle),
-        cmocka_unit_test(a_circle_behind_them_is_found),
+        cmocka_unit_test(a_circle_after_them_is_found),
         cmocka_unit_test(ranks_that_await_one_each_are_a_circle),
         cmocka_unit_test(who_leaves_a_circle_says_so),
         cmocka_unit_test(late_answers_undo_no_circle),
-        cmocka_unit_test(a_circle_is_found_behind_who_has_left_it),
+        cmocka_unit_test(a_circle_is_found_after_who_has_left_it),
         cmocka_unit_test(who_leaves_a_circle_comes_to_the_end),
         cmocka_unit_test(who_tolerates_a_circle_comes_after_all),
         cmocka_unit_test(who_awaits_one_that_is_not_missed_is_not_lost),
@@ -590,7 +593,7 @@ int main(void)
         cmocka_unit_test(others_are_not_told_of_more_than_its_look),
         cmocka_unit_test(a_circle_is_walked_at_once),
         cmocka_unit_test(who_has_given_up_is_not_late),
-        cmocka_unit_test(what_the_call_notes_comes_in_its_place),
+        cmocka_unit_test(what_the_call_registry_comes_in_its_place),
         cmocka_unit_test(who_meets_nobody_still_changes_words),
         cmocka_unit_test(only_counted_calls_have_a_number),
     };

@@ -41,7 +41,7 @@ static void facts_are_plausible(void **state)
     assert_int_equal(cuda_device_find(&(cu_uuid){.bytes = {1}}), -1);
 }
 
-static void a_gpu_that_is_not_there_is_refused(void **state)
+static void a_gpu_that_is_not_there_is_rejected(void **state)
 {
     (void)state;
     cuda_device *other = NULL;
@@ -203,7 +203,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(facts_are_plausible),
-        cmocka_unit_test(a_gpu_that_is_not_there_is_refused),
+        cmocka_unit_test(a_gpu_that_is_not_there_is_rejected),
         cmocka_unit_test(a_gpu_reaches_itself),
         cmocka_unit_test(addresses_are_told_apart),
         cmocka_unit_test(a_kernel_runs),

@@ -197,7 +197,7 @@ static void count(void *of)
 }
 
 /* Objects of a graph go with it, after all that it has put on streams. */
-static void graphs_run_behind(void **state)
+static void graphs_run_after(void **state)
 {
     atomic_int first = 0, second = 0, gone = 0;
     cu_graph graph;
@@ -238,7 +238,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_null_stream_waits, set_up, tear_down),
         cmocka_unit_test_setup_teardown(memory_is_read, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_stream_that_has_gone, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(graphs_run_behind, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(graphs_run_after, set_up, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,7 +18,7 @@ static const cuda_source sources[] = {{.name = "tests/one.cu", .text = "one"},
                                       {.name = "tests/refused.cu", .text = "refused"},
                                       {.name = "tests/held.cu", .text = "held"},
                                       {.name = "tests/held_too.cu", .text = "held, too"}};
-enum { ONE, OTHER, REFUSED, HELD, HELD_TOO };
+enum { ONE, OTHER, REJECTED, HELD, HELD_TOO };
 
 static fake_controls *controls;
 static fake_compiler_controls *compiler;
@@ -147,7 +147,7 @@ static void all_hear_why_it_was_not_made(void **state)
     asker askers[ASKERS];
     cuda_program *program = NULL;
     int modules = atomic_load(&controls->modules);
-    atomic_store(&controls->refusals, 1);
+    atomic_store(&controls->rejections, 1);
     ask_at_once(askers);
     for (int i = 0; i < ASKERS; i++) {
         assert_int_equal(askers[i].status, EXPAR_ERR_CUDA);
@@ -167,7 +167,7 @@ static void nobody_waits_for_a_load_of_another_program(void **state)
     (void)state;
     runner kernel;
     asker first;
-    cuda_program *made = NULL, *other = NULL, *elsewhere = NULL, *refused = NULL;
+    cuda_program *made = NULL, *other = NULL, *elsewhere = NULL, *rejected = NULL;
     assert_int_equal(ask(gpus[0], OTHER, &made), EXPAR_OK);
     start_kernel(&kernel);
     start_asker(&first, ONE, 0);
@@ -176,7 +176,7 @@ static void nobody_waits_for_a_load_of_another_program(void **state)
     assert_int_equal(ask(gpus[0], OTHER, &other), EXPAR_OK);
     assert_ptr_equal(other, made);
     assert_int_equal(ask(gpus[1], ONE, &elsewhere), EXPAR_OK);
-    assert_int_equal(ask(gpus[0], REFUSED, &refused), EXPAR_ERR_CUDA);
+    assert_int_equal(ask(gpus[0], REJECTED, &rejected), EXPAR_ERR_CUDA);
     assert_non_null(strstr(expar_last_error(), "tests/refused.cu: nvrtcCompileProgram"));
     cuda_program_release(made);
     cuda_program_release(other);
@@ -258,13 +258,13 @@ static void who_waits_for_another_can_be_interrupted(void **state)
 
 /* ---- many threads, many programs --------------------------------------------------------------------------------- */
 
-#define ROUNDS         300
-#define REFUSED_ROUNDS 50 /* loads that fail, of all */
+#define ROUNDS          300
+#define REJECTED_ROUNDS 50 /* loads that fail, of all */
 
 static bool is_as_expected(int source, expar_status status)
 {
-    if (status == EXPAR_OK) return source != REFUSED;
-    const char *text = source == REFUSED ? "tests/refused.cu: nvrtcCompileProgram" : ".cu: cuModuleLoadData";
+    if (status == EXPAR_OK) return source != REJECTED;
+    const char *text = source == REJECTED ? "tests/refused.cu: nvrtcCompileProgram" : ".cu: cuModuleLoadData";
     return status == EXPAR_ERR_CUDA && strstr(expar_last_error(), text);
 }
 
@@ -275,8 +275,8 @@ static void *ask_again_and_again(void *argument)
     cuda_program *last = NULL;
     for (int round = 0; round < ROUNDS; round++) {
         cuda_program *program = NULL;
-        int source = (self->number + round) % (REFUSED + 1);
-        expar_status status = ask(gpus[round / (REFUSED + 1) % FAKE_GPUS], source, &program);
+        int source = (self->number + round) % (REJECTED + 1);
+        expar_status status = ask(gpus[round / (REJECTED + 1) % FAKE_GPUS], source, &program);
         cu_function unused;
         if (!is_as_expected(source, status)) self->surprises++;
         if (program && cuda_program_kernel(program, "some", 0, &unused) != EXPAR_OK) self->surprises++;
@@ -292,14 +292,14 @@ static void programs_come_and_go(void **state)
     (void)state;
     asker askers[ASKERS];
     int modules = atomic_load(&controls->modules);
-    atomic_store(&controls->refusals, REFUSED_ROUNDS);
+    atomic_store(&controls->rejections, REJECTED_ROUNDS);
     for (int i = 0; i < ASKERS; i++) {
         askers[i] = (asker){.number = i};
         assert_int_equal(pthread_create(&askers[i].thread, NULL, ask_again_and_again, &askers[i]), 0);
     }
     for (int i = 0; i < ASKERS; i++)
         pthread_join(askers[i].thread, NULL);
-    atomic_store(&controls->refusals, 0);
+    atomic_store(&controls->rejections, 0);
     for (int i = 0; i < ASKERS; i++)
         assert_int_equal(askers[i].surprises, 0);
     assert_int_equal(atomic_load(&controls->modules), modules);

@@ -99,7 +99,7 @@ static void the_one_that_is_named(void **state)
     assert_non_null(controls);
     assert_int_equal(find_compiler(&version), EXPAR_OK);
     assert_int_equal(version / 1000, 13);
-    atomic_store(&controls->refusals, 1);
+    atomic_store(&controls->rejections, 1);
     assert_int_equal(cuda_program_make(gpu, &ready, NULL, 0, &program), EXPAR_ERR_CUDA);
     assert_says_what_is_expected();
     assert_non_null(strstr(expar_last_error(), "tests/ready.cu: cuModuleLoadData"));

@@ -35,7 +35,7 @@ static float *numbers(compute *c, unsigned *seed, size_t count)
     return there;
 }
 
-static void *room(compute *c, size_t bytes)
+static void *spare(compute *c, size_t bytes)
 {
     demo_error error = {.text = ""};
     void *memory = c->ops->alloc(c, bytes, &error);
@@ -54,9 +54,9 @@ static void take(compute *c, void *to, void *from, size_t bytes)
 /* Embedding, norm, product. */
 static void run_rows(compute *c, unsigned *seed, operations_result *out)
 {
-    float *embedding = numbers(c, seed, VOCAB * OP_HIDDEN), *x = room(c, sizeof out->embedded);
-    float *g = numbers(c, seed, OP_HIDDEN), *normed = room(c, sizeof out->normed);
-    float *w = numbers(c, seed, OP_HIDDEN * OP_OUTPUTS), *y = room(c, sizeof out->product);
+    float *embedding = numbers(c, seed, VOCAB * OP_HIDDEN), *x = spare(c, sizeof out->embedded);
+    float *g = numbers(c, seed, OP_HIDDEN), *normed = spare(c, sizeof out->normed);
+    float *w = numbers(c, seed, OP_HIDDEN * OP_OUTPUTS), *y = spare(c, sizeof out->product);
     c->ops->embed(c, embedding, x);
     c->ops->rmsnorm(c, x, OP_ROWS, g, normed);
     c->ops->matmul(c, normed, OP_ROWS, OP_HIDDEN, w, OP_OUTPUTS, y);
@@ -72,7 +72,7 @@ static void run_rows(compute *c, unsigned *seed, operations_result *out)
 static void run_attention(compute *c, unsigned *seed, operations_result *out)
 {
     float *q = numbers(c, seed, OP_ROWS * OP_HIDDEN), *k = numbers(c, seed, OP_ROWS * OP_HIDDEN);
-    float *v = numbers(c, seed, OP_ROWS * OP_HIDDEN), *attended = room(c, sizeof out->attended);
+    float *v = numbers(c, seed, OP_ROWS * OP_HIDDEN), *attended = spare(c, sizeof out->attended);
     float *cosines = numbers(c, seed, OP_CAPACITY * HALF), *sines = numbers(c, seed, OP_CAPACITY * HALF);
     c->ops->file(c, LAYER, cosines, sines, q, k, v);
     c->ops->attend(c, LAYER, q, attended);
@@ -85,11 +85,11 @@ static void run_attention(compute *c, unsigned *seed, operations_result *out)
 static void run_experts(compute *c, unsigned *seed, operations_result *out)
 {
     const size_t matrices = (size_t)OP_EXPERTS * OP_HIDDEN * FFN;
-    float *scores = numbers(c, seed, OP_ROWS * OP_EXPERTS), *bias = room(c, OP_EXPERTS * sizeof(float));
-    float *x = numbers(c, seed, OP_ROWS * OP_HIDDEN), *y = room(c, sizeof out->sums);
+    float *scores = numbers(c, seed, OP_ROWS * OP_EXPERTS), *bias = spare(c, OP_EXPERTS * sizeof(float));
+    float *x = numbers(c, seed, OP_ROWS * OP_HIDDEN), *y = spare(c, sizeof out->sums);
     float *w1 = numbers(c, seed, matrices), *w3 = numbers(c, seed, matrices), *w2 = numbers(c, seed, matrices);
-    int32_t *idx = room(c, sizeof out->chosen);
-    float *weights = room(c, sizeof out->weights);
+    int32_t *idx = spare(c, sizeof out->chosen);
+    float *weights = spare(c, sizeof out->weights);
     const expert_weights w = {.w1 = w1, .w3 = w3, .w2 = w2, .first = 1, .count = OP_EXPERTS - 2};
     c->ops->sigmoid(c, scores, OP_ROWS * OP_EXPERTS);
     c->ops->choose(c, scores, bias, OP_ROWS, idx, weights);

@@ -199,7 +199,7 @@ static void test_help(void **state)
     free(output.text);
 }
 
-static void assert_refused(const char *arguments, const char *says)
+static void assert_rejected(const char *arguments, const char *says)
 {
     shell_output output = shell_expar(arguments, 1);
     assert_int_not_equal(output.code, 0);
@@ -209,7 +209,7 @@ static void assert_refused(const char *arguments, const char *says)
     free(output.text);
 }
 
-static void test_refused(void **state)
+static void test_rejected(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
@@ -232,10 +232,10 @@ static void test_refused(void **state)
         {"demo Call me Ishmael", "'Call' is no option"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        assert_refused(cases[i][0], cases[i][1]);
+        assert_rejected(cases[i][0], cases[i][1]);
     setenv("CUDA_VISIBLE_DEVICES", "", 1);
-    assert_refused("demo --device cuda", "--device cuda: ");
-    assert_refused("demo --device cuda", "CUDA is not available");
+    assert_rejected("demo --device cuda", "--device cuda: ");
+    assert_rejected("demo --device cuda", "CUDA is not available");
     unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
@@ -257,7 +257,7 @@ static void test_damaged_weights(void **state)
     size_t count;
     uint8_t *weights = shipped_read("model.safetensors", &count);
     write_model(weights, count - 1, arguments);
-    assert_refused(arguments, "tensor 'g' ends at byte 14947328 of the data, but the file holds only 14947327");
+    assert_rejected(arguments, "tensor 'g' ends at byte 14947328 of the data, but the file holds only 14947327");
     memset(weights + count - 512, 0xff, 512); /* 'g' is all NaN: found when the ranks load it */
     write_model(weights, count, arguments);
     shell_output output = shell_expar(arguments, 1);
@@ -301,7 +301,7 @@ int main(void)
         cmocka_unit_test(test_report_for_people),
         cmocka_unit_test(test_inside_a_group),
         cmocka_unit_test(test_help),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_rejected),
         cmocka_unit_test(test_damaged_weights),
         cmocka_unit_test(test_other_weights),
     };

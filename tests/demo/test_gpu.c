@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The demo on GPUs. Every operation has the CPU's bits, and texts that ranks on GPUs grew equal the CPU's reference and
- * the shipped ones, whichever mode decodes. Ranks share GPUs where there are fewer. With `played` after the program's
- * name the CPU simulates the GPU, and does the demo's arithmetic, too (played_compute.h). */
+ * the shipped ones, whichever mode decodes. Ranks share GPUs where there are fewer. With `simulated` after the
+ * program's name the CPU simulates the GPU, and does the demo's arithmetic, too (simulated_compute.h). */
 #include "cmocka_headers.h"
 #include "cuda/gpus.h"
 #include "operations.h"
-#include "played_compute.h"
 #include "rank_threads.h"
 #include "ranks.h"
 #include "reference.h"
+#include "simulated_compute.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,16 +104,16 @@ static void texts_equal_the_reference(void **state)
 }
 
 /* Fewer ranks, whose kernels the CPU carries out. */
-static int run_played(void)
+static int run_simulated(void)
 {
-    static variant normal = {&compute_played, 2, 3, false}, two = {&compute_played, 2, 6, true},
-                   four = {&compute_played, 4, 3, true};
+    static variant normal = {&compute_simulated, 2, 3, false}, two = {&compute_simulated, 2, 6, true},
+                   four = {&compute_simulated, 4, 3, true};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(texts_equal_the_reference, &normal),
         cmocka_unit_test_prestate(texts_equal_the_reference, &two),
         cmocka_unit_test_prestate(texts_equal_the_reference, &four),
     };
-    return cmocka_run_group_tests_name("played", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("simulated", tests, NULL, NULL);
 }
 
 static int run_on_gpus(void)
@@ -138,5 +138,5 @@ int main(int argc, char **argv)
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     if (gpus_count(1) == 0) return GPUS_SKIP;
-    return argc > 1 && strcmp(argv[1], "played") == 0 ? run_played() : run_on_gpus();
+    return argc > 1 && strcmp(argv[1], "simulated") == 0 ? run_simulated() : run_on_gpus();
 }

@@ -291,7 +291,7 @@ static void test_modes_do_the_same(void **state)
 
 /* ---- trouble ----------------------------------------------------------------------------------------------------- */
 
-static void assert_refused(const texts_run *run, int32_t ranks, const char *says)
+static void assert_rejected(const texts_run *run, int32_t ranks, const char *says)
 {
     for (int32_t r = 0; r < ranks; r++)
         assert_false(run->ok[r]);
@@ -312,7 +312,7 @@ static void test_ranks_with_other_prompts(void **state)
     prepare(&other, &v, 4);
     run.tasks[2] = &other;
     run_texts(&run, &task);
-    assert_refused(&run, 4, "rank 2 was started with other prompts");
+    assert_rejected(&run, 4, "rank 2 was started with other prompts");
     free_texts(&run, 4);
     demo_task_free(&task);
     demo_task_free(&other);
@@ -330,7 +330,7 @@ static void test_rank_with_another_mode(void **state)
     other.low_latency = false;
     run.tasks[1] = &other;
     run_texts(&run, &task);
-    assert_refused(&run, 2, "rank 1 was started with other prompts, options");
+    assert_rejected(&run, 2, "rank 1 was started with other prompts, options");
     free_texts(&run, 2);
     demo_task_free(&task);
     demo_task_free(&other);
@@ -347,7 +347,7 @@ static void test_rank_without_weights(void **state)
     snprintf(lost.directory, sizeof lost.directory, "/nonexistent");
     run.tasks[3] = &lost;
     run_texts(&run, &task);
-    assert_refused(&run, 4, "rank 3: /nonexistent/model.safetensors: cannot open");
+    assert_rejected(&run, 4, "rank 3: /nonexistent/model.safetensors: cannot open");
     free_texts(&run, 4);
     demo_task_free(&task);
     demo_task_free(&lost);

@@ -30,12 +30,12 @@ static expar_status answer(executor *base, const char *step)
     return error_set(EXPAR_ERR_MEMORY, "%s was told to fail", step);
 }
 
-static void judge(executor *base, const char *step, ep_verdict *verdict)
+static void judge(executor *base, const char *step, ep_vote *vote)
 {
     const recorder *self = recorder_of(base);
-    if (!self->refused || strcmp(self->refused, step) != 0) return;
-    verdict->rank = 0;
-    verdict->reason = (ep_refusal){.status = EXPAR_ERR_SHAPE, .text = "as the test says"};
+    if (!self->rejected || strcmp(self->rejected, step) != 0) return;
+    vote->rank = 0;
+    vote->reason = (ep_rejection){.status = EXPAR_ERR_SHAPE, .text = "as the test says"};
 }
 
 /* ---- the buffer and its memory ----------------------------------------------------------------------------------- */
@@ -46,9 +46,9 @@ static expar_status check(executor *base, const char *what)
     return answer(base, "check");
 }
 
-static bool untold(executor *base, ep_verdict *verdict, int64_t *dropped)
+static bool untold(executor *base, ep_vote *vote, int64_t *dropped)
 {
-    (void)base, (void)verdict, (void)dropped;
+    (void)base, (void)vote, (void)dropped;
     return false;
 }
 
@@ -145,10 +145,10 @@ static bool fits(executor *base, const ep_form *form, int64_t row_bytes)
     return answer(base, "fits") == EXPAR_OK;
 }
 
-static expar_status grow(executor *base, const ep_grow_step *step, ep_verdict *verdict)
+static expar_status grow(executor *base, const ep_grow_step *step, ep_vote *vote)
 {
     note_step(base, "grow", step->epoch, "");
-    judge(base, "grow", verdict);
+    judge(base, "grow", vote);
     return answer(base, "grow");
 }
 
@@ -178,10 +178,10 @@ static void fill_counts(const recorder *self, ep_routing *routing)
 static expar_status notify(executor *base, exec_call *call, ep_notify_step *step)
 {
     (void)call;
-    note_step(base, "notify", step->epoch, step->refusal.status ? "-refused" : step->rows ? "+rows" : "");
+    note_step(base, "notify", step->epoch, step->rejection.status ? "-refused" : step->rows ? "+rows" : "");
     if (answer(base, "notify") != EXPAR_OK) return EXPAR_ERR_MEMORY;
-    judge(base, "notify", &step->verdict);
-    step->counted = step->routing && step->verdict.rank < 0 && !(base->ops->streams && step->deferred);
+    judge(base, "notify", &step->vote);
+    step->counted = step->routing && step->vote.rank < 0 && !(base->ops->streams && step->deferred);
     if (step->counted) fill_counts(recorder_of(base), step->routing);
     return EXPAR_OK;
 }
@@ -196,8 +196,8 @@ static expar_status grow_pool(executor *base, const uint64_t *bytes, int32_t cou
 static expar_status dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
 {
     (void)call;
-    note_step(base, "send", step->epoch, step->refusal.status ? "-refused" : step->sent_ahead ? "-ahead" : "");
-    judge(base, "send", &step->verdict);
+    note_step(base, "send", step->epoch, step->rejection.status ? "-refused" : step->sent_ahead ? "-ahead" : "");
+    judge(base, "send", &step->vote);
     return answer(base, "send");
 }
 
@@ -211,8 +211,8 @@ static expar_status dispatch_receive(executor *base, exec_call *call, ep_dispatc
 static expar_status combine_send(executor *base, exec_call *call, ep_combine_step *step)
 {
     (void)call;
-    note_step(base, "send-back", step->epoch, step->refusal.status ? "-refused" : "");
-    judge(base, "send-back", &step->verdict);
+    note_step(base, "send-back", step->epoch, step->rejection.status ? "-refused" : "");
+    judge(base, "send-back", &step->vote);
     return answer(base, "send-back");
 }
 
@@ -305,9 +305,9 @@ static expar_status join(executor *base, const exec_call *call, expar_event *eve
 }
 
 /* It has no peers. */
-static void retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
+static void retire(executor *base, uint32_t epoch, const ep_rejection *rejection)
 {
-    (void)base, (void)epoch, (void)refusal;
+    (void)base, (void)epoch, (void)rejection;
 }
 
 /* It has no waits. */

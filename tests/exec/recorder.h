@@ -16,9 +16,9 @@ typedef struct recorder {
     ep_shape shape;
     char text[RECORDER_TEXT]; /* the operations in their order, a space after each */
     /* Set by the test: */
-    int32_t coming;      /* rows that notify tells of, all from rank 0 */
-    const char *fails;   /* the step that fails with EXPAR_ERR_MEMORY; NULL: none */
-    const char *refused; /* the step that finds rank 0's arguments refused; NULL: none */
+    int32_t coming;       /* rows that notify tells of, all from rank 0 */
+    const char *fails;    /* the step that fails with EXPAR_ERR_MEMORY; NULL: none */
+    const char *rejected; /* the step that finds rank 0's arguments refused; NULL: none */
     /* For the call that is to be told of its end: */
     executor_done_fn done;
     void *context;

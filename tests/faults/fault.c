@@ -46,12 +46,12 @@ static void pause_us(int64_t microseconds)
     nanosleep(&span, NULL);
 }
 
-static void start(fault_board *board, pid_t *pids)
+static void start(fault_mailbox *mailbox, pid_t *pids)
 {
-    for (int32_t r = 0; r < board->plan->size; r++) {
+    for (int32_t r = 0; r < mailbox->plan->size; r++) {
         fflush(NULL);
         pids[r] = fork();
-        if (pids[r] == 0) fault_rank(board, r);
+        if (pids[r] == 0) fault_rank(mailbox, r);
         if (pids[r] < 0) abort();
     }
 }
@@ -68,10 +68,10 @@ static void await_struck(pid_t victim)
 
 /* The parent strikes at its time, or when the victim is inside the call that the held-back rank keeps it in, or
    somewhere in its round. */
-static void strike(fault_board *board, pid_t victim)
+static void strike(fault_mailbox *mailbox, pid_t victim)
 {
-    const fault_plan *plan = board->plan;
-    const fault_report *report = &board->reports[plan->victim];
+    const fault_plan *plan = mailbox->plan;
+    const fault_report *report = &mailbox->reports[plan->victim];
     int64_t deadline_ms = ranks_clock_ms() + FAULT_DEADLINE_MS;
     if (plan->by_itself) return;
     if (plan->held_back >= 0 || plan->in_passing) {
@@ -82,33 +82,34 @@ static void strike(fault_board *board, pid_t victim)
     } else {
         pause_us(plan->delay_us);
     }
-    board->struck_ms = ranks_clock_ms();
+    mailbox->struck_ms = ranks_clock_ms();
     kill(victim, plan->signal);
 }
 
-static bool wait_for_survivors(const fault_board *board, const pid_t *pids)
+static bool wait_for_survivors(const fault_mailbox *mailbox, const pid_t *pids)
 {
     bool passed = true, late = false;
     int64_t deadline_ms = ranks_clock_ms() + FAULT_DEADLINE_MS;
-    for (int32_t r = 0; r < board->plan->size; r++) {
-        if (r == board->plan->victim) continue;
+    for (int32_t r = 0; r < mailbox->plan->size; r++) {
+        if (r == mailbox->plan->victim) continue;
         int status = ranks_wait(pids[r], deadline_ms, &late);
-        passed &= CHECK(status == 0, "rank %d ended with wait status %#x in place %s (%s)", (int)r, (unsigned)status,
-                        fault_place_name((fault_place)atomic_load(&board->reports[r].place)), board->reports[r].text);
+        passed &=
+            CHECK(status == 0, "rank %d ended with wait status %#x in place %s (%s)", (int)r, (unsigned)status,
+                  fault_place_name((fault_place)atomic_load(&mailbox->reports[r].place)), mailbox->reports[r].text);
     }
     return CHECK(!late, "a survivor hung") & passed;
 }
 
 /* A killed one is dead; a stopped one is killed now, or woken and must end with an error of its own. */
-static bool wait_for_victim(const fault_board *board, pid_t pid)
+static bool wait_for_victim(const fault_mailbox *mailbox, pid_t pid)
 {
-    const fault_plan *plan = board->plan;
+    const fault_plan *plan = mailbox->plan;
     bool wake = plan->signal == SIGSTOP && plan->wake;
     if (plan->late) {
         int ended = ranks_wait(pid, ranks_clock_ms() + FAULT_DEADLINE_MS, NULL);
-        return CHECK(board->struck_ms > 0, "it has never stood still") &
+        return CHECK(mailbox->struck_ms > 0, "it has never stood still") &
                CHECK(ended == 0, "who was late ended with wait status %#x (%s)", (unsigned)ended,
-                     board->reports[plan->victim].text);
+                     mailbox->reports[plan->victim].text);
     }
     if (plan->signal == SIGSTOP) kill(pid, wake ? SIGCONT : SIGKILL);
     int status = ranks_wait(pid, ranks_clock_ms() + FAULT_DEADLINE_MS, NULL);
@@ -116,8 +117,8 @@ static bool wait_for_victim(const fault_board *board, pid_t pid)
         return CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "the victim ended with wait status %#x",
                      (unsigned)status);
     return CHECK(status == 0, "the victim woke and ended with wait status %#x", (unsigned)status) &
-           CHECK(board->reports[plan->victim].status == EXPAR_ERR_PEER, "the victim woke and got %s (%s)",
-                 expar_status_string(board->reports[plan->victim].status), board->reports[plan->victim].text);
+           CHECK(mailbox->reports[plan->victim].status == EXPAR_ERR_PEER, "the victim woke and got %s (%s)",
+                 expar_status_string(mailbox->reports[plan->victim].status), mailbox->reports[plan->victim].text);
 }
 
 /* While a group forms, the error may also be that of its forming. */
@@ -135,10 +136,10 @@ static bool names(const char *text, int32_t rank)
     return strstr(text, name) || rank_list_has(text, "missing: ", rank);
 }
 
-static bool check_survivor(const fault_board *board, int32_t rank)
+static bool check_survivor(const fault_mailbox *mailbox, int32_t rank)
 {
-    const fault_report *report = &board->reports[rank];
-    const fault_plan *plan = board->plan;
+    const fault_report *report = &mailbox->reports[rank];
+    const fault_plan *plan = mailbox->plan;
     if (plan->late)
         return CHECK(report->status == EXPAR_OK, "rank %d got %s (%s)", (int)rank, expar_status_string(report->status),
                      report->text);
@@ -156,45 +157,45 @@ static bool check_survivor(const fault_board *board, int32_t rank)
     return right;
 }
 
-static bool check_reports(const fault_board *board)
+static bool check_reports(const fault_mailbox *mailbox)
 {
     bool passed = true;
     int64_t slowest_ms = 0, again_us = 0;
-    for (int32_t r = 0; r < board->plan->size; r++) {
-        const fault_report *report = &board->reports[r];
-        if (r == board->plan->victim) continue;
-        passed &= check_survivor(board, r);
-        if (report->status != EXPAR_OK && report->failed_ms - board->struck_ms > slowest_ms)
-            slowest_ms = report->failed_ms - board->struck_ms;
+    for (int32_t r = 0; r < mailbox->plan->size; r++) {
+        const fault_report *report = &mailbox->reports[r];
+        if (r == mailbox->plan->victim) continue;
+        passed &= check_survivor(mailbox, r);
+        if (report->status != EXPAR_OK && report->failed_ms - mailbox->struck_ms > slowest_ms)
+            slowest_ms = report->failed_ms - mailbox->struck_ms;
         again_us = report->again_us > again_us ? report->again_us : again_us;
     }
-    if (board->plan->forming)
-        passed &= CHECK(atomic_load(&board->reports[board->plan->victim].place) == FAULT_STARTED,
+    if (mailbox->plan->forming)
+        passed &= CHECK(atomic_load(&mailbox->reports[mailbox->plan->victim].place) == FAULT_STARTED,
                         "the victim's group has formed before it was struck");
     printf("rank %d of %d, %s%s, round %lld: known after %lld ms; the next call failed after %lld us\n",
-           (int)board->plan->victim, (int)board->plan->size,
-           board->plan->by_itself || board->plan->held_back >= 0 ? "" : "at any moment, ",
-           fault_place_name((fault_place)atomic_load(&board->reports[board->plan->victim].place)),
-           (long long)atomic_load(&board->reports[board->plan->victim].round), (long long)slowest_ms,
+           (int)mailbox->plan->victim, (int)mailbox->plan->size,
+           mailbox->plan->by_itself || mailbox->plan->held_back >= 0 ? "" : "at any moment, ",
+           fault_place_name((fault_place)atomic_load(&mailbox->reports[mailbox->plan->victim].place)),
+           (long long)atomic_load(&mailbox->reports[mailbox->plan->victim].round), (long long)slowest_ms,
            (long long)again_us);
     return passed;
 }
 
-static fault_board *make_board(const fault_plan *plan, const traffic *t, const expar_unique_id *id)
+static fault_mailbox *make_mailbox(const fault_plan *plan, const traffic *t, const expar_unique_id *id)
 {
-    fault_board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (board == MAP_FAILED) abort();
-    board->plan = plan;
-    board->traffic = t;
-    board->id = *id;
-    return board;
+    fault_mailbox *mailbox = mmap(NULL, sizeof *mailbox, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (mailbox == MAP_FAILED) abort();
+    mailbox->plan = plan;
+    mailbox->traffic = t;
+    mailbox->id = *id;
+    return mailbox;
 }
 
 /* One plan that is under way. */
 typedef struct performance {
     ranks_host host;
     traffic *traffic;
-    fault_board *board;
+    fault_mailbox *mailbox;
     pid_t pids[FAULT_MAX_RANKS];
 } performance;
 
@@ -205,11 +206,11 @@ static bool begin(performance *p, const fault_plan *plan)
     ranks_start_network(&ranks);
     if (!ranks_host_start(&p->host)) return false;
     p->traffic = fault_traffic(plan);
-    p->board = make_board(plan, p->traffic, &p->host.id);
-    start(p->board, p->pids);
-    strike(p->board, p->pids[plan->victim]);
+    p->mailbox = make_mailbox(plan, p->traffic, &p->host.id);
+    start(p->mailbox, p->pids);
+    strike(p->mailbox, p->pids[plan->victim]);
     await_struck(p->pids[plan->victim]);
-    atomic_store(&p->board->struck, 1);
+    atomic_store(&p->mailbox->struck, 1);
     if (plan->late) {
         pause_us(LATE_MS * 1000);
         kill(p->pids[plan->victim], SIGCONT);
@@ -220,31 +221,32 @@ static bool begin(performance *p, const fault_plan *plan)
 /* Until all ranks have ended. */
 static bool see_through(const performance *p)
 {
-    bool passed = wait_for_survivors(p->board, p->pids) & wait_for_victim(p->board, p->pids[p->board->plan->victim]);
-    return passed && check_reports(p->board);
+    bool passed =
+        wait_for_survivors(p->mailbox, p->pids) & wait_for_victim(p->mailbox, p->pids[p->mailbox->plan->victim]);
+    return passed && check_reports(p->mailbox);
 }
 
 static bool end(performance *p)
 {
     bool passed = ranks_host_stop(&p->host);
-    munmap(p->board, sizeof *p->board);
+    munmap(p->mailbox, sizeof *p->mailbox);
     traffic_free(p->traffic);
     return passed;
 }
 
 bool fault_run_all(const fault_plan *plans, int32_t count)
 {
-    performance played[FAULT_MOST_AT_ONCE];
+    performance simulated[FAULT_MOST_AT_ONCE];
     int32_t begun = 0;
     check_begin(-1);
-    while (begun < count && begin(&played[begun], &plans[begun]))
+    while (begun < count && begin(&simulated[begun], &plans[begun]))
         begun++;
     bool passed = begun == count;
     for (int32_t i = 0; i < begun; i++)
-        passed &= see_through(&played[i]);
+        passed &= see_through(&simulated[i]);
     /* The last one first: later hosts and ranks have inherited what holds the earlier hosts. */
     while (begun > 0)
-        passed &= end(&played[--begun]);
+        passed &= end(&simulated[--begun]);
     return passed;
 }
 

@@ -38,7 +38,7 @@ typedef struct fault_load {
     /* Argument of the other two; stays until the process ends. */
     void *(*open)(expar_ep *ep, const traffic *t, int32_t rank);
     /* The status of the first call that fails. */
-    expar_status (*play)(void *work, expar_ep_path path);
+    expar_status (*trial)(void *work, expar_ep_path path);
     /* Once a call has failed: that what the rank works on serves other work. Counts failed checks. */
     void (*look)(void *work, const expar_group *group);
 } fault_load;
@@ -86,21 +86,21 @@ typedef struct fault_report {
     int64_t again_us; /* how long it took */
 } fault_report;
 
-typedef struct fault_board {
+typedef struct fault_mailbox {
     const fault_plan *plan;
     const traffic *traffic;
     expar_unique_id id;
     _Atomic int32_t struck; /* 1 when the victim has been killed or stopped; written by the parent, read by the ranks */
     int64_t struck_ms;
     fault_report reports[FAULT_MAX_RANKS];
-} fault_board;
+} fault_mailbox;
 
 /* Carries out the plan and checks what the survivors say; prints how long they took. True when all was right. */
 bool fault_run(const fault_plan *plan);
 /* So many plans side by side, at most FAULT_MOST_AT_ONCE: for those whose ranks mostly wait. */
 bool fault_run_all(const fault_plan *plans, int32_t count);
 /* The work of one rank (fault_rank.c). The process ends with it. */
-_Noreturn void fault_rank(fault_board *board, int32_t rank);
+_Noreturn void fault_rank(fault_mailbox *mailbox, int32_t rank);
 /* Rows for all ranks, the same in every plan of this size and load. */
 traffic *fault_traffic(const fault_plan *plan);
 const char *fault_place_name(fault_place place);

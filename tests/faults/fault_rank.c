@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The work of each rank of a fault test. */
-#include "ep/harness/play.h"
+#include "ep/harness/trial.h"
 #include "ep/normal/normal.h"
 #include "exec/cpu/create.h"
 #include "exec/cpu/normal/cpu.h"
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 typedef struct fault_worker {
-    fault_board *board;
+    fault_mailbox *mailbox;
     const fault_plan *plan;
     fault_report *report;
     int32_t rank;
@@ -43,7 +43,7 @@ static bool waits_for_strike(const fault_worker *w)
 static void strike_itself(const void *worker)
 {
     const fault_worker *w = worker;
-    w->board->struck_ms = ranks_clock_ms();
+    w->mailbox->struck_ms = ranks_clock_ms();
     raise(w->plan->signal);
 }
 
@@ -69,7 +69,7 @@ static void reach(fault_worker *w, fault_place place, int64_t round)
         else
             strike_itself(w);
     }
-    while (waits_for_strike(w) && !atomic_load(&w->board->struck))
+    while (waits_for_strike(w) && !atomic_load(&w->mailbox->struck))
         nap();
     if (plan->timeout_ms > 0 && w->rank != plan->victim) kind_set_silence(w->group, plan->timeout_ms);
 }
@@ -104,21 +104,21 @@ static bool note(fault_worker *w, expar_status status)
     return false;
 }
 
-static expar_status dispatch(fault_worker *w, play_arrival *arrival)
+static expar_status dispatch(fault_worker *w, trial_arrival *arrival)
 {
-    const play_choice choice = {.path = w->plan->path};
-    const play_area none = {0};
-    *arrival = (play_arrival){.traffic = w->board->traffic, .result = EXPAR_EP_DISPATCH_RESULT_INIT};
-    expar_ep_dispatch_args args = play_dispatch_args(w->board->traffic, w->rank, &choice, &none, NULL);
+    const trial_choice choice = {.path = w->plan->path};
+    const trial_area none = {0};
+    *arrival = (trial_arrival){.traffic = w->mailbox->traffic, .result = EXPAR_EP_DISPATCH_RESULT_INIT};
+    expar_ep_dispatch_args args = trial_dispatch_args(w->mailbox->traffic, w->rank, &choice, &none, NULL);
     expar_status status = expar_ep_dispatch(w->ep, &args, &arrival->result);
-    play_dispatch_args_free(&args);
-    if (status == EXPAR_OK) CHECK(play_check_arrival(arrival, w->rank), "wrong rows arrived");
+    trial_dispatch_args_free(&args);
+    if (status == EXPAR_OK) CHECK(trial_check_arrival(arrival, w->rank), "wrong rows arrived");
     return status;
 }
 
-static expar_status combine(fault_worker *w, play_arrival *arrival)
+static expar_status combine(fault_worker *w, trial_arrival *arrival)
 {
-    const traffic *t = w->board->traffic;
+    const traffic *t = w->mailbox->traffic;
     int64_t num_tokens = t->inputs[w->rank].num_tokens;
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = arrival->result.recv_x;
@@ -134,9 +134,9 @@ static expar_status combine(fault_worker *w, play_arrival *arrival)
 
 static bool work_a_round(fault_worker *w, int64_t round)
 {
-    play_arrival arrival;
+    trial_arrival arrival;
     reach(w, FAULT_DISPATCHES, round);
-    if (w->load) return note(w, w->plan->load->play(w->load, w->plan->path));
+    if (w->load) return note(w, w->plan->load->trial(w->load, w->plan->path));
     if (!note(w, dispatch(w, &arrival))) return false;
     reach(w, FAULT_COMBINES, round);
     bool right = note(w, combine(w, &arrival));
@@ -148,7 +148,7 @@ static bool work_a_round(fault_worker *w, int64_t round)
 /* A poisoned buffer says the same again, without waiting. */
 static void try_again(fault_worker *w)
 {
-    play_arrival arrival;
+    trial_arrival arrival;
     struct timespec before, after;
     clock_gettime(CLOCK_MONOTONIC, &before);
     w->report->again = dispatch(w, &arrival);
@@ -171,7 +171,7 @@ static void work(fault_worker *w)
 static bool join(fault_worker *w)
 {
     expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
-    options.id = &w->board->id;
+    options.id = &w->mailbox->id;
     options.rank = w->rank;
     options.size = w->plan->size;
     options.ranks_per_node = w->plan->ranks_per_node;
@@ -188,16 +188,16 @@ static bool create(fault_worker *w)
 {
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     config.max_tokens = w->plan->load ? w->plan->load->num_tokens : 64;
-    config.max_row_bytes = (int64_t)traffic_row_bytes(w->board->traffic);
-    config.max_topk = w->board->traffic->job.topk;
-    config.max_experts = w->board->traffic->job.num_experts;
+    config.max_row_bytes = (int64_t)traffic_row_bytes(w->mailbox->traffic);
+    config.max_topk = w->mailbox->traffic->job.topk;
+    config.max_experts = w->mailbox->traffic->job.num_experts;
     config.ring_slots = 4;
     return note(w, expar_ep_create(w->group, &config, &w->ep)) && no_named_memory();
 }
 
-_Noreturn void fault_rank(fault_board *board, int32_t rank)
+_Noreturn void fault_rank(fault_mailbox *mailbox, int32_t rank)
 {
-    fault_worker w = {.board = board, .plan = board->plan, .report = &board->reports[rank], .rank = rank};
+    fault_worker w = {.mailbox = mailbox, .plan = mailbox->plan, .report = &mailbox->reports[rank], .rank = rank};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     check_begin(rank);
     reach(&w, FAULT_STARTED, 0);
@@ -206,10 +206,10 @@ _Noreturn void fault_rank(fault_board *board, int32_t rank)
     if (in_group) reach(&w, FAULT_JOINED, 0);
     if (in_group && create(&w)) {
         reach(&w, FAULT_CREATED, 0);
-        if (w.plan->load) w.load = w.plan->load->open(w.ep, board->traffic, rank);
+        if (w.plan->load) w.load = w.plan->load->open(w.ep, mailbox->traffic, rank);
         work(&w);
     }
-    reach(&w, FAULT_LEAVES, board->plan->round);
+    reach(&w, FAULT_LEAVES, mailbox->plan->round);
     CHECK_OK(expar_ep_destroy(w.ep));
     CHECK_OK(expar_group_destroy(w.group));
     atomic_store(&w.report->place, FAULT_ENDED);

@@ -27,10 +27,10 @@ static void *abort_later(void *group)
 }
 
 /* A call that cannot end well: rank 1 comes to it after rank 0 gave up. */
-static expar_status call(stage *s, const abort_test *test, const play_arrival *arrival)
+static expar_status call(stage *s, const abort_test *test, const trial_arrival *arrival)
 {
     const traffic *t = test->traffic;
-    const play_choice plain = {0};
+    const trial_choice plain = {0};
     expar_status status;
     if (test->in_combine) {
         expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
@@ -42,15 +42,15 @@ static expar_status call(stage *s, const abort_test *test, const play_arrival *a
         status = expar_ep_combine(s->ep, &args, NULL);
         free(y);
     } else {
-        expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+        expar_ep_dispatch_args args = trial_dispatch_args(t, s->rank, &plain, &s->area, NULL);
         expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
         status = expar_ep_dispatch(s->ep, &args, &result);
-        play_dispatch_args_free(&args);
+        trial_dispatch_args_free(&args);
     }
     return status;
 }
 
-static void abort_and_call(stage *s, abort_test *test, const play_arrival *arrival)
+static void abort_and_call(stage *s, abort_test *test, const trial_arrival *arrival)
 {
     const char *name = test->in_combine ? "expar_ep_combine" : "expar_ep_dispatch";
     pthread_t thread;
@@ -68,7 +68,7 @@ static void abort_and_call(stage *s, abort_test *test, const play_arrival *arriv
     CHECK_TEXT(name, "abort", "poisoned");
 }
 
-static void call_and_hear(stage *s, abort_test *test, const play_arrival *arrival)
+static void call_and_hear(stage *s, abort_test *test, const trial_arrival *arrival)
 {
     if (s->rank == 1) pthread_barrier_wait(&test->given_up);
     CHECK_STATUS(EXPAR_ERR_PEER, call(s, test, arrival));
@@ -79,20 +79,20 @@ static void call_and_hear(stage *s, abort_test *test, const play_arrival *arriva
 }
 
 /* Not stage_run: the group does not end well, and the area is not given back. */
-static void play_abort(expar_group *group, void *shared)
+static void trial_abort(expar_group *group, void *shared)
 {
     abort_test *test = shared;
-    const play_choice plain = {0};
+    const trial_choice plain = {0};
     const stage_plan plan = stage_plan_for(test->traffic, RANKS_THREADS);
     stage s = {.group = group, .rank = expar_group_rank(group)};
-    play_arrival arrival;
+    trial_arrival arrival;
     if (!CHECK_OK(expar_ep_create(group, &plan.config, &s.ep))) return;
-    play_dispatch(s.ep, test->traffic, s.rank, &plain, &s.area, NULL, &arrival);
+    trial_dispatch(s.ep, test->traffic, s.rank, &plain, &s.area, NULL, &arrival);
     if (s.rank == ABORTER)
         abort_and_call(&s, test, &arrival);
     else
         call_and_hear(&s, test, &arrival);
-    play_release(&arrival, true);
+    trial_release(&arrival, true);
     CHECK_OK(expar_ep_destroy(s.ep));
 }
 
@@ -105,7 +105,7 @@ static void run(bool in_combine, bool early)
     abort_test test = {.in_combine = in_combine, .early = early, .traffic = traffic_make(&plan, &random)};
     pthread_barrier_init(&test.given_up, NULL, 2);
     pthread_barrier_init(&test.others, NULL, 2);
-    bool passed = ranks_run(&ranks, play_abort, &test);
+    bool passed = ranks_run(&ranks, trial_abort, &test);
     pthread_barrier_destroy(&test.others);
     pthread_barrier_destroy(&test.given_up);
     traffic_free(test.traffic);

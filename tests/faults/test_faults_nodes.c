@@ -81,19 +81,19 @@ static int64_t is_set(const cpu_executor *cpu, uint64_t offset, uint32_t epoch)
 /* Its header has gone to all. */
 static int64_t opened(const cpu_executor *cpu, uint32_t epoch)
 {
-    return is_set(cpu, ep_hello_at(&cpu->space, RANKS, epoch, cpu->sym->rank), epoch);
+    return is_set(cpu, ep_header_at(&cpu->space, RANKS, epoch, cpu->sym->rank), epoch);
 }
 
 /* It has forwarded what came by its rail. */
 static int64_t handed_on(const cpu_executor *cpu, uint32_t epoch)
 {
-    return is_set(cpu, ep_hello_at(&cpu->space, RANKS, epoch, (cpu->sym->rank + RANKS / 2) % RANKS), epoch);
+    return is_set(cpu, ep_header_at(&cpu->space, RANKS, epoch, (cpu->sym->rank + RANKS / 2) % RANKS), epoch);
 }
 
 /* It has told all that it has what it wants. */
 static int64_t closed(const cpu_executor *cpu, uint32_t epoch)
 {
-    return is_set(cpu, ep_done_at(&cpu->space, RANKS, epoch, cpu->sym->rank), epoch);
+    return is_set(cpu, ep_completion_at(&cpu->space, RANKS, epoch, cpu->sym->rank), epoch);
 }
 
 typedef struct moved {
@@ -154,7 +154,7 @@ static fault_plan plan_inside(int32_t phase, fault_place place, int32_t victim)
 }
 
 /* Plans that differ in the phase, and in turn in call and victim; all of them, or by day one of each call. */
-static void play_phases(fault_plan model)
+static void trial_phases(fault_plan model)
 {
     fault_plan plans[FAULT_MOST_AT_ONCE];
     int32_t count = 0;
@@ -175,7 +175,7 @@ static void play_phases(fault_plan model)
 static void test_killed_in_a_phase(void **state)
 {
     (void)state;
-    play_phases(plan_inside(0, FAULT_DISPATCHES, 0));
+    trial_phases(plan_inside(0, FAULT_DISPATCHES, 0));
 }
 
 static void test_late_in_a_phase(void **state)
@@ -184,7 +184,7 @@ static void test_late_in_a_phase(void **state)
     fault_plan model = plan_inside(0, FAULT_DISPATCHES, 0);
     model.signal = SIGSTOP;
     model.late = true;
-    play_phases(model);
+    trial_phases(model);
 }
 
 static void test_stopped_in_a_phase(void **state)
@@ -193,9 +193,9 @@ static void test_stopped_in_a_phase(void **state)
     fault_plan model = plan_inside(0, FAULT_DISPATCHES, 0);
     model.signal = SIGSTOP;
     model.timeout_ms = SILENCE_MS;
-    play_phases(model);
+    trial_phases(model);
     model.wake = true;
-    if (all) play_phases(model);
+    if (all) trial_phases(model);
 }
 
 /* A forwarder and a source whose rows go back one by one. */

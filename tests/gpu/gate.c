@@ -2,7 +2,7 @@
 /* Before main: without a GPU the program ends as skipped. Tests of what GPUs do not have (CMakeLists.txt) are left out.
  * It also ends as skipped without ready kernels where only these are to be used. */
 #include "cuda/gpus.h"
-#include "gpu/hand.h"
+#include "gpu/worker.h"
 #include "oracle/unit.h"
 #include <stdbool.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ __attribute__((constructor)) static void gate(int argc, char **argv)
        for. Tests run up to 16 ranks on one GPU. Contexts of many processes do not fit so many. */
     if (threads) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     cmocka_set_skip_filter(GPU_LEAVES_OUT);
-    if (hand_is_host()) return;
+    if (worker_is_host()) return;
     if (gpus_count(1) < 1) _Exit(GPUS_SKIP);
     choose_kernels();
 }

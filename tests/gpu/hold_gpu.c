@@ -7,8 +7,8 @@
 #include "exec/cpu/low_latency/cpu.h"
 #include "exec/cpu/low_latency/create.h"
 #include "exec/cuda/low_latency/ll_gpu.h"
-#include "gpu/hand.h"
 #include "gpu/serves.h"
+#include "gpu/worker.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@
 
 void hold_install(expar_ll *ll, void (*step)(void *context), void *context)
 {
-    if (hand_is_host()) ll_executor_cpu_delay(ll->base.exec, step, context);
+    if (worker_is_host()) ll_executor_cpu_delay(ll->base.exec, step, context);
 }
 
 /* ---- what happens while a kernel waits --------------------------------------------------------------------------- */
@@ -55,7 +55,7 @@ static void *watch(void *context)
 
 void hold_watch(expar_ll *ll, int32_t ranks, void (*step)(void *context), void *context)
 {
-    if (hand_is_host()) {
+    if (worker_is_host()) {
         hold_install(ll, step, context);
     } else if (step) {
         watcher = (hold_watcher){.ll = ll, .ranks = ranks, .step = step, .context = context, .runs = true};
@@ -71,60 +71,60 @@ void hold_watch(expar_ll *ll, int32_t ranks, void (*step)(void *context), void *
 bool hold_awaits_last(int32_t ranks)
 {
     int32_t gpus = 0;
-    return !hand_is_host() && cuda_device_count(&gpus) == EXPAR_OK && gpus < ranks;
+    return !worker_is_host() && cuda_device_count(&gpus) == EXPAR_OK && gpus < ranks;
 }
 
 bool hold_device_serves(int32_t rank)
 {
-    return hand_is_host() || serves_context(hand_device(rank).index);
+    return worker_is_host() || serves_context(worker_device(rank).index);
 }
 
 void hold_stream(expar_ll *ll, uint64_t bytes)
 {
-    if (hand_is_host()) ll_executor_cpu_stream(ll->base.exec, bytes);
+    if (worker_is_host()) ll_executor_cpu_stream(ll->base.exec, bytes);
 }
 
 /* In each block's copy of what the rank's kernels leave for the next one. All calls of this thread's have ended. */
 void hold_skip(expar_ll *ll, uint64_t calls)
 {
-    if (hand_is_host()) {
+    if (worker_is_host()) {
         ll_executor_cpu_skip(ll->base.exec, calls);
         return;
     }
     const ll_gpu *gpu = ll_gpu_of(ll->base.exec);
     const size_t bytes = (size_t)gpu->copies * sizeof *gpu->state;
     const cu_address there = (cu_address)(uintptr_t)gpu->state;
-    hand *h = hand_of(gpu->core.device->index);
+    worker *h = worker_of(gpu->core.device->index);
     ll_gpu_state *states = malloc(bytes);
     if (!states) abort();
-    hand_wait(h);
-    hand_fetch(h, states, there, bytes);
+    worker_wait(h);
+    worker_fetch(h, states, there, bytes);
     for (int32_t copy = 0; copy < gpu->copies; copy++)
         for (int kind = 0; kind < LL_KINDS; kind++)
             states[copy].lines[kind].epoch += calls;
-    hand_send(h, there, states, bytes);
-    hand_wait(h);
+    worker_send(h, there, states, bytes);
+    worker_wait(h);
     free(states);
 }
 
 bool hold_finds_late(void)
 {
-    return !hand_is_host();
+    return !worker_is_host();
 }
 
 bool hold_goes_on(void)
 {
-    return !hand_is_host();
+    return !worker_is_host();
 }
 
 uint64_t hold_pulse(const expar_ll *ll, int32_t source)
 {
-    if (hand_is_host()) return 0;
+    if (worker_is_host()) return 0;
     return __atomic_load_n(&ll_gpu_of(ll->base.exec)->core.watch.awaits[source], __ATOMIC_RELAXED);
 }
 
 uint32_t hold_clean_taken(const expar_ll *ll, int32_t other)
 {
-    return hand_is_host() ? ll_cpu_of(ll->base.exec)->masks->cleaner->view[other]
-                          : ll_gpu_of(ll->base.exec)->cleaner->view[other];
+    return worker_is_host() ? ll_cpu_of(ll->base.exec)->masks->cleaner->view[other]
+                            : ll_gpu_of(ll->base.exec)->cleaner->view[other];
 }

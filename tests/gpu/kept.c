@@ -15,17 +15,17 @@ typedef struct kept {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static kept *all; /* guarded by lock */
 
-static void *bring(trip *t, expar_tensor *tensor)
+static void *bring(mirrored *t, expar_tensor *tensor)
 {
-    void *host = calloc(trip_span_bytes(tensor) + 1, 1);
+    void *host = calloc(mirrored_span_bytes(tensor) + 1, 1);
     if (!host) abort();
-    trip_fetch(t, tensor, host);
+    mirrored_fetch(t, tensor, host);
     tensor->data = host;
     tensor->device = (expar_device){.type = EXPAR_CPU};
     return host;
 }
 
-void kept_put(trip *t, const void *owner, expar_tensor *const parts[KEPT_PARTS])
+void kept_put(mirrored *t, const void *owner, expar_tensor *const parts[KEPT_PARTS])
 {
     kept *k = calloc(1, sizeof *k);
     if (!k) abort();
@@ -41,7 +41,7 @@ void kept_put(trip *t, const void *owner, expar_tensor *const parts[KEPT_PARTS])
     pthread_mutex_unlock(&lock);
 }
 
-void kept_add(trip *t, expar_ep_dispatch_result *result, const expar_ep_dispatch_args *args)
+void kept_add(mirrored *t, expar_ep_dispatch_result *result, const expar_ep_dispatch_args *args)
 {
     expar_tensor *const parts[KEPT_PARTS] = {args->out_x.ndim ? NULL : &result->recv_x,
                                              args->out_topk_idx.ndim ? NULL : &result->recv_topk_idx,
@@ -71,7 +71,7 @@ static bool is_first_part(const kept *k, const void *host)
 }
 
 /* Those of the caller's own device alone: another one is an error that the call is to find. */
-expar_tensor kept_lend(trip *t, const expar_tensor *host)
+expar_tensor kept_lend(mirrored *t, const expar_tensor *host)
 {
     expar_tensor on = *host;
     pthread_mutex_lock(&lock);
@@ -83,9 +83,9 @@ expar_tensor kept_lend(trip *t, const expar_tensor *host)
         on.device = k->on[0].device;
     }
     pthread_mutex_unlock(&lock);
-    if (!k) return trip_lend(t, host);
-    size_t bytes = trip_span_bytes(host);
-    if (bytes) hand_send(t->hand, (cu_address)(uintptr_t)on.data, host->data, bytes);
+    if (!k) return mirrored_lend(t, host);
+    size_t bytes = mirrored_span_bytes(host);
+    if (bytes) worker_send(t->worker, (cu_address)(uintptr_t)on.data, host->data, bytes);
     return on;
 }
 
@@ -111,7 +111,7 @@ void kept_drop(const void *owner)
     pthread_mutex_unlock(&lock);
     if (!k) return;
     for (int i = 0; i < KEPT_PARTS; i++) {
-        trip_forget(k->host[i]);
+        mirrored_forget(k->host[i]);
         free(k->host[i]);
     }
     free(k->counts);

@@ -3,7 +3,7 @@
 #ifndef TESTS_GPU_LATE_READER_H
 #define TESTS_GPU_LATE_READER_H
 
-#include "gpu/lap.h"
+#include "gpu/layer.h"
 #include "mem/device.h"
 
 typedef struct late_reader {

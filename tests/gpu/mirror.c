@@ -28,15 +28,15 @@ static void take_shared(buffer *b, const expar_ep *ep)
 expar_status mirror_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep)
 {
     bool sound = group && config && ep && config->struct_size == sizeof *config;
-    if (!sound || hand_is_host()) return expar_ep_create(group, config, ep);
+    if (!sound || worker_is_host()) return expar_ep_create(group, config, ep);
     expar_ep_config on_gpu = *config;
-    on_gpu.device = hand_device(expar_group_rank(group));
+    on_gpu.device = worker_device(expar_group_rank(group));
     /* One below what the pool begins with is the library's to refuse. */
     if (config->pool_limit_bytes > 0 && config->pool_limit_bytes >= config->pool_bytes)
         on_gpu.pool_limit_bytes += MORE_POOL_BYTES;
     /* Where tests are sure of space, they may begin with calls that wait for no counts, which let nothing grow. */
     if (config->pool_limit_bytes > SURE_POOL_BYTES && !config->pool_bytes) on_gpu.pool_bytes = on_gpu.pool_limit_bytes;
-    hand_of(on_gpu.device.index);
+    worker_of(on_gpu.device.index);
     expar_status status = expar_ep_create(group, &on_gpu, ep);
     if (status == EXPAR_OK) take_shared(buffer_add(*ep, group, on_gpu.device.index), *ep);
     return status;
@@ -47,7 +47,7 @@ expar_status mirror_ep_destroy(expar_ep *ep)
     buffer *b = buffer_find(ep);
     expar_status status = expar_ep_destroy(ep);
     if (status != EXPAR_OK || !b) return status;
-    trip_drop(b);
+    mirrored_drop(b);
     buffer_drop(ep);
     return status;
 }
@@ -63,12 +63,12 @@ static void await(expar_event *event)
 
 /* The call is done at its event, and the test need not know that there was one. Without one the call has said how it
    went (`returned`), and what is left of it is on the stream. */
-static expar_status settle(trip *t, expar_event *event, expar_status returned)
+static expar_status settle(mirrored *t, expar_event *event, expar_status returned)
 {
     expar_status status = event ? expar_event_wait(event) : returned;
-    if (!event) mirror_need(CUDA_CALL(StreamSynchronize, t->hand->stream), "wait for the call");
-    trip_note(t, "the wait for the call");
-    trip_end(t, status == EXPAR_OK || status == EXPAR_ERR_DROPPED);
+    if (!event) mirror_need(CUDA_CALL(StreamSynchronize, t->worker->stream), "wait for the call");
+    mirrored_note(t, "the wait for the call");
+    mirrored_end(t, status == EXPAR_OK || status == EXPAR_ERR_DROPPED);
     expar_event_release(event);
     return status;
 }
@@ -102,16 +102,16 @@ static outputs outputs_of(expar_ep_dispatch_args *args)
                       &args->out_src_token, &args->out_row_weights, &args->out_src_metadata}};
 }
 
-static void lend_outputs(trip *t, const expar_ep_dispatch_args *args, expar_ep_dispatch_args *given)
+static void lend_outputs(mirrored *t, const expar_ep_dispatch_args *args, expar_ep_dispatch_args *given)
 {
     expar_ep_dispatch_args host = *args;
     outputs from = outputs_of(&host), to = outputs_of(given);
     for (int i = 0; i < OUTPUTS; i++)
-        *to.of[i] = trip_lend(t, from.of[i]);
+        *to.of[i] = mirrored_lend(t, from.of[i]);
 }
 
 /* The test is shown its own memory. */
-static void fetch_outputs(trip *t, const expar_ep_dispatch_args *args, const expar_ep_dispatch_args *given,
+static void fetch_outputs(mirrored *t, const expar_ep_dispatch_args *args, const expar_ep_dispatch_args *given,
                           expar_ep_dispatch_result *result)
 {
     expar_ep_dispatch_args host = *args, gpu = *given;
@@ -119,17 +119,17 @@ static void fetch_outputs(trip *t, const expar_ep_dispatch_args *args, const exp
     expar_tensor *const got[OUTPUTS] = {
         &result->recv_x,       &result->recv_scales,    &result->recv_topk_idx,    &result->recv_topk_weights,
         &result->recv_row_map, &result->recv_src_token, &result->recv_row_weights, &result->recv_src_metadata};
-    if (args->topk_idx_copy.ndim) trip_fetch(t, &given->topk_idx_copy, args->topk_idx_copy.data);
+    if (args->topk_idx_copy.ndim) mirrored_fetch(t, &given->topk_idx_copy, args->topk_idx_copy.data);
     for (int i = 0; i < OUTPUTS; i++) {
         if (!to.of[i]->ndim) continue;
-        trip_fetch(t, from.of[i], to.of[i]->data);
+        mirrored_fetch(t, from.of[i], to.of[i]->data);
         got[i]->data = to.of[i]->data;
         got[i]->device = (expar_device){.type = EXPAR_CPU};
     }
 }
 
 /* Numbers that were not known when the call returned, from the handle's memory on the device. */
-static void fill_counts(const hand *h, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result)
+static void fill_counts(const worker *h, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result)
 {
     const expar_ep_handle *handle = result->handle ? result->handle : args->handle;
     if (handle->recv_tokens >= 0) return;
@@ -138,8 +138,8 @@ static void fill_counts(const hand *h, const expar_ep_dispatch_args *args, expar
     cu_address base = (cu_address)(uintptr_t)r->own->data;
     int32_t came, *counts = calloc((size_t)r->local_experts, sizeof *counts);
     int32_t unit = args->expert_alignment > 1 ? args->expert_alignment : 1;
-    hand_fetch(h, &came, base + at.rank_prefix + 4 * (uint64_t)(r->ranks - 1), sizeof came);
-    hand_fetch(h, counts, base + at.recv_expert_counts, (size_t)r->local_experts * sizeof *counts);
+    worker_fetch(h, &came, base + at.rank_prefix + 4 * (uint64_t)(r->ranks - 1), sizeof came);
+    worker_fetch(h, counts, base + at.recv_expert_counts, (size_t)r->local_experts * sizeof *counts);
     for (int32_t e = 0; e < r->local_experts; e++)
         counts[e] = (counts[e] + unit - 1) / unit * unit;
     result->num_recv_tokens = came < handle->rows ? came : handle->rows;
@@ -157,16 +157,16 @@ static void give_up(expar_ep_dispatch_result *result)
 }
 
 /* The call was taken: to its end, or to the test with an event. */
-static expar_status arrive(trip *t, const expar_ep_dispatch_args *args, const expar_ep_dispatch_args *given,
+static expar_status arrive(mirrored *t, const expar_ep_dispatch_args *args, const expar_ep_dispatch_args *given,
                            expar_status returned, expar_ep_dispatch_result *result)
 {
     expar_event *event = result->event;
-    const hand *h = t->hand;
+    const worker *h = t->worker;
     result->path = path_on_cpu(t->buffer, args, result->path);
     fetch_outputs(t, args, given, result);
     bool unknown = result->num_recv_tokens < 0;
     if (args->async_finish && !unknown) {
-        trip_park(t, event);
+        mirrored_park(t, event);
         return EXPAR_OK;
     }
     expar_status status = args->async_finish ? expar_event_wait(event) : settle(t, event, returned);
@@ -174,7 +174,7 @@ static expar_status arrive(trip *t, const expar_ep_dispatch_args *args, const ex
     if (arrived && unknown) fill_counts(h, args, result);
     if (args->async_finish) {
         /* How it ended is told by its event all the same. */
-        trip_end(t, arrived);
+        mirrored_end(t, arrived);
         return EXPAR_OK;
     }
     result->event = NULL;
@@ -187,14 +187,14 @@ expar_status mirror_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args
     buffer *b = buffer_find(ep);
     if (!b || !args || args->struct_size != sizeof *args) return expar_ep_dispatch(ep, args, result);
     await(args->wait_event);
-    trip *t = trip_begin(b);
+    mirrored *t = mirrored_begin(b);
     expar_ep_dispatch_args given = *args;
-    given.x = trip_lend(t, &args->x);
-    given.topk_idx = trip_lend(t, &args->topk_idx);
-    given.topk_weights = trip_lend(t, &args->topk_weights);
-    given.x_scales = trip_lend(t, &args->x_scales);
-    given.token_in_rank = trip_lend(t, &args->token_in_rank);
-    given.topk_idx_copy = trip_lend(t, &args->topk_idx_copy);
+    given.x = mirrored_lend(t, &args->x);
+    given.topk_idx = mirrored_lend(t, &args->topk_idx);
+    given.topk_weights = mirrored_lend(t, &args->topk_weights);
+    given.x_scales = mirrored_lend(t, &args->x_scales);
+    given.token_in_rank = mirrored_lend(t, &args->token_in_rank);
+    given.topk_idx_copy = mirrored_lend(t, &args->topk_idx_copy);
     lend_outputs(t, args, &given);
     given.path = path_on_gpu(b, args->path, &args->out_x);
     given.path = path_on_gpu(b, given.path, &args->out_scales);
@@ -203,18 +203,18 @@ expar_status mirror_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args
     given.path = path_on_gpu(b, given.path, &args->out_src_token);
     expar_ep_recv_counts counts;
     int32_t experts = args->handle ? args->handle->routing.experts : args->num_experts;
-    given.recv_counts = trip_lend_counts(t, args->recv_counts, experts, &counts);
-    given.tokens_per_expert = trip_lend_numbers(t, args->tokens_per_expert, args->num_experts);
-    given.stream = t->hand->stream;
+    given.recv_counts = mirrored_lend_counts(t, args->recv_counts, experts, &counts);
+    given.tokens_per_expert = mirrored_lend_numbers(t, args->tokens_per_expert, args->num_experts);
+    given.stream = t->worker->stream;
     /* The library rejects values other than 0 and 1. */
-    if (args->async_finish == 0) given.async_finish = args->num_worst_tokens || !trip_is_plain();
+    if (args->async_finish == 0) given.async_finish = args->num_worst_tokens || !mirrored_is_plain();
     expar_ep_dispatch_result got = EXPAR_EP_DISPATCH_RESULT_INIT;
     bool sound = result && result->struct_size == sizeof *result;
-    trip_note(t, "lending what is dispatched");
+    mirrored_note(t, "lending what is dispatched");
     expar_status status = expar_ep_dispatch(ep, &given, sound ? &got : result);
-    trip_note(t, "expar_ep_dispatch");
+    mirrored_note(t, "expar_ep_dispatch");
     if (status != EXPAR_OK && status != EXPAR_ERR_DROPPED) {
-        trip_end(t, false);
+        mirrored_end(t, false);
         return status;
     }
     kept_add(t, &got, args);
@@ -232,33 +232,33 @@ expar_status mirror_ep_combine(expar_ep *ep, const expar_ep_combine_args *args, 
     if (!b || !args || args->struct_size != sizeof *args || (result && result->struct_size != sizeof *result))
         return expar_ep_combine(ep, args, result);
     await(args->wait_event);
-    trip *t = trip_begin(b);
+    mirrored *t = mirrored_begin(b);
     expar_ep_combine_args given = *args;
     given.x = kept_lend(t, &args->x);
-    given.topk_weights = trip_lend(t, &args->topk_weights);
-    given.expert_weights = trip_lend(t, &args->expert_weights);
-    given.bias[0] = trip_lend(t, &args->bias[0]);
-    given.bias[1] = trip_lend(t, &args->bias[1]);
-    given.out_y = trip_lend(t, &args->out_y);
-    given.out_topk_weights = trip_lend(t, &args->out_topk_weights);
+    given.topk_weights = mirrored_lend(t, &args->topk_weights);
+    given.expert_weights = mirrored_lend(t, &args->expert_weights);
+    given.bias[0] = mirrored_lend(t, &args->bias[0]);
+    given.bias[1] = mirrored_lend(t, &args->bias[1]);
+    given.out_y = mirrored_lend(t, &args->out_y);
+    given.out_topk_weights = mirrored_lend(t, &args->out_topk_weights);
     given.path = path_on_gpu(b, args->path, &args->x);
-    given.stream = t->hand->stream;
-    if (args->async_finish == 0) given.async_finish = !trip_is_plain();
-    trip_note(t, "lending what is combined");
+    given.stream = t->worker->stream;
+    if (args->async_finish == 0) given.async_finish = !mirrored_is_plain();
+    mirrored_note(t, "lending what is combined");
     expar_status status = expar_ep_combine(ep, &given, args->async_finish && !result ? NULL : &got);
-    trip_note(t, "expar_ep_combine");
+    mirrored_note(t, "expar_ep_combine");
     /* Refused: y must be as it was. */
     bool sound = args->out_y.device.type == EXPAR_CPU && (args->out_y.shape[1] <= 1 || args->out_y.strides[1] == 1);
-    if (status == EXPAR_OK || sound) trip_fetch(t, &given.out_y, args->out_y.data);
+    if (status == EXPAR_OK || sound) mirrored_fetch(t, &given.out_y, args->out_y.data);
     if (status != EXPAR_OK) {
-        hand_wait(t->hand);
-        trip_end(t, true);
+        worker_wait(t->worker);
+        mirrored_end(t, true);
         return status;
     }
-    trip_fetch(t, &given.out_topk_weights, args->out_topk_weights.data);
-    trip_fetch(t, &given.x, args->x.data);
+    mirrored_fetch(t, &given.out_topk_weights, args->out_topk_weights.data);
+    mirrored_fetch(t, &given.x, args->x.data);
     if (!args->async_finish) return settle(t, got.event, status);
-    trip_park(t, got.event);
+    mirrored_park(t, got.event);
     *result = got;
     return EXPAR_OK;
 }

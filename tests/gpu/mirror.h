@@ -11,7 +11,7 @@
  *
  * mirror_ll.h has the calls of low-latency mode.
  *
- *   hand.h  a thread's stream and memory     trip.h  what a call was lent     kept.h  results that a test looks at */
+ *   worker.h  a thread's stream and memory   mirrored.h  what a call was lent   kept.h  results that a test looks at */
 #ifndef TESTS_GPU_MIRROR_H
 #define TESTS_GPU_MIRROR_H
 

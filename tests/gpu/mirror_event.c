@@ -6,7 +6,7 @@
 expar_status mirror_event_wait(expar_event *event)
 {
     expar_status status = expar_event_wait(event);
-    trip_land(event, status);
+    mirrored_land(event, status);
     return status;
 }
 
@@ -17,7 +17,7 @@ expar_status mirror_event_query(expar_event *event, int *done)
 
 void mirror_event_release(expar_event *event)
 {
-    trip_lose(event);
+    mirrored_lose(event);
     expar_event_release(event);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_get_layout, on the GPU. */
 #include "gpu/mirror.h"
-#include "gpu/trip.h"
+#include "gpu/mirrored.h"
 #include "group/group.h"
 #include <string.h>
 
@@ -15,13 +15,13 @@ typedef struct array {
     size_t bytes;
 } array;
 
-static array lend(const trip *t, void *host, int64_t bytes)
+static array lend(const mirrored *t, void *host, int64_t bytes)
 {
     array one = {.host = host};
     if (!host || bytes < 0 || bytes > MOST_BYTES) return one;
     one.bytes = (size_t)bytes;
-    one.on = arena_take(&t->hand->own, one.bytes, host);
-    if (bytes) hand_send(t->hand, one.on, host, one.bytes);
+    one.on = arena_take(&t->worker->own, one.bytes, host);
+    if (bytes) worker_send(t->worker, one.on, host, one.bytes);
     return one;
 }
 
@@ -30,13 +30,13 @@ static void *pointer(const array *one)
     return (void *)(uintptr_t)one->on;
 }
 
-static expar_status play(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
-                         const expar_ep_layout *layout)
+static expar_status trial(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
+                          const expar_ep_layout *layout)
 {
     buffer place = {.rank = expar_group_rank(group)};
-    trip *t = trip_begin(&place);
-    const hand *h = t->hand;
-    expar_tensor idx = trip_lend(t, topk_idx);
+    mirrored *t = mirrored_begin(&place);
+    const worker *h = t->worker;
+    expar_tensor idx = mirrored_lend(t, topk_idx);
     array arrays[] = {lend(t, layout->tokens_per_rank, 4 * (int64_t)group->size),
                       lend(t, layout->tokens_per_node, 4 * (int64_t)group->num_nodes),
                       lend(t, layout->tokens_per_expert, 4 * (int64_t)num_experts),
@@ -50,8 +50,8 @@ static expar_status play(const expar_group *group, const expar_tensor *topk_idx,
     expar_status status = expar_ep_get_layout(group, &idx, num_experts, &given);
     mirror_need(CUDA_CALL(StreamSynchronize, h->stream), "wait for the counts");
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        if (arrays[i].bytes) hand_fetch(h, arrays[i].host, arrays[i].on, arrays[i].bytes);
-    trip_end(t, false);
+        if (arrays[i].bytes) worker_fetch(h, arrays[i].host, arrays[i].on, arrays[i].bytes);
+    mirrored_end(t, false);
     return status;
 }
 
@@ -59,6 +59,6 @@ expar_status mirror_ep_get_layout(const expar_group *group, const expar_tensor *
                                   const expar_ep_layout *layout)
 {
     bool sound = group && topk_idx && topk_idx->ndim == 2 && layout && layout->struct_size == sizeof *layout;
-    return sound ? play(group, topk_idx, num_experts, layout)
+    return sound ? trial(group, topk_idx, num_experts, layout)
                  : expar_ep_get_layout(group, topk_idx, num_experts, layout);
 }

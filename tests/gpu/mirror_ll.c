@@ -11,8 +11,8 @@ expar_status mirror_ll_create(expar_group *group, const expar_ll_config *config,
 {
     if (!group || !config || !ll || config->struct_size != sizeof *config) return expar_ll_create(group, config, ll);
     expar_ll_config there = *config;
-    there.device = hand_device(expar_group_rank(group));
-    hand_of(there.device.index);
+    there.device = worker_device(expar_group_rank(group));
+    worker_of(there.device.index);
     expar_status status = expar_ll_create(group, &there, ll);
     if (status == EXPAR_OK) buffer_add(*ll, group, there.device.index)->ll = *ll;
     return status;
@@ -23,7 +23,7 @@ expar_status mirror_ll_destroy(expar_ll *ll)
     buffer *b = buffer_find(ll);
     expar_status status = expar_ll_destroy(ll);
     if (status != EXPAR_OK || !b) return status;
-    trip_drop(b);
+    mirrored_drop(b);
     buffer_drop(ll);
     return status;
 }
@@ -31,19 +31,19 @@ expar_status mirror_ll_destroy(expar_ll *ll)
 /* ---- the end of a call ------------------------------------------------------------------------------------------- */
 
 /* The stream has come past a call, or hook, without an event: now it is told how that went. */
-static expar_status tell(const trip *t)
+static expar_status tell(const mirrored *t)
 {
-    hand_wait(t->hand);
+    worker_wait(t->worker);
     return expar_ll_query(t->buffer->ll);
 }
 
 /* The call is done at its event, and the test need not know that there was one. */
-static expar_status ll_settle_trip(trip *t, expar_event *event)
+static expar_status ll_settle_mirrored(mirrored *t, expar_event *event)
 {
     expar_status status = event ? expar_event_wait(event) : tell(t);
-    hand_wait(t->hand);
-    trip_note(t, "the wait for the call");
-    trip_end(t, true);
+    worker_wait(t->worker);
+    mirrored_note(t, "the wait for the call");
+    mirrored_end(t, true);
     expar_event_release(event);
     return status;
 }
@@ -51,17 +51,17 @@ static expar_status ll_settle_trip(trip *t, expar_event *event)
 /* Its stream is this thread's. */
 expar_status mirror_ll_hook_call(expar_ll_hook *hook, void *stream)
 {
-    const trip *t = trip_find(hook);
-    expar_status status = expar_ll_hook_call(hook, t ? t->hand->stream : stream);
+    const mirrored *t = mirrored_find(hook);
+    expar_status status = expar_ll_hook_call(hook, t ? t->worker->stream : stream);
     if (t && status == EXPAR_OK) status = tell(t);
-    if (t) hand_wait(t->hand);
-    trip_land(hook, status);
+    if (t) worker_wait(t->worker);
+    mirrored_land(hook, status);
     return status;
 }
 
 void mirror_ll_hook_release(expar_ll_hook *hook)
 {
-    trip_lose(hook);
+    mirrored_lose(hook);
     expar_ll_hook_release(hook);
 }
 
@@ -82,10 +82,10 @@ static bool rows_came(expar_status status)
 }
 
 /* Rows of a call that has sent and is to receive by a hook. */
-static void spoil_sent(const trip *t, const expar_tensor *rows)
+static void spoil_sent(const mirrored *t, const expar_tensor *rows)
 {
-    size_t bytes = trip_span_bytes(rows);
-    if (bytes) hand_spoil(t->hand, (cu_address)(uintptr_t)rows->data, bytes);
+    size_t bytes = mirrored_span_bytes(rows);
+    if (bytes) worker_spoil(t->worker, (cu_address)(uintptr_t)rows->data, bytes);
 }
 
 static expar_tensor *unless_own(const expar_tensor *own, expar_tensor *got)
@@ -113,7 +113,7 @@ void mirror_ll_handle_release(expar_ll_handle *handle)
     expar_ll_handle_release(handle);
 }
 
-static void keep_handle(trip *t, const expar_ll_handle *handle)
+static void keep_handle(mirrored *t, const expar_ll_handle *handle)
 {
     expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
     mirror_need(expar_ll_handle_get_info(handle, &info), "ask what a handle knows");
@@ -122,32 +122,32 @@ static void keep_handle(trip *t, const expar_ll_handle *handle)
 
 /* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
-static void lend_dispatch(trip *t, const expar_ll_dispatch_args *args, expar_ll_dispatch_args *given)
+static void lend_dispatch(mirrored *t, const expar_ll_dispatch_args *args, expar_ll_dispatch_args *given)
 {
     *given = *args;
-    given->x = trip_lend(t, &args->x);
-    given->topk_idx = trip_lend(t, &args->topk_idx);
-    given->topk_weights = trip_lend(t, &args->topk_weights);
-    given->out_x = trip_lend(t, &args->out_x);
-    given->out_scales = trip_lend(t, &args->out_scales);
-    given->out_count = trip_lend(t, &args->out_count);
-    given->expert_recv_stats = trip_lend(t, &args->expert_recv_stats);
-    given->wait_ns = trip_lend(t, &args->wait_ns);
-    given->stream = t->hand->stream;
-    if (!args->hook && !args->async_finish && !trip_is_plain()) given->async_finish = 1;
+    given->x = mirrored_lend(t, &args->x);
+    given->topk_idx = mirrored_lend(t, &args->topk_idx);
+    given->topk_weights = mirrored_lend(t, &args->topk_weights);
+    given->out_x = mirrored_lend(t, &args->out_x);
+    given->out_scales = mirrored_lend(t, &args->out_scales);
+    given->out_count = mirrored_lend(t, &args->out_count);
+    given->expert_recv_stats = mirrored_lend(t, &args->expert_recv_stats);
+    given->wait_ns = mirrored_lend(t, &args->wait_ns);
+    given->stream = t->worker->stream;
+    if (!args->hook && !args->async_finish && !mirrored_is_plain()) given->async_finish = 1;
 }
 
 /* The caller's own memory that the call writes. */
-static void fetch_dispatch(trip *t, const expar_ll_dispatch_args *args, const expar_ll_dispatch_args *given)
+static void fetch_dispatch(mirrored *t, const expar_ll_dispatch_args *args, const expar_ll_dispatch_args *given)
 {
-    trip_fetch(t, &given->out_x, args->out_x.data);
-    trip_fetch(t, &given->out_scales, args->out_scales.data);
-    trip_fetch(t, &given->out_count, args->out_count.data);
-    trip_fetch(t, &given->expert_recv_stats, args->expert_recv_stats.data);
-    trip_fetch(t, &given->wait_ns, args->wait_ns.data);
+    mirrored_fetch(t, &given->out_x, args->out_x.data);
+    mirrored_fetch(t, &given->out_scales, args->out_scales.data);
+    mirrored_fetch(t, &given->out_count, args->out_count.data);
+    mirrored_fetch(t, &given->expert_recv_stats, args->expert_recv_stats.data);
+    mirrored_fetch(t, &given->wait_ns, args->wait_ns.data);
 }
 
-static void show_dispatch(trip *t, const expar_ll_dispatch_args *args, expar_ll_dispatch_result *got)
+static void show_dispatch(mirrored *t, const expar_ll_dispatch_args *args, expar_ll_dispatch_result *got)
 {
     kept_put(t, got->output,
              (expar_tensor *const[KEPT_PARTS]){unless_own(&args->out_x, &got->recv_x),
@@ -164,26 +164,26 @@ expar_status mirror_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args
     buffer *b = buffer_find(ll);
     bool sound = b && args && args->struct_size == sizeof *args && result && result->struct_size == sizeof *result;
     if (!sound) return expar_ll_dispatch(ll, args, result);
-    trip *t = trip_begin(b);
+    mirrored *t = mirrored_begin(b);
     expar_ll_dispatch_args given;
     expar_ll_dispatch_result got = EXPAR_LL_DISPATCH_RESULT_INIT;
     t->partly = true;
     lend_dispatch(t, args, &given);
-    trip_note(t, "lending what is dispatched");
+    mirrored_note(t, "lending what is dispatched");
     expar_status status = expar_ll_dispatch(ll, &given, &got);
-    trip_note(t, "expar_ll_dispatch");
+    mirrored_note(t, "expar_ll_dispatch");
     if (status == EXPAR_OK || rows_came(status)) fetch_dispatch(t, args, &given);
     if (status != EXPAR_OK) {
-        hand_wait(t->hand);
-        trip_end(t, true);
+        worker_wait(t->worker);
+        mirrored_end(t, true);
         return status;
     }
     show_dispatch(t, args, &got);
     if (got.hook) spoil_sent(t, &given.x);
     if (args->hook || args->async_finish) {
-        trip_park(t, args->hook ? (const void *)got.hook : (const void *)got.event);
+        mirrored_park(t, args->hook ? (const void *)got.hook : (const void *)got.event);
     } else {
-        status = ll_settle_trip(t, got.event);
+        status = ll_settle_mirrored(t, got.event);
         got.event = NULL;
     }
     if (status == EXPAR_OK) {
@@ -198,15 +198,15 @@ expar_status mirror_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
 
 /* Rows in the memory of expar_ll_get_combine_buffer lie at the same place there. */
-static expar_tensor lend_rows(trip *t, const expar_tensor *host)
+static expar_tensor lend_rows(mirrored *t, const expar_tensor *host)
 {
     const buffer *b = t->buffer;
     if (!b->rows || host->data != b->rows || host->device.type != EXPAR_CPU) return kept_lend(t, host);
     expar_tensor on = *host;
     on.data = b->rows_on.data;
     on.device = b->rows_on.device;
-    size_t bytes = trip_span_bytes(host);
-    if (bytes) hand_send(t->hand, (cu_address)(uintptr_t)on.data, host->data, bytes);
+    size_t bytes = mirrored_span_bytes(host);
+    if (bytes) worker_send(t->worker, (cu_address)(uintptr_t)on.data, host->data, bytes);
     return on;
 }
 
@@ -215,36 +215,36 @@ expar_status mirror_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, 
     buffer *b = buffer_find(ll);
     bool sound = b && args && args->struct_size == sizeof *args && result && result->struct_size == sizeof *result;
     if (!sound) return expar_ll_combine(ll, args, result);
-    trip *t = trip_begin(b);
+    mirrored *t = mirrored_begin(b);
     expar_ll_combine_args given = *args;
     expar_ll_combine_result got = EXPAR_LL_COMBINE_RESULT_INIT;
     t->partly = true;
     given.x = lend_rows(t, &args->x);
-    given.topk_idx = trip_lend(t, &args->topk_idx);
-    given.topk_weights = trip_lend(t, &args->topk_weights);
-    given.out_y = trip_lend(t, &args->out_y);
-    given.wait_ns = trip_lend(t, &args->wait_ns);
-    given.stream = t->hand->stream;
-    if (!args->hook && !args->async_finish && !trip_is_plain()) given.async_finish = 1;
-    trip_note(t, "lending what is combined");
+    given.topk_idx = mirrored_lend(t, &args->topk_idx);
+    given.topk_weights = mirrored_lend(t, &args->topk_weights);
+    given.out_y = mirrored_lend(t, &args->out_y);
+    given.wait_ns = mirrored_lend(t, &args->wait_ns);
+    given.stream = t->worker->stream;
+    if (!args->hook && !args->async_finish && !mirrored_is_plain()) given.async_finish = 1;
+    mirrored_note(t, "lending what is combined");
     expar_status status = expar_ll_combine(ll, &given, &got);
-    trip_note(t, "expar_ll_combine");
+    mirrored_note(t, "expar_ll_combine");
     if (status == EXPAR_OK || rows_came(status)) {
-        trip_fetch(t, &given.out_y, args->out_y.data);
-        trip_fetch(t, &given.wait_ns, args->wait_ns.data);
+        mirrored_fetch(t, &given.out_y, args->out_y.data);
+        mirrored_fetch(t, &given.wait_ns, args->wait_ns.data);
     }
     if (status != EXPAR_OK) {
-        hand_wait(t->hand);
-        trip_end(t, true);
+        worker_wait(t->worker);
+        mirrored_end(t, true);
         return status;
     }
     kept_put(t, got.output, (expar_tensor *const[KEPT_PARTS]){unless_own(&args->out_y, &got.y)});
     show(&args->out_y, &got.y);
     if (got.hook && args->x.data != b->rows) spoil_sent(t, &given.x);
     if (args->hook || args->async_finish) {
-        trip_park(t, args->hook ? (const void *)got.hook : (const void *)got.event);
+        mirrored_park(t, args->hook ? (const void *)got.hook : (const void *)got.event);
     } else {
-        status = ll_settle_trip(t, got.event);
+        status = ll_settle_mirrored(t, got.event);
         got.event = NULL;
     }
     if (status == EXPAR_OK)
@@ -278,12 +278,12 @@ expar_status mirror_ll_mask_query(expar_ll *ll, const expar_tensor *status, void
 {
     buffer *b = buffer_find(ll);
     if (!b || !status) return expar_ll_mask_query(ll, status, stream);
-    trip *t = trip_begin(b);
-    const expar_tensor there = trip_lend(t, status);
-    expar_status ended = expar_ll_mask_query(ll, &there, t->hand->stream);
-    hand_wait(t->hand);
-    trip_fetch(t, &there, status->data);
-    trip_end(t, ended == EXPAR_OK);
+    mirrored *t = mirrored_begin(b);
+    const expar_tensor there = mirrored_lend(t, status);
+    expar_status ended = expar_ll_mask_query(ll, &there, t->worker->stream);
+    worker_wait(t->worker);
+    mirrored_fetch(t, &there, status->data);
+    mirrored_end(t, ended == EXPAR_OK);
     return ended;
 }
 
@@ -292,6 +292,6 @@ expar_status mirror_ll_mask_query(expar_ll *ll, const expar_tensor *status, void
 expar_status mirror_ll_get_stats(expar_ll *ll, expar_ll_stats *stats)
 {
     const buffer *b = buffer_find(ll);
-    if (b) hand_wait(hand_of(b->device));
+    if (b) worker_wait(worker_of(b->device));
     return expar_ll_get_stats(ll, stats);
 }

@@ -3,10 +3,10 @@
 #include "ep/normal/normal.h"
 #include "exec/cuda/normal/normal_gpu.h"
 #include "gpu/mirror.h"
-#include "gpu/trip.h"
+#include "gpu/mirrored.h"
 
 /* Numbers that were not known when the call returned, from the handle's memory on the device. */
-static void fill_result(const hand *h, expar_ep_route_result *result)
+static void fill_result(const worker *h, expar_ep_route_result *result)
 {
     const expar_ep_handle *handle = result->handle;
     const ep_routing *r = &handle->routing;
@@ -14,8 +14,9 @@ static void fill_result(const hand *h, expar_ep_route_result *result)
     gpu_routing at = gpu_routing_at(r);
     cu_address base = (cu_address)(uintptr_t)r->own->data;
     int32_t came;
-    hand_fetch(h, &came, base + at.rank_prefix + 4 * (uint64_t)(r->ranks - 1), sizeof came);
-    hand_fetch(h, handle->tokens_per_expert, base + at.recv_expert_counts, (size_t)r->local_experts * sizeof(int32_t));
+    worker_fetch(h, &came, base + at.rank_prefix + 4 * (uint64_t)(r->ranks - 1), sizeof came);
+    worker_fetch(h, handle->tokens_per_expert, base + at.recv_expert_counts,
+                 (size_t)r->local_experts * sizeof(int32_t));
     for (int32_t e = 0; e < r->local_experts; e++)
         handle->tokens_per_expert[e] =
             (handle->tokens_per_expert[e] + handle->alignment - 1) / handle->alignment * handle->alignment;
@@ -32,24 +33,24 @@ expar_status mirror_ep_route(expar_ep *ep, const expar_ep_route_args *args, expa
     if (!b || !args || args->struct_size != sizeof *args) return expar_ep_route(ep, args, result);
     if (!sound) {
         expar_ep_route_args unsound = *args;
-        unsound.stream = hand_of(b->device)->stream;
+        unsound.stream = worker_of(b->device)->stream;
         return expar_ep_route(ep, &unsound, result);
     }
     if (args->wait_event) (void)expar_event_wait(args->wait_event);
-    trip *t = trip_begin(b);
+    mirrored *t = mirrored_begin(b);
     expar_ep_route_args given = *args;
     expar_ep_route_result got = EXPAR_EP_ROUTE_RESULT_INIT;
-    given.topk_idx = trip_lend(t, &args->topk_idx);
-    given.token_in_rank = trip_lend(t, &args->token_in_rank);
-    given.stream = t->hand->stream;
+    given.topk_idx = mirrored_lend(t, &args->topk_idx);
+    given.token_in_rank = mirrored_lend(t, &args->token_in_rank);
+    given.stream = t->worker->stream;
     expar_ep_recv_counts counts;
-    given.recv_counts = trip_lend_counts(t, args->recv_counts, args->num_experts, &counts);
-    given.tokens_per_expert = trip_lend_numbers(t, args->tokens_per_expert, args->num_experts);
+    given.recv_counts = mirrored_lend_counts(t, args->recv_counts, args->num_experts, &counts);
+    given.tokens_per_expert = mirrored_lend_numbers(t, args->tokens_per_expert, args->num_experts);
     if (args->async_finish == 0) given.async_finish = 1; /* and what is neither is the library's to refuse */
     expar_status status = expar_ep_route(ep, &given, &got);
     if (status == EXPAR_OK) status = expar_event_wait(got.event);
-    if (status == EXPAR_OK) fill_result(t->hand, &got);
-    trip_end(t, status == EXPAR_OK);
+    if (status == EXPAR_OK) fill_result(t->worker, &got);
+    mirrored_end(t, status == EXPAR_OK);
     if (status != EXPAR_OK) {
         expar_event_release(got.event);
         expar_ep_handle_release(got.handle);

@@ -6,7 +6,7 @@
 #include "ep/low_latency/ll.h"
 #include "ep/low_latency/rogue.h"
 #include "exec/cuda/low_latency/ll_gpu.h"
-#include "gpu/hand.h"
+#include "gpu/worker.h"
 
 #include <stdlib.h>
 
@@ -81,9 +81,9 @@ void rogue_fetch(const expar_ll *ll, void *to, uint64_t at, size_t bytes)
 
 #define GUARDED_BYTES ((size_t)1 << 20)
 
-static hand *own_hand(void)
+static worker *own_hand(void)
 {
-    return hand_of(hand_device(ROGUE_VICTIM).index);
+    return worker_of(worker_device(ROGUE_VICTIM).index);
 }
 
 void rogue_guard_lent(uint8_t value)
@@ -95,12 +95,12 @@ void rogue_guard_lent(uint8_t value)
 /* The arena begins anew with the next call, and until then tells how much of it is in use. */
 bool rogue_lent_is_sound(uint8_t value)
 {
-    const hand *h = own_hand();
+    const worker *h = own_hand();
     const size_t lent = h->own.used;
     uint8_t *bytes = malloc(GUARDED_BYTES);
     if (!bytes) abort();
     bool sound = CHECK(lent < GUARDED_BYTES, "a call is lent %zu bytes", lent);
-    hand_fetch(h, bytes, h->own.at, GUARDED_BYTES);
+    worker_fetch(h, bytes, h->own.at, GUARDED_BYTES);
     for (size_t i = lent; i < GUARDED_BYTES && sound; i++)
         sound = CHECK(bytes[i] == value, "byte %zu behind what was lent is %#x", i - lent, bytes[i]);
     free(bytes);

@@ -2,13 +2,13 @@
 /* The GPU's context, and fresh ranks on it. */
 #include "gpu/serves.h"
 #include "ep/harness/stage.h"
-#include "gpu/hand.h"
+#include "gpu/worker.h"
 
 bool serves_context(int32_t device)
 {
     unsigned char bytes[64] = {0};
     cu_address at;
-    const hand *h = hand_of(device);
+    const worker *h = worker_of(device);
     return CHECK_OK(CUDA_CALL(MemAlloc, &at, sizeof bytes)) && CHECK_OK(CUDA_CALL(MemsetD8, at, 0x5a, sizeof bytes)) &&
            CHECK_OK(CUDA_CALL(MemcpyDtoH, bytes, at, sizeof bytes)) &&
            CHECK(bytes[0] == 0x5a && bytes[63] == 0x5a, "memory of the GPU reads %#x", bytes[0]) &&
@@ -20,7 +20,7 @@ typedef struct round {
     const answers *answers;
 } round;
 
-static void play(stage *s, void *shared)
+static void trial(stage *s, void *shared)
 {
     const round *r = shared;
     stage_round_trip(s, r->traffic, r->answers, EXPAR_EP_PATH_AUTO);
@@ -33,7 +33,7 @@ bool serves_ranks(const traffic *t)
     answers *a = answers_make(t, false, &random);
     round r = {.traffic = t, .answers = a};
     stage_plan plan = stage_plan_for(t, RANKS_THREADS);
-    bool passed = stage_run(&plan, play, &r);
+    bool passed = stage_run(&plan, trial, &r);
     answers_free(a);
     return passed;
 }

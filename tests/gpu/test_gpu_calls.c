@@ -2,22 +2,22 @@
 /* Calls on GPUs that one rank's arguments spoil: every rank is told, by the call or by its event, and the buffer goes
  * on. And two buffers of one group on two streams, each with as many SMs as there are. */
 #include "ep/harness/ranks.h"
-#include "gpu/lap.h"
+#include "gpu/layer.h"
 #include "oracle/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define RANKS LAP_RANKS
+#define RANKS LAYER_RANKS
 #define ODD   1 /* the rank whose arguments are wrong */
 
 typedef struct actor {
     expar_group *group;
     int32_t rank;
-    const lap_inputs *in;
+    const layer_inputs *in;
     card card;
     expar_ep *ep;
-    lap lap; /* one that was made, so that there is a handle */
+    layer layer; /* one that was made, so that there is a handle */
 } actor;
 
 static expar_ep *make_buffer(actor *one, int32_t num_sms)
@@ -38,24 +38,24 @@ static bool begin(actor *one, expar_group *group, void *shared)
 {
     *one = (actor){.group = group, .rank = expar_group_rank(group), .in = shared};
     return card_open(&one->card, one->rank) && (one->ep = make_buffer(one, 0)) != NULL &&
-           lap_open(&one->lap, &one->card, one->in->t, one->rank) && CHECK_OK(expar_barrier_all(group)) &&
-           lap_go(&one->lap, one->ep, one->in, one->card.streams[0]);
+           layer_open(&one->layer, &one->card, one->in->t, one->rank) && CHECK_OK(expar_barrier_all(group)) &&
+           layer_go(&one->layer, one->ep, one->in, one->card.streams[0]);
 }
 
 /* The buffer is as good as before. */
 static void end(actor *one)
 {
-    lap_go(&one->lap, one->ep, one->in, one->card.streams[0]);
-    lap_release(&one->lap);
+    layer_go(&one->layer, one->ep, one->in, one->card.streams[0]);
+    layer_release(&one->layer);
     CHECK_OK(expar_ep_destroy(one->ep));
-    lap_close(&one->lap);
+    layer_close(&one->layer);
     card_close(&one->card);
 }
 
 static void run(ranks_body body)
 {
     const ranks_plan ranks = {.kind = RANKS_THREADS};
-    assert_true(laps_run(&ranks, 7, body));
+    assert_true(layers_run(&ranks, 7, body));
 }
 
 /* This rank must hear this of the odd rank's error. */
@@ -72,9 +72,9 @@ static void hear(const actor *one, expar_status status, expar_status odd, const 
 static expar_ep_dispatch_args dispatch_args(const actor *one, bool cached)
 {
     expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
-    args.x = one->lap.x;
-    if (!cached) args.topk_idx = one->lap.idx;
-    if (cached) args.handle = one->lap.result.handle;
+    args.x = one->layer.x;
+    if (!cached) args.topk_idx = one->layer.idx;
+    if (cached) args.handle = one->layer.result.handle;
     args.num_experts = one->in->t->job.num_experts;
     args.stream = one->card.streams[0];
     return args;
@@ -83,10 +83,10 @@ static expar_ep_dispatch_args dispatch_args(const actor *one, bool cached)
 static expar_ep_combine_args combine_args(const actor *one)
 {
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
-    args.x = one->lap.back;
-    args.x.shape[0] = one->lap.result.num_recv_tokens;
-    args.handle = one->lap.result.handle;
-    args.out_y = one->lap.y;
+    args.x = one->layer.back;
+    args.x.shape[0] = one->layer.result.num_recv_tokens;
+    args.handle = one->layer.result.handle;
+    args.out_y = one->layer.y;
     args.stream = one->card.streams[0];
     return args;
 }
@@ -96,8 +96,8 @@ static expar_ep_combine_args combine_args(const actor *one)
 static void spoil_output(const actor *one, expar_ep_dispatch_args *args)
 {
     if (one->rank != ODD) return;
-    args->out_x = one->lap.back;
-    args->out_x.shape[0] = one->lap.result.num_recv_tokens - 1;
+    args->out_x = one->layer.back;
+    args->out_x.shape[0] = one->layer.result.num_recv_tokens - 1;
 }
 
 /* A result nobody owns: the call failed. */
@@ -111,7 +111,7 @@ static expar_status dispatch(const actor *one, const expar_ep_dispatch_args *arg
     return status;
 }
 
-static void play_small_output(expar_group *group, void *shared)
+static void trial_small_output(expar_group *group, void *shared)
 {
     actor one;
     if (!begin(&one, group, shared)) return;
@@ -126,10 +126,10 @@ static void play_small_output(expar_group *group, void *shared)
 static void test_output_that_is_too_small(void **state)
 {
     (void)state;
-    run(play_small_output);
+    run(trial_small_output);
 }
 
-static void play_combine_shape(expar_group *group, void *shared)
+static void trial_combine_shape(expar_group *group, void *shared)
 {
     actor one;
     if (!begin(&one, group, shared)) return;
@@ -142,10 +142,10 @@ static void play_combine_shape(expar_group *group, void *shared)
 static void test_combine_of_a_wrong_shape(void **state)
 {
     (void)state;
-    run(play_combine_shape);
+    run(trial_combine_shape);
 }
 
-static void play_different_calls(expar_group *group, void *shared)
+static void trial_different_calls(expar_group *group, void *shared)
 {
     actor one;
     if (!begin(&one, group, shared)) return;
@@ -160,7 +160,7 @@ static void play_different_calls(expar_group *group, void *shared)
 static void test_different_calls(void **state)
 {
     (void)state;
-    run(play_different_calls);
+    run(trial_different_calls);
 }
 
 /* Far off, just after the last expert, and below the one negative number that means none. */
@@ -170,7 +170,7 @@ static const int64_t bad_indices[] = {99, 8, -2, ((int64_t)1 << 32) + 1};
 static void put_bad_index(const actor *one, int64_t bad)
 {
     if (one->rank != ODD) return;
-    CHECK_OK(CUDA_CALL(MemcpyHtoD, (cu_address)(uintptr_t)one->lap.idx.data + 4 * sizeof bad, &bad, sizeof bad));
+    CHECK_OK(CUDA_CALL(MemcpyHtoD, (cu_address)(uintptr_t)one->layer.idx.data + 4 * sizeof bad, &bad, sizeof bad));
     CHECK_OK(cuda_synchronize());
 }
 
@@ -184,7 +184,7 @@ static void hear_of_index(const actor *one, int64_t bad)
     expar_ep_dispatch_args args = dispatch_args(one, false);
     hear(one, dispatch(one, &args, NULL), EXPAR_ERR_INDEX, "expar_ep_dispatch", text);
     expar_event *event = NULL;
-    args.num_worst_tokens = one->lap.room;
+    args.num_worst_tokens = one->layer.spare;
     args.async_finish = 1;
     args.expert_major = args.zero_padding = 1;
     CHECK_OK(dispatch(one, &args, &event));
@@ -193,7 +193,7 @@ static void hear_of_index(const actor *one, int64_t bad)
     CHECK_OK(expar_barrier_all(one->group));
 }
 
-static void play_bad_index(expar_group *group, void *shared)
+static void trial_bad_index(expar_group *group, void *shared)
 {
     actor one;
     if (!begin(&one, group, shared)) return;
@@ -205,7 +205,7 @@ static void play_bad_index(expar_group *group, void *shared)
 static void test_index_out_of_range(void **state)
 {
     (void)state;
-    run(play_bad_index);
+    run(trial_bad_index);
 }
 
 /* ---- the layout by itself ---------------------------------------------------------------------------------------- */
@@ -249,14 +249,14 @@ static void count_with(const actor *one, int64_t bad, cu_address memory)
     put_bad_index(one, bad);
     CHECK_OK(CUDA_CALL(MemsetD8, memory, 0x5a, sizeof got));
     CHECK_OK(cuda_synchronize());
-    CHECK_OK(expar_ep_get_layout(one->group, &one->lap.idx, one->in->t->job.num_experts, &layout));
+    CHECK_OK(expar_ep_get_layout(one->group, &one->layer.idx, one->in->t->job.num_experts, &layout));
     CHECK_OK(CUDA_CALL(StreamSynchronize, one->card.streams[0]));
     CHECK_OK(CUDA_CALL(MemcpyDtoH, &got, memory, sizeof got));
     CHECK(memcmp(&got, &expected, sizeof got) == 0, "other counts with %lld: %d tokens to rank 0, expected %d",
           (long long)bad, got.ranks[0], expected.ranks[0]);
 }
 
-static void play_layout(expar_group *group, void *shared)
+static void trial_layout(expar_group *group, void *shared)
 {
     actor one;
     cu_address memory;
@@ -273,13 +273,13 @@ static void play_layout(expar_group *group, void *shared)
 static void test_layout_with_an_index_out_of_range(void **state)
 {
     (void)state;
-    run(play_layout);
+    run(trial_layout);
 }
 
 /* ---- rows that do not fit ---------------------------------------------------------------------------------------- */
 
 /* Told by the event of the dispatch that is the first, and by the call itself where it has the handle of that. */
-static void play_dropped(expar_group *group, void *shared)
+static void trial_dropped(expar_group *group, void *shared)
 {
     actor one;
     if (!begin(&one, group, shared)) return;
@@ -304,57 +304,57 @@ static void play_dropped(expar_group *group, void *shared)
     end(&one);
 }
 
-static void test_rows_that_find_no_room(void **state)
+static void test_rows_that_find_no_space(void **state)
 {
     (void)state;
-    run(play_dropped);
+    run(trial_dropped);
 }
 
 /* ---- two buffers ------------------------------------------------------------------------------------------------- */
 
 /* Kernels of both wait for peers, and each takes all SMs that its rank may have: side by side they would keep each
    other's partners from running. */
-static void play_two_buffers(expar_group *group, void *shared)
+static void trial_two_buffers(expar_group *group, void *shared)
 {
     actor one = {.group = group, .rank = expar_group_rank(group), .in = shared};
     int32_t gpus = 0;
     if (!card_open(&one.card, one.rank) || !CHECK_OK(cuda_device_count(&gpus))) return;
     int32_t sharers = (RANKS + gpus - 1) / gpus;
     expar_ep *eps[2];
-    lap laps[2];
+    layer layers[2];
     for (int i = 0; i < 2; i++) {
         eps[i] = make_buffer(&one, one.card.device->num_sms / sharers);
-        if (!eps[i] || !lap_open(&laps[i], &one.card, one.in->t, one.rank)) return;
-        laps[i].worst = laps[i].room;
-        laps[i].path = i ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO;
+        if (!eps[i] || !layer_open(&layers[i], &one.card, one.in->t, one.rank)) return;
+        layers[i].worst = layers[i].spare;
+        layers[i].path = i ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO;
     }
     CHECK_OK(expar_barrier_all(group));
     for (int i = 0; i < 2; i++)
-        lap_upload(&laps[i], one.in->t, one.in->a, one.card.streams[i]);
+        layer_upload(&layers[i], one.in->t, one.in->a, one.card.streams[i]);
     for (int round = 0; round < 40 && !check_failures(); round++) {
         one.ep = eps[round % 2];
-        one.lap = laps[round % 2];
+        one.layer = layers[round % 2];
         expar_ep_dispatch_args args = dispatch_args(&one, false);
-        args.num_worst_tokens = one.lap.room;
-        args.path = one.lap.path;
+        args.num_worst_tokens = one.layer.spare;
+        args.path = one.layer.path;
         args.stream = one.card.streams[round % 2];
         CHECK_OK(dispatch(&one, &args, NULL));
     }
     for (int i = 0; i < 2 && !check_failures(); i++)
-        lap_go(&laps[i], eps[i], one.in, one.card.streams[i]);
+        layer_go(&layers[i], eps[i], one.in, one.card.streams[i]);
     for (int i = 0; i < 2; i++) {
-        lap_release(&laps[i]);
+        layer_release(&layers[i]);
         CHECK_OK(expar_ep_destroy(eps[i]));
     }
     for (int i = 0; i < 2; i++)
-        lap_close(&laps[i]);
+        layer_close(&layers[i]);
     card_close(&one.card);
 }
 
 static void test_two_buffers_on_two_streams(void **state)
 {
     (void)state;
-    run(play_two_buffers);
+    run(trial_two_buffers);
 }
 
 int main(void)
@@ -365,7 +365,7 @@ int main(void)
         cmocka_unit_test(test_different_calls),
         cmocka_unit_test(test_index_out_of_range),
         cmocka_unit_test(test_layout_with_an_index_out_of_range),
-        cmocka_unit_test(test_rows_that_find_no_room),
+        cmocka_unit_test(test_rows_that_find_no_space),
         cmocka_unit_test(test_two_buffers_on_two_streams),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

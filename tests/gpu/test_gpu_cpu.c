@@ -237,7 +237,7 @@ static void repeat_both(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t ra
     dispatch_args_free(&args);
 }
 
-static void play(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t rank)
+static void perform(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t rank)
 {
     static const expar_ep_handle *const none[2] = {NULL, NULL};
     random_source random = random_start(t->seed * 64 + (uint64_t)rank);
@@ -264,7 +264,7 @@ static void body(expar_group *group, void *shared)
     config.num_channels = t->channels;
     config.ring_slots = t->slots;
     if (!CHECK_OK(expar_ep_create(group, &config, &cpu)) || !CHECK_OK(mirror_ep_create(group, &config, &gpu))) return;
-    play(t, cpu, gpu, expar_group_rank(group));
+    perform(t, cpu, gpu, expar_group_rank(group));
     CHECK_OK(mirror_ep_destroy(gpu));
     CHECK_OK(expar_ep_destroy(cpu));
 }

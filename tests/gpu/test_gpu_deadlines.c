@@ -4,9 +4,9 @@
 #include "ep/harness/stage.h"
 #include "ep/normal/normal.h"
 #include "exec/cuda/normal/normal_gpu.h"
-#include "gpu/hand.h"
 #include "gpu/mirror.h"
 #include "gpu/serves.h"
+#include "gpu/worker.h"
 #include "oracle/unit.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -29,35 +29,35 @@ static traffic *some_traffic(int32_t ranks)
     return traffic_make(&plan, &random);
 }
 
-typedef expar_status (*call_fn)(stage *s, const scene *c, play_arrival *first);
+typedef expar_status (*call_fn)(stage *s, const scene *c, trial_arrival *first);
 
 static expar_status dispatch(stage *s, const scene *c, const expar_ep_handle *handle)
 {
-    const play_choice plain = {0};
+    const trial_choice plain = {0};
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
-    expar_ep_dispatch_args given = play_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL), args = given;
+    expar_ep_dispatch_args given = trial_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL), args = given;
     args.handle = handle;
     if (handle) args.topk_idx = args.topk_weights = EXPAR_TENSOR_NONE;
     expar_status status = mirror_ep_dispatch(s->ep, &args, &result);
-    play_dispatch_args_free(&given);
+    trial_dispatch_args_free(&given);
     if (status != EXPAR_OK) return status;
     mirror_output_release(result.output);
     expar_ep_handle_release(result.handle);
     return status;
 }
 
-static expar_status fresh(stage *s, const scene *c, play_arrival *first)
+static expar_status fresh(stage *s, const scene *c, trial_arrival *first)
 {
     (void)first;
     return dispatch(s, c, NULL);
 }
 
-static expar_status cached(stage *s, const scene *c, play_arrival *first)
+static expar_status cached(stage *s, const scene *c, trial_arrival *first)
 {
     return dispatch(s, c, first->handle);
 }
 
-static expar_status combine(stage *s, const scene *c, play_arrival *first)
+static expar_status combine(stage *s, const scene *c, trial_arrival *first)
 {
     const traffic *t = c->traffic;
     int64_t tokens = t->inputs[s->rank].num_tokens;
@@ -86,12 +86,12 @@ static void have_little_time(stage *s)
 }
 
 /* The last rank stays away; the others name it, and are told again at once. */
-static void play_silence(stage *s, void *shared)
+static void trial_silence(stage *s, void *shared)
 {
     silence *what = shared;
-    const play_choice plain = {0};
-    play_arrival first;
-    if (!play_dispatch(s->ep, what->scene.traffic, s->rank, &plain, &s->area, NULL, &first)) return;
+    const trial_choice plain = {0};
+    trial_arrival first;
+    if (!trial_dispatch(s->ep, what->scene.traffic, s->rank, &plain, &s->area, NULL, &first)) return;
     have_little_time(s);
     if (s->rank < 2) {
         CHECK_STATUS(EXPAR_ERR_PEER, what->call(s, &what->scene, &first));
@@ -103,7 +103,7 @@ static void play_silence(stage *s, void *shared)
     }
     pthread_barrier_wait(&what->scene.all);
     s->group->boot->late_limit_ms = 0;
-    play_release(&first, true);
+    trial_release(&first, true);
 }
 
 /* The group is sound: only the calls were in vain. */
@@ -121,7 +121,7 @@ static void stage_of_silence(expar_group *group, void *shared)
     stage_plan plan = stage_plan_for(what->scene.traffic, RANKS_THREADS);
     stage s = {.group = group, .rank = expar_group_rank(group)};
     if (!CHECK_OK(mirror_ep_create(group, &plan.config, &s.ep))) return;
-    play_silence(&s, what);
+    trial_silence(&s, what);
     if (CHECK_OK(mirror_ep_destroy(s.ep))) replace(&s, what, &plan.config);
 }
 
@@ -170,7 +170,7 @@ static void *abort_soon(void *group)
 
 /* Rank 0 gives up from another thread while it waits, and leaves. Only then do the kernels of the others learn of it,
    which wait for it with a deadline that is far off. */
-static void leave(stage *s, const silence *what, play_arrival *first)
+static void leave(stage *s, const silence *what, trial_arrival *first)
 {
     pthread_t thread;
     void *aborted;
@@ -183,7 +183,7 @@ static void leave(stage *s, const silence *what, play_arrival *first)
     CHECK_TEXT(what->name, "poisoned");
 }
 
-static void hear_of_it(stage *s, const silence *what, play_arrival *first)
+static void hear_of_it(stage *s, const silence *what, trial_arrival *first)
 {
     if (s->rank == 2) return; /* does not call, so that nobody's call can end well */
     CHECK_STATUS(EXPAR_ERR_PEER, what->call(s, &what->scene, first));
@@ -193,17 +193,17 @@ static void hear_of_it(stage *s, const silence *what, play_arrival *first)
 static void stage_of_abort(expar_group *group, void *shared)
 {
     silence *what = shared;
-    const play_choice plain = {0};
+    const trial_choice plain = {0};
     stage_plan plan = stage_plan_for(what->scene.traffic, RANKS_THREADS);
     stage s = {.group = group, .rank = expar_group_rank(group)};
-    play_arrival first;
+    trial_arrival first;
     if (!CHECK_OK(mirror_ep_create(group, &plan.config, &s.ep))) return;
-    play_dispatch(s.ep, what->scene.traffic, s.rank, &plain, &s.area, NULL, &first);
+    trial_dispatch(s.ep, what->scene.traffic, s.rank, &plain, &s.area, NULL, &first);
     if (s.rank == 0)
         leave(&s, what, &first);
     else
         hear_of_it(&s, what, &first);
-    play_release(&first, true);
+    trial_release(&first, true);
     CHECK_OK(mirror_ep_destroy(s.ep));
 }
 
@@ -238,7 +238,7 @@ static void test_abort_in_a_combine(void **state)
 /* ---- the epoch --------------------------------------------------------------------------------------------------- */
 
 /* Epochs have 32 bits; all ranks stand just before the last one. */
-static void play_over_the_wrap(stage *s, void *shared)
+static void trial_over_the_wrap(stage *s, void *shared)
 {
     const scene *c = shared;
     const uint32_t late = UINT32_MAX - 5;
@@ -261,7 +261,7 @@ static void test_epoch_on_the_device_wraps(void **state)
     answers *a = answers_make(t, false, &random);
     scene c = {.traffic = t, .answers = a};
     stage_plan plan = stage_plan_for(t, RANKS_THREADS);
-    bool passed = stage_run(&plan, play_over_the_wrap, &c);
+    bool passed = stage_run(&plan, trial_over_the_wrap, &c);
     answers_free(a);
     traffic_free(t);
     assert_true(passed);

@@ -35,12 +35,12 @@ static bool check_stored(tally *t, expar_group *group, int64_t rows, const traff
                  t->seen - before, wanted);
 }
 
-static void play(stage *s, void *shared)
+static void trial(stage *s, void *shared)
 {
     const scene *of = shared;
-    const play_choice plain = {.sure_of_pool = true};
+    const trial_choice plain = {.sure_of_pool = true};
     const traffic *t = of->first;
-    play_arrival arrival, again;
+    trial_arrival arrival, again;
     tally stored = {.controls = controls_find()};
     int64_t came = 0, tokens = 0;
     for (int32_t r = 0; r < RANKS; r++) {
@@ -48,15 +48,15 @@ static void play(stage *s, void *shared)
         tokens += t->inputs[r].num_tokens;
     }
     stored.seen = atomic_load(&stored.controls->stored_bytes);
-    if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &arrival)) return;
+    if (!trial_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &arrival)) return;
     if (check_stored(&stored, s->group, came, t, "dispatch") &&
-        play_combine(s->ep, t, of->back, s->rank, &plain, &s->area, arrival.handle, &arrival) &&
+        trial_combine(s->ep, t, of->back, s->rank, &plain, &s->area, arrival.handle, &arrival) &&
         check_stored(&stored, s->group, tokens, t, "combine") &&
-        play_dispatch(s->ep, of->second, s->rank, &plain, &s->area, arrival.handle, &again)) {
+        trial_dispatch(s->ep, of->second, s->rank, &plain, &s->area, arrival.handle, &again)) {
         check_stored(&stored, s->group, came, t, "dispatch with a handle");
-        play_release(&again, true);
+        trial_release(&again, true);
     }
-    play_release(&arrival, true);
+    trial_release(&arrival, true);
 }
 
 static void run(const deal_form *form)
@@ -73,7 +73,7 @@ static void run(const deal_form *form)
     stage_plan staged = stage_plan_for(first, RANKS_THREADS);
     staged.config.num_sms = SMS;
     scene all = {first, second, back};
-    const bool passed = stage_run(&staged, play, &all);
+    const bool passed = stage_run(&staged, trial, &all);
     answers_free(back);
     traffic_free(second);
     traffic_free(first);

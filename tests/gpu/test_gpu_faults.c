@@ -4,7 +4,7 @@
  * group, and end. */
 #include "ep/normal/normal.h"
 #include "faults/fault.h"
-#include "gpu/lap.h"
+#include "gpu/layer.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +78,7 @@ typedef struct freight {
     expar_ep *ep;
     int32_t rank;
     card card;
-    lap lap;
+    layer layer;
 } freight;
 
 /* Rows are whatever lies in their memory; only the routing counts. */
@@ -86,19 +86,19 @@ static void *freight_open(expar_ep *ep, const traffic *t, int32_t rank)
 {
     freight *f = traffic_alloc(1, sizeof *f);
     *f = (freight){.traffic = t, .ep = ep, .rank = rank};
-    if (!card_open(&f->card, rank) || !lap_open(&f->lap, &f->card, t, rank)) abort();
-    card_put(&f->lap.idx, f->lap.idx.shape[0], t->inputs[rank].topk_idx, f->card.streams[0]);
+    if (!card_open(&f->card, rank) || !layer_open(&f->layer, &f->card, t, rank)) abort();
+    card_put(&f->layer.idx, f->layer.idx.shape[0], t->inputs[rank].topk_idx, f->card.streams[0]);
     CHECK_OK(CUDA_CALL(StreamSynchronize, f->card.streams[0]));
     return f;
 }
 
-static expar_status freight_play(void *work, expar_ep_path path)
+static expar_status freight_trial(void *work, expar_ep_path path)
 {
     freight *f = work;
-    f->lap.path = path;
-    expar_status status = lap_dispatch(&f->lap, f->ep, f->traffic, f->card.streams[0]);
-    if (status == EXPAR_OK) status = lap_combine(&f->lap, f->ep, f->card.streams[0]);
-    lap_release(&f->lap);
+    f->layer.path = path;
+    expar_status status = layer_dispatch(&f->layer, f->ep, f->traffic, f->card.streams[0]);
+    if (status == EXPAR_OK) status = layer_combine(&f->layer, f->ep, f->card.streams[0]);
+    layer_release(&f->layer);
     return status;
 }
 
@@ -106,11 +106,11 @@ static void look_at_copies(freight *f)
 {
     cu_stream stream = f->card.streams[1];
     const int64_t *idx = f->traffic->inputs[f->rank].topk_idx;
-    size_t bytes = (size_t)(f->lap.idx.shape[0] * f->lap.idx.shape[1]) * sizeof *idx;
-    CHECK_OK(CUDA_CALL(MemsetD8Async, (cu_address)(uintptr_t)f->lap.idx.data, 0x5a, bytes, stream));
+    size_t bytes = (size_t)(f->layer.idx.shape[0] * f->layer.idx.shape[1]) * sizeof *idx;
+    CHECK_OK(CUDA_CALL(MemsetD8Async, (cu_address)(uintptr_t)f->layer.idx.data, 0x5a, bytes, stream));
     CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
-    card_put(&f->lap.idx, f->lap.idx.shape[0], idx, stream);
-    void *back = card_fetch(&f->lap.idx, stream);
+    card_put(&f->layer.idx, f->layer.idx.shape[0], idx, stream);
+    void *back = card_fetch(&f->layer.idx, stream);
     CHECK(memcmp(back, idx, bytes) == 0, "what was copied to the GPU does not come back");
     free(back);
 }
@@ -126,7 +126,7 @@ static void look_at_layout(freight *f, const expar_group *group)
     if (card_take(&f->card, &counts, EXPAR_I32, 1, job->num_experts)) {
         layout.tokens_per_expert = counts.data;
         layout.stream = f->card.streams[1];
-        CHECK_OK(expar_ep_get_layout(group, &f->lap.idx, job->num_experts, &layout));
+        CHECK_OK(expar_ep_get_layout(group, &f->layer.idx, job->num_experts, &layout));
         int32_t *got = card_fetch(&counts, f->card.streams[1]);
         CHECK(memcmp(got, expected, bytes) == 0, "expar_ep_get_layout counts %d tokens for expert 0, expected %d",
               got[0], expected[0]);
@@ -146,7 +146,7 @@ static void freight_look(void *work, const expar_group *group)
 static void kill_while_rows_move(expar_ep_path path, const char *name)
 {
     static const fault_load load = {
-        .num_tokens = 1024, .hidden = 4096, .open = freight_open, .play = freight_play, .look = freight_look};
+        .num_tokens = 1024, .hidden = 4096, .open = freight_open, .trial = freight_trial, .look = freight_look};
     random_source random = random_start(random_test_seed(name));
     for (int64_t i = random_test_rounds(2); i > 0; i--) {
         const fault_plan plan = {.size = 3,

@@ -5,7 +5,7 @@
 #include "ep/harness/ranks.h"
 #include "ep/normal/normal.h"
 #include "exec/cuda/normal/normal_gpu.h"
-#include "gpu/lap.h"
+#include "gpu/layer.h"
 #include "oracle/unit.h"
 #include <sched.h>
 #include <stdlib.h>
@@ -96,43 +96,43 @@ static void upload(cu_graph_exec exec, cu_stream stream)
     CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
 }
 
-/* A `lap` made into a graph, whose output and handle the caller has given back: the graph holds what it needs. */
-static cu_graph_exec capture(actor *one, lap *p, cu_stream stream)
+/* A `layer` made into a graph, whose output and handle the caller has given back: the graph holds what it needs. */
+static cu_graph_exec capture(actor *one, layer *p, cu_stream stream)
 {
     cu_graph graph = NULL;
     cu_graph_exec exec = NULL;
-    p->worst = p->room;
+    p->worst = p->spare;
     bool good = CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL)) &&
-                lap_call(p, one->ep, one->in->t[0], stream);
+                layer_call(p, one->ep, one->in->t[0], stream);
     good = CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph)) && good;
     if (good && CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0))) upload(exec, stream);
     if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
-    lap_release(p);
+    layer_release(p);
     return exec;
 }
 
-static bool replay(actor *one, const lap *p, cu_graph_exec exec, int round, cu_stream stream)
+static bool replay(actor *one, const layer *p, cu_graph_exec exec, int round, cu_stream stream)
 {
-    return lap_upload(p, one->in->t[round], one->in->a[round], stream) &&
+    return layer_upload(p, one->in->t[round], one->in->a[round], stream) &&
            CHECK_OK(CUDA_CALL(GraphLaunch, exec, stream));
 }
 
-static bool check(actor *one, const lap *p, int round, cu_stream stream)
+static bool check(actor *one, const layer *p, int round, cu_stream stream)
 {
-    return CHECK(lap_check(p, one->in->t[round], one->in->a[round], stream), "in round %d", round);
+    return CHECK(layer_verify(p, one->in->t[round], one->in->a[round], stream), "in round %d", round);
 }
 
 /* ---- captured once, replayed often ------------------------------------------------------------------------------- */
 
-static void play_replays(expar_group *group, void *shared)
+static void trial_replays(expar_group *group, void *shared)
 {
     static const expar_ep_path paths[] = {EXPAR_EP_PATH_AUTO, EXPAR_EP_PATH_QUEUE, EXPAR_EP_PATH_DIRECT};
     actor one;
     if (!actor_begin(&one, group, shared, 0)) return;
     for (size_t i = 0; i < sizeof paths / sizeof *paths && !check_failures(); i++) {
-        lap p;
+        layer p;
         cu_stream stream = one.card.streams[0];
-        if (!lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
+        if (!layer_open(&p, &one.card, one.in->t[0], one.rank)) return;
         p.path = paths[i];
         cu_graph_exec exec = capture(&one, &p, stream);
         /* Taking and giving back memory may wait for kernels that wait for this rank. */
@@ -141,7 +141,7 @@ static void play_replays(expar_group *group, void *shared)
             if (!replay(&one, &p, exec, round, stream) || !check(&one, &p, round, stream)) break;
         CHECK_OK(expar_barrier_all(group));
         if (exec) CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
-        lap_close(&p);
+        layer_close(&p);
     }
     actor_end(&one);
 }
@@ -149,53 +149,53 @@ static void play_replays(expar_group *group, void *shared)
 static void test_replays(void **state)
 {
     (void)state;
-    run(play_replays);
+    run(trial_replays);
 }
 
 /* ---- two graphs, and calls between them -------------------------------------------------------------------------- */
 
 /* Three streams that nothing orders but the library. */
-static bool play_round(actor *one, lap laps[3], cu_graph_exec execs[2], int round)
+static bool trial_round(actor *one, layer layers[3], cu_graph_exec execs[2], int round)
 {
     cu_stream *streams = one->card.streams;
     int rounds[3] = {round, (round + 1) % ROUNDS, (round + 2) % ROUNDS};
-    bool good = replay(one, &laps[0], execs[0], rounds[0], streams[0]) &&
-                replay(one, &laps[1], execs[1], rounds[1], streams[1]) &&
-                lap_upload(&laps[2], one->in->t[rounds[2]], one->in->a[rounds[2]], streams[2]) &&
-                lap_call(&laps[2], one->ep, one->in->t[rounds[2]], streams[2]) &&
-                replay(one, &laps[0], execs[0], rounds[0], streams[0]);
+    bool good = replay(one, &layers[0], execs[0], rounds[0], streams[0]) &&
+                replay(one, &layers[1], execs[1], rounds[1], streams[1]) &&
+                layer_upload(&layers[2], one->in->t[rounds[2]], one->in->a[rounds[2]], streams[2]) &&
+                layer_call(&layers[2], one->ep, one->in->t[rounds[2]], streams[2]) &&
+                replay(one, &layers[0], execs[0], rounds[0], streams[0]);
     for (int i = 0; good && i < 3; i++)
-        good = CHECK(check(one, &laps[i], rounds[i], streams[i]), "lap %d", i);
-    lap_release(&laps[2]);
+        good = CHECK(check(one, &layers[i], rounds[i], streams[i]), "lap %d", i);
+    layer_release(&layers[2]);
     return good;
 }
 
-static void play_mixed(expar_group *group, void *shared)
+static void trial_mixed(expar_group *group, void *shared)
 {
     actor one;
-    lap laps[3];
+    layer layers[3];
     cu_graph_exec execs[2];
     if (!actor_begin(&one, group, shared, 0)) return;
     for (int i = 0; i < 3; i++)
-        if (!lap_open(&laps[i], &one.card, one.in->t[0], one.rank)) return;
-    laps[1].path = one.rank % 2 ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO;
+        if (!layer_open(&layers[i], &one.card, one.in->t[0], one.rank)) return;
+    layers[1].path = one.rank % 2 ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO;
     for (int i = 0; i < 2; i++)
-        execs[i] = capture(&one, &laps[i], one.card.streams[i]);
+        execs[i] = capture(&one, &layers[i], one.card.streams[i]);
     CHECK_OK(expar_barrier_all(group));
     for (int round = 0; execs[0] && execs[1] && round < ROUNDS; round++)
-        if (!play_round(&one, laps, execs, round)) break;
+        if (!trial_round(&one, layers, execs, round)) break;
     CHECK_OK(expar_barrier_all(group));
     for (int i = 0; i < 2; i++)
         if (execs[i]) CHECK_OK(CUDA_CALL(GraphExecDestroy, execs[i]));
     for (int i = 0; i < 3; i++)
-        lap_close(&laps[i]);
+        layer_close(&layers[i]);
     actor_end(&one);
 }
 
 static void test_two_graphs_and_calls(void **state)
 {
     (void)state;
-    run(play_mixed);
+    run(trial_mixed);
 }
 
 /* ---- two captures at a time -------------------------------------------------------------------------------------- */
@@ -208,7 +208,7 @@ static bool follow(cu_event event, cu_stream first, cu_stream then)
 
 /* Call by call in turns. The first capture's combine is on a stream that joined it before the dispatch: only the
    library's order puts it after that. */
-static bool capture_in_turns(actor *one, lap laps[2], cu_graph graphs[2])
+static bool capture_in_turns(actor *one, layer layers[2], cu_graph graphs[2])
 {
     const cu_stream *streams = one->card.streams;
     const traffic *t = one->in->t[0];
@@ -217,10 +217,10 @@ static bool capture_in_turns(actor *one, lap laps[2], cu_graph graphs[2])
     CHECK_OK(CUDA_CALL(StreamBeginCapture, streams[0], CU_CAPTURE_THREAD_LOCAL));
     follow(event, streams[0], streams[2]);
     CHECK_OK(CUDA_CALL(StreamBeginCapture, streams[1], CU_CAPTURE_THREAD_LOCAL));
-    CHECK_OK(lap_dispatch(&laps[0], one->ep, t, streams[0]));
-    CHECK_OK(lap_dispatch(&laps[1], one->ep, t, streams[1]));
-    CHECK_OK(lap_combine(&laps[0], one->ep, streams[2]));
-    CHECK_OK(lap_combine(&laps[1], one->ep, streams[1]));
+    CHECK_OK(layer_dispatch(&layers[0], one->ep, t, streams[0]));
+    CHECK_OK(layer_dispatch(&layers[1], one->ep, t, streams[1]));
+    CHECK_OK(layer_combine(&layers[0], one->ep, streams[2]));
+    CHECK_OK(layer_combine(&layers[1], one->ep, streams[1]));
     follow(event, streams[2], streams[0]);
     CHECK_OK(CUDA_CALL(StreamEndCapture, streams[0], &graphs[0]));
     CHECK_OK(CUDA_CALL(StreamEndCapture, streams[1], &graphs[1]));
@@ -228,18 +228,18 @@ static bool capture_in_turns(actor *one, lap laps[2], cu_graph graphs[2])
     return check_failures() == 0;
 }
 
-static void play_captures_in_turns(expar_group *group, void *shared)
+static void trial_captures_in_turns(expar_group *group, void *shared)
 {
     actor one;
-    lap laps[2];
+    layer layers[2];
     cu_graph graphs[2] = {NULL};
     cu_graph_exec execs[2] = {NULL};
     if (!actor_begin(&one, group, shared, 0)) return;
     for (int i = 0; i < 2; i++) {
-        if (!lap_open(&laps[i], &one.card, one.in->t[0], one.rank)) return;
-        laps[i].worst = laps[i].room;
+        if (!layer_open(&layers[i], &one.card, one.in->t[0], one.rank)) return;
+        layers[i].worst = layers[i].spare;
     }
-    bool good = capture_in_turns(&one, laps, graphs);
+    bool good = capture_in_turns(&one, layers, graphs);
     for (int i = 0; good && i < 2; i++) {
         good = CHECK_OK(CUDA_CALL(GraphInstantiate, &execs[i], graphs[i], 0));
         if (good) upload(execs[i], one.card.streams[i]);
@@ -247,15 +247,15 @@ static void play_captures_in_turns(expar_group *group, void *shared)
     CHECK_OK(expar_barrier_all(group));
     for (int round = 0; good && round < ROUNDS; round++)
         for (int i = 0; good && i < 2; i++)
-            good = replay(&one, &laps[i], execs[i], round, one.card.streams[i]);
+            good = replay(&one, &layers[i], execs[i], round, one.card.streams[i]);
     for (int i = 0; good && i < 2; i++)
-        good = CHECK(check(&one, &laps[i], ROUNDS - 1, one.card.streams[i]), "lap %d", i);
+        good = CHECK(check(&one, &layers[i], ROUNDS - 1, one.card.streams[i]), "lap %d", i);
     CHECK_OK(expar_barrier_all(group));
     for (int i = 0; i < 2; i++) {
         if (execs[i]) CHECK_OK(CUDA_CALL(GraphExecDestroy, execs[i]));
         if (graphs[i]) CHECK_OK(CUDA_CALL(GraphDestroy, graphs[i]));
-        lap_release(&laps[i]);
-        lap_close(&laps[i]);
+        layer_release(&layers[i]);
+        layer_close(&layers[i]);
     }
     actor_end(&one);
 }
@@ -263,7 +263,7 @@ static void play_captures_in_turns(expar_group *group, void *shared)
 static void test_captures_in_turns(void **state)
 {
     (void)state;
-    run(play_captures_in_turns);
+    run(trial_captures_in_turns);
 }
 
 /* ---- as many captures at a time as there may be ------------------------------------------------------------------ */
@@ -271,38 +271,38 @@ static void test_captures_in_turns(void **state)
 #define MOST 8
 
 /* Combines of one dispatch, in turns; the ninth capture gets its call once another one has ended. */
-static bool capture_many(actor *one, const lap *p, const cu_stream streams[MOST + 1], cu_graph graphs[MOST + 1])
+static bool capture_many(actor *one, const layer *p, const cu_stream streams[MOST + 1], cu_graph graphs[MOST + 1])
 {
     for (int i = 0; i <= MOST; i++)
         CHECK_OK(CUDA_CALL(StreamBeginCapture, streams[i], CU_CAPTURE_THREAD_LOCAL));
     for (int i = 0; i < 2 * MOST; i++)
-        CHECK_OK(lap_combine(p, one->ep, streams[i % MOST]));
-    CHECK_STATUS(EXPAR_ERR_STATE, lap_combine(p, one->ep, streams[MOST]));
+        CHECK_OK(layer_combine(p, one->ep, streams[i % MOST]));
+    CHECK_STATUS(EXPAR_ERR_STATE, layer_combine(p, one->ep, streams[MOST]));
     CHECK_TEXT("expar_ep_combine on rank ", "expected 8 captures at a time at most");
     CHECK_OK(CUDA_CALL(StreamEndCapture, streams[0], &graphs[0]));
-    CHECK_OK(lap_combine(p, one->ep, streams[MOST]));
+    CHECK_OK(layer_combine(p, one->ep, streams[MOST]));
     for (int i = 1; i <= MOST; i++)
         CHECK_OK(CUDA_CALL(StreamEndCapture, streams[i], &graphs[i]));
     return check_failures() == 0;
 }
 
-static void play_many_captures(expar_group *group, void *shared)
+static void trial_many_captures(expar_group *group, void *shared)
 {
     actor one;
-    lap p;
+    layer p;
     cu_stream streams[MOST + 1] = {NULL};
     cu_graph graphs[MOST + 1] = {NULL};
     cu_graph_exec execs[MOST + 1] = {NULL};
-    if (!actor_begin(&one, group, shared, 0) || !lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
+    if (!actor_begin(&one, group, shared, 0) || !layer_open(&p, &one.card, one.in->t[0], one.rank)) return;
     const traffic *t = one.in->t[0];
     const answers *a = one.in->a[0];
     const cu_address y = (cu_address)(uintptr_t)p.y.data;
     const size_t y_bytes = (size_t)t->inputs[one.rank].num_tokens * traffic_row_bytes(t);
     for (int i = 0; i <= MOST; i++)
         CHECK_OK(CUDA_CALL(StreamCreate, &streams[i], CU_STREAM_NON_BLOCKING));
-    p.worst = p.room;
+    p.worst = p.spare;
     p.path = EXPAR_EP_PATH_QUEUE;
-    bool good = lap_upload(&p, t, a, streams[0]) && CHECK_OK(lap_dispatch(&p, one.ep, t, streams[0])) &&
+    bool good = layer_upload(&p, t, a, streams[0]) && CHECK_OK(layer_dispatch(&p, one.ep, t, streams[0])) &&
                 CHECK_OK(CUDA_CALL(StreamSynchronize, streams[0])) && capture_many(&one, &p, streams, graphs);
     for (int i = 0; good && i <= MOST; i++) {
         good = CHECK_OK(CUDA_CALL(GraphInstantiate, &execs[i], graphs[i], 0));
@@ -312,7 +312,7 @@ static void play_many_captures(expar_group *group, void *shared)
     for (int i = 0; good && i <= MOST; i++) {
         if (y_bytes) CHECK_OK(CUDA_CALL(MemsetD8Async, y, 0x3c, y_bytes, streams[i]));
         good = CHECK_OK(CUDA_CALL(GraphLaunch, execs[i], streams[i])) &&
-               CHECK(lap_check(&p, t, a, streams[i]), "graph %d", i);
+               CHECK(layer_verify(&p, t, a, streams[i]), "graph %d", i);
     }
     CHECK_OK(expar_barrier_all(group));
     for (int i = 0; i <= MOST; i++) {
@@ -320,51 +320,51 @@ static void play_many_captures(expar_group *group, void *shared)
         if (graphs[i]) CHECK_OK(CUDA_CALL(GraphDestroy, graphs[i]));
         CHECK_OK(CUDA_CALL(StreamDestroy, streams[i]));
     }
-    lap_release(&p);
-    lap_close(&p);
+    layer_release(&p);
+    layer_close(&p);
     actor_end(&one);
 }
 
 static void test_many_captures(void **state)
 {
     (void)state;
-    run(play_many_captures);
+    run(trial_many_captures);
 }
 
 /* Each on streams of its own, gone before the next one begins, while all graphs live. */
-static void play_captures_in_a_row(expar_group *group, void *shared)
+static void trial_captures_in_a_row(expar_group *group, void *shared)
 {
     actor one;
-    lap p;
+    layer p;
     cu_graph graphs[2 * MOST] = {NULL};
     const cu_stream *streams = one.card.streams;
-    if (!actor_begin(&one, group, shared, 0) || !lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
+    if (!actor_begin(&one, group, shared, 0) || !layer_open(&p, &one.card, one.in->t[0], one.rank)) return;
     const traffic *t = one.in->t[0];
-    p.worst = p.room;
+    p.worst = p.spare;
     p.path = EXPAR_EP_PATH_QUEUE;
-    lap_upload(&p, t, one.in->a[0], streams[0]);
-    CHECK_OK(lap_dispatch(&p, one.ep, t, streams[0]));
+    layer_upload(&p, t, one.in->a[0], streams[0]);
+    CHECK_OK(layer_dispatch(&p, one.ep, t, streams[0]));
     CHECK_OK(CUDA_CALL(StreamSynchronize, streams[0]));
     for (int i = 0; i < 2 * MOST && !check_failures(); i++) {
         cu_stream stream;
         CHECK_OK(CUDA_CALL(StreamCreate, &stream, CU_STREAM_NON_BLOCKING));
         CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
-        CHECK_OK(lap_combine(&p, one.ep, stream));
+        CHECK_OK(layer_combine(&p, one.ep, stream));
         CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graphs[i]));
         CHECK_OK(CUDA_CALL(StreamDestroy, stream));
     }
     for (int i = 0; i < 2 * MOST; i++)
         if (graphs[i]) CHECK_OK(CUDA_CALL(GraphDestroy, graphs[i]));
     CHECK_OK(expar_barrier_all(group));
-    lap_release(&p);
-    lap_close(&p);
+    layer_release(&p);
+    layer_close(&p);
     actor_end(&one);
 }
 
 static void test_captures_in_a_row(void **state)
 {
     (void)state;
-    run(play_captures_in_a_row);
+    run(trial_captures_in_a_row);
 }
 
 /* ---- what hosts poll --------------------------------------------------------------------------------------------- */
@@ -387,50 +387,50 @@ static void *told_counts(const expar_ep *ep, size_t *bytes)
 
 /* A host may still poll for a call of its own, or read its counts, when a dispatch runs that nobody asks for. That is
    one of a graph, or one without a wait. */
-static void play_counts_that_stay(expar_group *group, void *shared)
+static void trial_counts_that_stay(expar_group *group, void *shared)
 {
     actor one;
-    lap asked, graph, plain;
+    layer asked, graph, plain;
     size_t bytes;
     if (!actor_begin(&one, group, shared, 0)) return;
-    lap *const all[] = {&asked, &graph, &plain};
+    layer *const all[] = {&asked, &graph, &plain};
     for (int i = 0; i < 3; i++)
-        if (!lap_open(all[i], &one.card, one.in->t[0], one.rank)) return;
-    plain.worst = plain.room;
+        if (!layer_open(all[i], &one.card, one.in->t[0], one.rank)) return;
+    plain.worst = plain.spare;
     const gpu_report *report = gpu_of(one.ep->base.exec)->core.report;
     cu_stream stream = one.card.streams[0];
     cu_graph_exec exec = capture(&one, &graph, stream);
     CHECK_OK(expar_barrier_all(group));
-    bool good = exec && lap_upload(&asked, one.in->t[0], one.in->a[0], stream) &&
-                lap_call(&asked, one.ep, one.in->t[0], stream) && check(&one, &asked, 0, stream);
+    bool good = exec && layer_upload(&asked, one.in->t[0], one.in->a[0], stream) &&
+                layer_call(&asked, one.ep, one.in->t[0], stream) && check(&one, &asked, 0, stream);
     uint64_t ready = report->counts_ready;
     void *counts = told_counts(one.ep, &bytes);
     CHECK(ready > 0, "the call that was waited for has no ticket");
     good = good && replay(&one, &graph, exec, 1, stream) && check(&one, &graph, 1, stream) &&
-           lap_upload(&plain, one.in->t[2], one.in->a[2], stream) && lap_call(&plain, one.ep, one.in->t[2], stream) &&
-           check(&one, &plain, 2, stream);
+           layer_upload(&plain, one.in->t[2], one.in->a[2], stream) &&
+           layer_call(&plain, one.ep, one.in->t[2], stream) && check(&one, &plain, 2, stream);
     CHECK(report->counts_ready == ready, "counts_ready is %llu; it was %llu", (unsigned long long)report->counts_ready,
           (unsigned long long)ready);
     CHECK(good && memcmp(told_at(one.ep), counts, bytes) == 0, "the counts of the call that was waited for are gone");
     free(counts);
     CHECK_OK(expar_barrier_all(group));
     if (exec) CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
-    lap_release(&asked);
-    lap_release(&plain);
+    layer_release(&asked);
+    layer_release(&plain);
     for (int i = 0; i < 3; i++)
-        lap_close(all[i]);
+        layer_close(all[i]);
     actor_end(&one);
 }
 
 static void test_counts_that_stay(void **state)
 {
     (void)state;
-    run(play_counts_that_stay);
+    run(trial_counts_that_stay);
 }
 
 /* ---- what a graph cannot hold ------------------------------------------------------------------------------------ */
 
-static bool refuse(const actor *one, const lap *p, expar_ep_dispatch_args extra, const char *word)
+static bool reject(const actor *one, const layer *p, expar_ep_dispatch_args extra, const char *word)
 {
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     expar_ep_dispatch_args args = extra;
@@ -443,26 +443,26 @@ static bool refuse(const actor *one, const lap *p, expar_ep_dispatch_args extra,
 }
 
 /* Refused calls leave nothing in the capture, and it goes on. */
-static void play_refusals(expar_group *group, void *shared)
+static void trial_rejections(expar_group *group, void *shared)
 {
     actor one;
-    lap p;
+    layer p;
     expar_event *event = NULL;
     cu_graph graph = NULL;
     cu_graph_exec exec = NULL;
-    if (!actor_begin(&one, group, shared, 0) || !lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
+    if (!actor_begin(&one, group, shared, 0) || !layer_open(&p, &one.card, one.in->t[0], one.rank)) return;
     cu_stream stream = one.card.streams[0];
     expar_ep_dispatch_args with_counts = EXPAR_EP_DISPATCH_ARGS_INIT, with_event = with_counts, with_end = with_counts;
     CHECK_OK(expar_event_create(&event));
     CHECK_OK(expar_event_signal(event));
-    with_event.num_worst_tokens = with_end.num_worst_tokens = p.worst = p.room;
+    with_event.num_worst_tokens = with_end.num_worst_tokens = p.worst = p.spare;
     with_event.wait_event = event;
     with_end.async_finish = 1;
     CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
-    refuse(&one, &p, with_counts, "num_worst_tokens");
-    refuse(&one, &p, with_event, "wait_event");
-    refuse(&one, &p, with_end, "async_finish");
-    lap_call(&p, one.ep, one.in->t[0], stream);
+    reject(&one, &p, with_counts, "num_worst_tokens");
+    reject(&one, &p, with_event, "wait_event");
+    reject(&one, &p, with_end, "async_finish");
+    layer_call(&p, one.ep, one.in->t[0], stream);
     CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph));
     if (CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0))) upload(exec, stream);
     CHECK_OK(expar_barrier_all(group));
@@ -472,15 +472,15 @@ static void play_refusals(expar_group *group, void *shared)
     CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
     CHECK_OK(CUDA_CALL(GraphDestroy, graph));
     expar_event_release(event);
-    lap_release(&p);
-    lap_close(&p);
+    layer_release(&p);
+    layer_close(&p);
     actor_end(&one);
 }
 
 static void test_what_cannot_be_captured(void **state)
 {
     (void)state;
-    run(play_refusals);
+    run(trial_rejections);
 }
 
 /* ---- what a graph holds ------------------------------------------------------------------------------------------ */
@@ -488,7 +488,7 @@ static void test_what_cannot_be_captured(void **state)
 /* Handles, idx and weights of small traffic are small; the pool fits recv_x of the worst case once. */
 #define TIGHT_POOL_BYTES (48 << 10)
 
-static expar_status dispatch_direct(const actor *one, const lap *p)
+static expar_status dispatch_direct(const actor *one, const layer *p)
 {
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
@@ -517,14 +517,15 @@ static bool pool_empties(const expar_ep *ep)
     return true;
 }
 
-static void play_hold(expar_group *group, void *shared)
+static void trial_hold(expar_group *group, void *shared)
 {
     actor one;
-    lap p;
+    layer p;
     cu_graph graph = NULL;
-    if (!actor_begin(&one, group, shared, TIGHT_POOL_BYTES) || !lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
+    if (!actor_begin(&one, group, shared, TIGHT_POOL_BYTES) || !layer_open(&p, &one.card, one.in->t[0], one.rank))
+        return;
     cu_stream stream = one.card.streams[0];
-    lap_upload(&p, one.in->t[0], one.in->a[0], stream);
+    layer_upload(&p, one.in->t[0], one.in->a[0], stream);
     CHECK_OK(dispatch_direct(&one, &p));
     CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
     CHECK_OK(dispatch_direct(&one, &p));
@@ -537,14 +538,14 @@ static void play_hold(expar_group *group, void *shared)
     CHECK_OK(dispatch_direct(&one, &p));
     CHECK_OK(expar_barrier_all(group));
     CHECK_OK(CUDA_CALL(StreamSynchronize, stream)); /* it reads x */
-    lap_close(&p);
+    layer_close(&p);
     actor_end(&one);
 }
 
 static void test_what_a_graph_holds(void **state)
 {
     (void)state;
-    run(play_hold);
+    run(trial_hold);
 }
 
 int main(void)

@@ -10,7 +10,7 @@
 #include "ep/harness/pitched.h"
 #include "ep/harness/ranks.h"
 #include "ep/normal/normal.h"
-#include "gpu/lap.h"
+#include "gpu/layer.h"
 #include "oracle/unit.h"
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@
 #define TOPK      3
 #define EXPERTS   8
 #define ROW_BYTES 144
-#define ROOM      74 /* all tokens of all ranks */
+#define SPACE     74 /* all tokens of all ranks */
 
 static const int64_t num_tokens[RANKS] = {40, 1, 0, 33};
 
@@ -125,7 +125,7 @@ static void draw_deal(actor *one, int round)
                             .choices = choices};
     one->deal = deal_make(&plan, &random);
     for (int32_t r = 0; !one->scene->made_first && r < RANKS; r++)
-        one->deal->inputs[r].num_worst_tokens = ROOM;
+        one->deal->inputs[r].num_worst_tokens = SPACE;
 }
 
 static deal_move *draw_move(const actor *one, move_form what, move_kind kind, const deal_choice *choice, bool swap,
@@ -470,7 +470,7 @@ static bool prepare(actor *one)
     return CHECK_OK(CUDA_CALL(StreamSynchronize, one->stream)) && good;
 }
 
-static void play_graph(actor *one, const scene *what)
+static void trial_graph(actor *one, const scene *what)
 {
     one->scene = what;
     bool good = prepare(one);
@@ -521,7 +521,7 @@ typedef struct scenes {
     size_t count;
 } scenes;
 
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     const scenes *what = shared;
     actor one = {.group = group, .rank = expar_group_rank(group)};
@@ -529,7 +529,7 @@ static void play(expar_group *group, void *shared)
     one.stream = one.card.streams[0];
     if (warm_up(&one)) one.ep = make_buffer(&one);
     for (size_t i = 0; one.ep && i < what->count && !check_failures(); i++)
-        play_graph(&one, &what->all[i]);
+        trial_graph(&one, &what->all[i]);
     if (check_failures()) expar_group_abort(group);
     CHECK_OK(expar_ep_destroy(one.ep));
     card_close(&one.card);
@@ -539,7 +539,7 @@ static void run(const scene *all, size_t count)
 {
     scenes what = {all, count};
     ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS};
-    assert_true(ranks_run(&plan, play, &what));
+    assert_true(ranks_run(&plan, trial, &what));
 }
 
 #define FORMS (sizeof forms / sizeof *forms)

@@ -6,7 +6,7 @@
 #include "bench/gpu/kernels/forms.h"
 #include "cuda/gpus.h"
 #include "ep/harness/ranks.h"
-#include "gpu/lap.h"
+#include "gpu/layer.h"
 #include "mem/device.h"
 #include "oracle/unit.h"
 #include "tool_kernels.h"
@@ -213,7 +213,7 @@ static bool forget_points(const actor *one)
 }
 
 /* Step by step, each waited for: what has to come out. To be freed. */
-static void *play_in_turn(actor *one, int32_t steps)
+static void *trial_in_turn(actor *one, int32_t steps)
 {
     const cu_stream stream = one->card.streams[0];
     bool good = forget_points(one);
@@ -241,7 +241,7 @@ static void check_all_wait(const actor *one, const scenario *s)
     }
 }
 
-static void play_behind_the_gate(actor *one, const scenario *s)
+static void trial_after_the_gate(actor *one, const scenario *s)
 {
     bool good = true;
     atomic_store_explicit(&words_of(one)->turn, 0, memory_order_relaxed);
@@ -259,10 +259,10 @@ static void play_behind_the_gate(actor *one, const scenario *s)
     CHECK(!atomic_load(&words_of(one)->expired), "the gate's deadline passed");
 }
 
-static void play_scenario(actor *one, const scenario *s)
+static void trial_scenario(actor *one, const scenario *s)
 {
-    void *expected = play_in_turn(one, s->steps);
-    play_behind_the_gate(one, s);
+    void *expected = trial_in_turn(one, s->steps);
+    trial_after_the_gate(one, s);
     void *got = card_fetch(&one->points[s->steps], one->card.streams[0]);
     CHECK(memcmp(got, expected, (size_t)TOKENS * HIDDEN * 2) == 0, "%s: other bytes", s->name);
     give_back(one, s->steps);
@@ -270,11 +270,11 @@ static void play_scenario(actor *one, const scenario *s)
     free(expected);
 }
 
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     actor one;
     if (!actor_begin(&one, group)) return;
-    play_scenario(&one, shared);
+    trial_scenario(&one, shared);
     CHECK_OK(expar_barrier_all(group));
     actor_end(&one);
 }
@@ -282,7 +282,7 @@ static void play(expar_group *group, void *shared)
 static void test_scenario(void **state)
 {
     ranks_plan plan = {.kind = RANKS_THREADS, .size = ranks};
-    assert_true(ranks_run(&plan, play, *state));
+    assert_true(ranks_run(&plan, trial, *state));
 }
 
 int main(void)

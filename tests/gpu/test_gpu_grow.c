@@ -5,7 +5,7 @@
 #include "ep/harness/ranks.h"
 #include "ep/normal/normal.h"
 #include "exec/cuda/normal/normal_gpu.h"
-#include "gpu/lap.h"
+#include "gpu/layer.h"
 #include "oracle/unit.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,74 +13,74 @@
 
 static ranks_kind kind = RANKS_THREADS;
 
-static bool begin_with(lap_pair *one, expar_group *group, void *shared, int64_t limit_bytes)
+static bool begin_with(layer_pair *one, expar_group *group, void *shared, int64_t limit_bytes)
 {
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     config.pool_limit_bytes = limit_bytes;
-    return lap_pair_open(one, group, shared, &config);
+    return layer_pair_open(one, group, shared, &config);
 }
 
-static uint64_t pool_bytes(const lap_pair *one)
+static uint64_t pool_bytes(const layer_pair *one)
 {
     return device_heap_own_bytes(gpu_of(one->ep->base.exec)->core.heap);
 }
 
 /* Two outputs are alive at a time. By the fourth round there is memory for both, and from then on nothing grows. */
-static void play_growth(expar_group *group, void *shared)
+static void trial_growth(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     uint64_t grown = 0;
     if (!begin_with(&one, group, shared, 0)) return;
     CHECK(!device_heap_grows(gpu_of(one.ep->base.exec)->core.heap) || pool_bytes(&one) == 0,
           "the pool begins with memory");
     for (int32_t i = 0; i < 8; i++) {
-        const lap *p = &one.laps[i % 2];
-        if (!lap_pair_go(&one, i % 2)) return;
+        const layer *p = &one.layers[i % 2];
+        if (!layer_pair_go(&one, i % 2)) return;
         if (i < 4) continue;
         CHECK(p->result.path == EXPAR_EP_PATH_DIRECT, "path %d in lap %d", (int)p->result.path, (int)i);
         if (i == 4) grown = pool_bytes(&one);
         CHECK(pool_bytes(&one) == grown, "the pool grew in lap %d", (int)i);
     }
-    lap_pair_close(&one);
+    layer_pair_close(&one);
 }
 
 /* Rows beyond the limit come by the queue, into memory of the driver's. */
-static void play_limit(expar_group *group, void *shared)
+static void trial_limit(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     if (!begin_with(&one, group, shared, 128)) return;
     for (int32_t i = 0; i < 4; i++) {
-        if (!lap_pair_go(&one, i % 2)) return;
-        CHECK(one.laps[i % 2].result.path == EXPAR_EP_PATH_QUEUE, "path %d", (int)one.laps[i % 2].result.path);
+        if (!layer_pair_go(&one, i % 2)) return;
+        CHECK(one.layers[i % 2].result.path == EXPAR_EP_PATH_QUEUE, "path %d", (int)one.layers[i % 2].result.path);
     }
-    lap_pair_close(&one);
+    layer_pair_close(&one);
 }
 
 /* A captured call is refused before anything of it is in the graph, and the buffer serves on. */
-static void play_capture(expar_group *group, void *shared)
+static void trial_capture(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     cu_graph graph = NULL;
-    if (!begin_with(&one, group, shared, 128) || !lap_pair_go(&one, 0)) return;
+    if (!begin_with(&one, group, shared, 128) || !layer_pair_go(&one, 0)) return;
     const cu_stream stream = one.card.streams[1];
-    lap *p = &one.laps[1];
-    if (!lap_upload(p, one.in->t, one.in->a, stream)) return;
-    p->worst = p->room;
+    layer *p = &one.layers[1];
+    if (!layer_upload(p, one.in->t, one.in->a, stream)) return;
+    p->worst = p->spare;
     CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
-    CHECK_STATUS(EXPAR_ERR_BUFFER_SIZE, lap_dispatch(p, one.ep, one.in->t, stream));
+    CHECK_STATUS(EXPAR_ERR_BUFFER_SIZE, layer_dispatch(p, one.ep, one.in->t, stream));
     CHECK_TEXT("while the stream is being captured");
     CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph));
     if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
     p->worst = 0;
     CHECK_OK(expar_barrier_all(group));
-    lap_pair_go(&one, 1);
-    lap_pair_close(&one);
+    layer_pair_go(&one, 1);
+    layer_pair_close(&one);
 }
 
 /* ---- set-up ------------------------------------------------------------------------------------------------------ */
 
 /* Kernels of the shape are in the cache from the first one on. */
-static void play_set_up(expar_group *group, void *shared)
+static void trial_set_up(expar_group *group, void *shared)
 {
     card own;
     (void)shared;
@@ -104,31 +104,31 @@ static void play_set_up(expar_group *group, void *shared)
 static void run(ranks_body body)
 {
     const ranks_plan ranks = {.kind = kind};
-    assert_true(laps_run(&ranks, 21, body));
+    assert_true(layers_run(&ranks, 21, body));
 }
 
 static void test_growth(void **state)
 {
     (void)state;
-    run(play_growth);
+    run(trial_growth);
 }
 
 static void test_limit(void **state)
 {
     (void)state;
-    run(play_limit);
+    run(trial_limit);
 }
 
 static void test_capture_without_memory(void **state)
 {
     (void)state;
-    run(play_capture);
+    run(trial_capture);
 }
 
 static void test_set_up(void **state)
 {
     (void)state;
-    run(play_set_up);
+    run(trial_set_up);
 }
 
 int main(int argc, char **argv)

@@ -16,14 +16,14 @@ static ranks_kind kind = RANKS_THREADS;
 /* Large enough for all that a test holds, so that nothing grows or lies beside the pool. */
 #define POOL_BYTES ((int64_t)8 << 20)
 
-static bool begin(lap_pair *one, expar_group *group, const void *shared)
+static bool begin(layer_pair *one, expar_group *group, const void *shared)
 {
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     config.pool_bytes = POOL_BYTES;
-    return lap_pair_open(one, group, shared, &config);
+    return layer_pair_open(one, group, shared, &config);
 }
 
-static expar_ep_stats stats_of(const lap_pair *one)
+static expar_ep_stats stats_of(const layer_pair *one)
 {
     expar_ep_stats stats = EXPAR_EP_STATS_INIT;
     CHECK_OK(expar_ep_get_stats(one->ep, &stats));
@@ -46,43 +46,43 @@ static bool apart(const expar_tensor *tensor, const void *data, size_t bytes)
 /* An output of a second group, and that group's end. */
 static bool leave_rows(expar_group *group, const void *shared, expar_ep_dispatch_result *left)
 {
-    lap_pair gone;
+    layer_pair gone;
     expar_group *second = ranks_join_again(group);
-    if (!second || !begin(&gone, second, shared) || !lap_pair_go(&gone, 0)) return false;
-    *left = gone.laps[0].result;
-    gone.laps[0].result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
-    lap_pair_close(&gone);
+    if (!second || !begin(&gone, second, shared) || !layer_pair_go(&gone, 0)) return false;
+    *left = gone.layers[0].result;
+    gone.layers[0].result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    layer_pair_close(&gone);
     return CHECK_OK(expar_group_destroy(second));
 }
 
 /* A round whose answers lie in what the second group has left. */
-static void combine_left(lap_pair *one, const expar_ep_dispatch_result *left)
+static void combine_left(layer_pair *one, const expar_ep_dispatch_result *left)
 {
-    lap *p = &one->laps[0];
+    layer *p = &one->layers[0];
     const expar_tensor own = p->back;
     p->back = left->recv_x;
-    if (lap_upload(p, one->in->t, one->in->a, one->card.streams[0]) &&
-        CHECK_OK(lap_dispatch(p, one->ep, one->in->t, one->card.streams[0]))) {
+    if (layer_upload(p, one->in->t, one->in->a, one->card.streams[0]) &&
+        CHECK_OK(layer_dispatch(p, one->ep, one->in->t, one->card.streams[0]))) {
         /* Peers do not reach it there. */
-        CHECK_STATUS(EXPAR_ERR_ADDRESS, lap_combine_by(p, one->ep, EXPAR_EP_PATH_DIRECT, one->card.streams[0]));
+        CHECK_STATUS(EXPAR_ERR_ADDRESS, layer_combine_by(p, one->ep, EXPAR_EP_PATH_DIRECT, one->card.streams[0]));
         CHECK_TEXT("path is DIRECT, but x.data", "is not in the symmetric heap");
-        CHECK_OK(lap_combine_by(p, one->ep, EXPAR_EP_PATH_QUEUE, one->card.streams[0]));
-        lap_check(p, one->in->t, one->in->a, one->card.streams[0]);
+        CHECK_OK(layer_combine_by(p, one->ep, EXPAR_EP_PATH_QUEUE, one->card.streams[0]));
+        layer_verify(p, one->in->t, one->in->a, one->card.streams[0]);
         CHECK(stats_of(one).queue_calls == 1, "%llu calls by the queue", (unsigned long long)stats_of(one).queue_calls);
         /* By a copy in the pool, where it fits. */
-        lap_pair_go(one, 0);
+        layer_pair_go(one, 0);
         CHECK(stats_of(one).queue_calls == 1, "%llu calls by the queue", (unsigned long long)stats_of(one).queue_calls);
     }
     p->back = own;
 }
 
-static void play_left_rows(expar_group *group, void *shared)
+static void trial_left_rows(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     expar_ep_dispatch_result left;
     if (!leave_rows(group, shared, &left) || !begin(&one, group, shared)) return;
     combine_left(&one, &left);
-    lap_pair_close(&one);
+    layer_pair_close(&one);
     expar_ep_output_release(left.output);
     expar_ep_handle_release(left.handle);
     cuda_later_await();
@@ -106,26 +106,26 @@ static bool take(expar_ep *ep, const expar_tensor *like, int64_t rows, expar_ep_
 }
 
 /* DIRECT, which other memory is refused for. */
-static void play_taken_rows(expar_group *group, void *shared)
+static void trial_taken_rows(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     if (!begin(&one, group, shared)) return;
     const cu_stream stream = one.card.streams[0];
-    lap *p = &one.laps[0];
+    layer *p = &one.layers[0];
     const expar_tensor own = p->back, own_weights = p->back_weights;
     expar_ep_output *memory[2] = {NULL};
-    if (take(one.ep, &own, p->room, &memory[0], &p->back) &&
-        take(one.ep, &own_weights, p->room, &memory[1], &p->back_weights) &&
-        lap_upload(p, one.in->t, one.in->a, stream) && CHECK_OK(lap_dispatch(p, one.ep, one.in->t, stream)) &&
-        CHECK_OK(lap_combine_by(p, one.ep, EXPAR_EP_PATH_DIRECT, stream))) {
-        lap_check(p, one.in->t, one.in->a, stream);
+    if (take(one.ep, &own, p->spare, &memory[0], &p->back) &&
+        take(one.ep, &own_weights, p->spare, &memory[1], &p->back_weights) &&
+        layer_upload(p, one.in->t, one.in->a, stream) && CHECK_OK(layer_dispatch(p, one.ep, one.in->t, stream)) &&
+        CHECK_OK(layer_combine_by(p, one.ep, EXPAR_EP_PATH_DIRECT, stream))) {
+        layer_verify(p, one.in->t, one.in->a, stream);
         CHECK(stats_of(&one).direct_calls == 2, "%llu direct calls", (unsigned long long)stats_of(&one).direct_calls);
     }
     p->back = own;
     p->back_weights = own_weights;
     for (int i = 0; i < 2; i++)
         CHECK_OK(expar_ep_output_release_after(memory[i], stream));
-    lap_pair_close(&one);
+    layer_pair_close(&one);
 }
 
 /* ---- after a kernel that reads ----------------------------------------------------------------------------------- */
@@ -133,12 +133,12 @@ static void play_taken_rows(expar_group *group, void *shared)
 #define TAKES 8 /* blocks of that size, of which the pool has more than can be held back */
 
 /* Memory that calls and the caller get meanwhile lies elsewhere. */
-static void use_pool(lap_pair *one, const expar_tensor *read)
+static void use_pool(layer_pair *one, const expar_tensor *read)
 {
     expar_ep_output *memory[TAKES] = {NULL};
     expar_tensor rows[TAKES];
-    for (int i = 0; i < 4 && lap_pair_go(one, i % 2); i++) {
-        const expar_tensor *came = &one->laps[i % 2].result.recv_x;
+    for (int i = 0; i < 4 && layer_pair_go(one, i % 2); i++) {
+        const expar_tensor *came = &one->layers[i % 2].result.recv_x;
         CHECK(apart(read, came->data, bytes_of(came)), "a dispatch got memory that a kernel reads");
     }
     for (int i = 0; i < TAKES && take(one->ep, read, read->shape[0], &memory[i], &rows[i]); i++)
@@ -147,10 +147,10 @@ static void use_pool(lap_pair *one, const expar_tensor *read)
         expar_ep_output_release(memory[i]);
 }
 
-static void release_and_read(lap_pair *one, late_reader *reader)
+static void release_and_read(layer_pair *one, late_reader *reader)
 {
     const cu_stream slow = one->card.streams[2];
-    lap *p = &one->laps[0];
+    layer *p = &one->layers[0];
     const expar_tensor read = p->result.recv_x;
     void *rows = card_fetch(&read, one->card.streams[0]);
     if (late_reader_start(reader, &read, slow)) {
@@ -163,25 +163,25 @@ static void release_and_read(lap_pair *one, late_reader *reader)
     free(rows);
 }
 
-static void play_release_after(expar_group *group, void *shared)
+static void trial_release_after(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     late_reader reader;
     if (!begin(&one, group, shared)) return;
     const uint64_t before = stats_of(&one).used_bytes;
-    if (!lap_pair_go(&one, 0) || !lap_pair_go(&one, 1) ||
-        !late_reader_open(&reader, &one.card, &one.laps[0].result.recv_x))
+    if (!layer_pair_go(&one, 0) || !layer_pair_go(&one, 1) ||
+        !late_reader_open(&reader, &one.card, &one.layers[0].result.recv_x))
         return;
     CHECK_OK(expar_barrier_all(group));
     release_and_read(&one, &reader);
     for (int i = 0; i < 2; i++)
-        lap_release(&one.laps[i]);
+        layer_release(&one.layers[i]);
     cuda_later_await();
     CHECK(stats_of(&one).used_bytes == before, "%llu bytes stay in use",
           (unsigned long long)(stats_of(&one).used_bytes - before));
     CHECK_OK(expar_barrier_all(group));
     late_reader_close(&reader);
-    lap_pair_close(&one);
+    layer_pair_close(&one);
 }
 
 /* ---- when buffer and group have gone ----------------------------------------------------------------------------- */
@@ -198,19 +198,19 @@ static _Thread_local legacy left;
 /* On a buffer that began with nothing. */
 static void leave_tensor(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     void *managed = NULL;
     const expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     left = (legacy){.rank = expar_group_rank(group)};
-    if (!lap_pair_open(&one, group, shared, &config)) return;
+    if (!layer_pair_open(&one, group, shared, &config)) return;
     for (int32_t i = 0; i < 2; i++)
-        if (!lap_pair_go(&one, i)) return;
-    left.output = one.laps[1].result.output;
-    left.x = one.laps[1].result.recv_x;
+        if (!layer_pair_go(&one, i)) return;
+    left.output = one.layers[1].result.output;
+    left.x = one.layers[1].result.recv_x;
     left.rows = card_fetch(&left.x, one.card.streams[0]);
     CHECK_OK(expar_ep_output_to_dlpack(left.output, EXPAR_EP_PART_X, EXPAR_DLPACK_VERSION(1, 0), &managed));
     left.tensor = managed;
-    lap_pair_close(&one);
+    layer_pair_close(&one);
 }
 
 static void *delete_tensor(void *argument)
@@ -259,25 +259,25 @@ static void read_tensor(expar_group *none, void *shared)
 static void run(ranks_body body, ranks_body after)
 {
     const ranks_plan ranks = {.kind = kind, .after = after};
-    assert_true(laps_run(&ranks, 27, body));
+    assert_true(layers_run(&ranks, 27, body));
 }
 
 static void test_rows_of_a_group_that_has_gone(void **state)
 {
     (void)state;
-    run(play_left_rows, NULL);
+    run(trial_left_rows, NULL);
 }
 
 static void test_rows_in_taken_memory_are_read_in_place(void **state)
 {
     (void)state;
-    run(play_taken_rows, NULL);
+    run(trial_taken_rows, NULL);
 }
 
-static void test_memory_goes_back_behind_a_kernel_that_reads(void **state)
+static void test_memory_goes_back_after_a_kernel_that_reads(void **state)
 {
     (void)state;
-    run(play_release_after, NULL);
+    run(trial_release_after, NULL);
 }
 
 static void test_tensors_are_read_when_the_group_has_gone(void **state)
@@ -291,7 +291,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows_of_a_group_that_has_gone),
         cmocka_unit_test(test_rows_in_taken_memory_are_read_in_place),
-        cmocka_unit_test(test_memory_goes_back_behind_a_kernel_that_reads),
+        cmocka_unit_test(test_memory_goes_back_after_a_kernel_that_reads),
         cmocka_unit_test(test_tensors_are_read_when_the_group_has_gone),
     };
     if (argc > 1 && strcmp(argv[1], "processes") == 0) kind = RANKS_PROCESSES;

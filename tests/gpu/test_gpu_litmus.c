@@ -17,7 +17,7 @@
 /* One script in so many has many tokens. */
 #define WIDE_ONCE_IN 4
 
-static bool play_script(uint64_t seed)
+static bool trial_script(uint64_t seed)
 {
     random_source random = random_start(~seed);
     options_script s = options_script_make(seed, RANKS_THREADS, 0, MOVES_PER_SCRIPT);
@@ -38,7 +38,7 @@ static void test_delays_change_nothing(void **state)
     gpu_programs_delay((uint32_t)seed | 1);
     delays_watch();
     for (int64_t left = random_test_rounds(ROUNDS); left > 0; left -= MOVES_PER_SCRIPT)
-        assert_true(play_script(seed++));
+        assert_true(trial_script(seed++));
     assert_true(delays_made() > 0);
 }
 

@@ -3,7 +3,7 @@
  * that are made; and what a capture holds: one kernel a call. */
 #include "ep/harness/ranks.h"
 #include "ep/low_latency/traffic.h"
-#include "gpu/lap.h"
+#include "gpu/layer.h"
 #include "oracle/unit.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -67,11 +67,11 @@ typedef struct actor {
     const inputs *in;
 } actor;
 
-typedef struct ll_lap {
+typedef struct ll_layer {
     expar_tensor x, idx, weights, rows, count, back, y;
     expar_ll_dispatch_result there;
     expar_ll_combine_result home;
-} ll_lap;
+} ll_layer;
 
 static int64_t tokens_of(const actor *one)
 {
@@ -121,7 +121,7 @@ static expar_dtype received_dtype(const inputs *in)
 }
 
 /* Leaves results that a call may be given. */
-static void ll_lap_release(ll_lap *p)
+static void ll_layer_release(ll_layer *p)
 {
     expar_ll_hook_release(p->there.hook);
     expar_ll_hook_release(p->home.hook);
@@ -132,12 +132,12 @@ static void ll_lap_release(ll_lap *p)
     p->home = (expar_ll_combine_result)EXPAR_LL_COMBINE_RESULT_INIT;
 }
 
-static bool ll_lap_open(ll_lap *p, const actor *one)
+static bool ll_layer_open(ll_layer *p, const actor *one)
 {
     const int64_t rows = (int64_t)(EXPERTS / RANKS) * RANKS * TOKENS, tokens = tokens_of(one);
     const card *c = &one->card;
-    *p = (ll_lap){0};
-    ll_lap_release(p);
+    *p = (ll_layer){0};
+    ll_layer_release(p);
     return card_take(c, &p->x, EXPAR_BF16, tokens, HIDDEN) && card_take(c, &p->idx, EXPAR_I64, tokens, TOPK) &&
            card_take(c, &p->weights, EXPAR_F32, tokens, TOPK) &&
            card_take(c, &p->rows, received_dtype(one->in), rows, HIDDEN) &&
@@ -145,7 +145,7 @@ static bool ll_lap_open(ll_lap *p, const actor *one)
            card_take(c, &p->y, EXPAR_BF16, tokens, HIDDEN);
 }
 
-static void ll_lap_close(ll_lap *p)
+static void ll_layer_close(ll_layer *p)
 {
     expar_tensor *const all[] = {&p->x, &p->idx, &p->weights, &p->rows, &p->count, &p->back, &p->y};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -153,7 +153,7 @@ static void ll_lap_close(ll_lap *p)
 }
 
 /* A copy from ordinary memory may wait for the kernels ahead of it in the stream: so that is through first. */
-static bool ll_lap_upload(const ll_lap *p, const actor *one, int which, cu_stream stream)
+static bool ll_layer_upload(const ll_layer *p, const actor *one, int which, cu_stream stream)
 {
     const lowlat_traffic *t = one->in->t[which];
     const lowlat_answers *a = one->in->a[which];
@@ -165,7 +165,7 @@ static bool ll_lap_upload(const ll_lap *p, const actor *one, int which, cu_strea
            card_put(&p->back, p->back.shape[0], a->x[one->rank], stream);
 }
 
-static expar_status call_dispatch(ll_lap *p, const actor *one, cu_stream stream)
+static expar_status call_dispatch(ll_layer *p, const actor *one, cu_stream stream)
 {
     expar_ll_dispatch_args args = EXPAR_LL_DISPATCH_ARGS_INIT;
     args.x = p->x;
@@ -181,7 +181,7 @@ static expar_status call_dispatch(ll_lap *p, const actor *one, cu_stream stream)
     return status == EXPAR_OK && args.hook ? expar_ll_hook_call(p->there.hook, stream) : status;
 }
 
-static expar_status call_combine(ll_lap *p, const actor *one, cu_stream stream)
+static expar_status call_combine(ll_layer *p, const actor *one, cu_stream stream)
 {
     expar_ll_combine_args args = EXPAR_LL_COMBINE_ARGS_INIT;
     args.x = by_expert(&p->back);
@@ -197,7 +197,7 @@ static expar_status call_combine(ll_lap *p, const actor *one, cu_stream stream)
     return status == EXPAR_OK && args.hook ? expar_ll_hook_call(p->home.hook, stream) : status;
 }
 
-static bool ll_lap_call(ll_lap *p, const actor *one, cu_stream stream)
+static bool ll_layer_call(ll_layer *p, const actor *one, cu_stream stream)
 {
     return CHECK_OK(call_dispatch(p, one, stream)) && CHECK_OK(call_combine(p, one, stream));
 }
@@ -237,7 +237,7 @@ static bool check_sums(const actor *one, const lowlat_answers *a, const void *y)
     return true;
 }
 
-static bool ll_lap_check(const ll_lap *p, const actor *one, int which, cu_stream stream)
+static bool ll_layer_check(const ll_layer *p, const actor *one, int which, cu_stream stream)
 {
     int32_t *count = card_fetch(&p->count, stream);
     char *rows = card_fetch(&p->rows, stream);
@@ -258,32 +258,33 @@ static bool make_ready(cu_graph_exec exec, cu_stream stream)
 }
 
 /* The caller's handles and outputs go: the graph holds what it needs. */
-static cu_graph_exec capture(const actor *one, ll_lap *p, cu_stream stream)
+static cu_graph_exec capture(const actor *one, ll_layer *p, cu_stream stream)
 {
     cu_graph graph = NULL;
     cu_graph_exec exec = NULL;
-    bool good = CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL)) && ll_lap_call(p, one, stream);
+    bool good =
+        CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL)) && ll_layer_call(p, one, stream);
     good = CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph)) && good;
     good = good && CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0)) && make_ready(exec, stream);
     if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
-    ll_lap_release(p);
+    ll_layer_release(p);
     return good ? exec : NULL;
 }
 
-static bool go_eager(const actor *one, ll_lap *p, int which, cu_stream stream)
+static bool go_eager(const actor *one, ll_layer *p, int which, cu_stream stream)
 {
-    bool right = ll_lap_upload(p, one, which, stream) && ll_lap_call(p, one, stream) &&
-                 CHECK(ll_lap_check(p, one, which, stream), "a call with input %d", which);
-    ll_lap_release(p);
+    bool right = ll_layer_upload(p, one, which, stream) && ll_layer_call(p, one, stream) &&
+                 CHECK(ll_layer_check(p, one, which, stream), "a call with input %d", which);
+    ll_layer_release(p);
     return right;
 }
 
-static void play_replays(expar_group *group, void *shared)
+static void trial_replays(expar_group *group, void *shared)
 {
     actor one;
-    ll_lap captured, eager;
+    ll_layer captured, eager;
     if (!actor_begin(&one, group, shared)) return;
-    if (!ll_lap_open(&captured, &one) || !ll_lap_open(&eager, &one)) return;
+    if (!ll_layer_open(&captured, &one) || !ll_layer_open(&eager, &one)) return;
     CHECK_OK(expar_barrier_all(group));
     cu_stream stream = one.card.streams[0];
     bool good = go_eager(&one, &eager, 0, stream);
@@ -292,15 +293,15 @@ static void play_replays(expar_group *group, void *shared)
     CHECK_OK(expar_barrier_all(group));
     for (int i = 0, replays = (int)random_test_rounds(REPLAYS); good && i < replays; i++) {
         const int which = i % INPUTS;
-        good = ll_lap_upload(&captured, &one, which, stream) && CHECK_OK(CUDA_CALL(GraphLaunch, exec, stream)) &&
-               CHECK(ll_lap_check(&captured, &one, which, stream), "replay %d", i) &&
+        good = ll_layer_upload(&captured, &one, which, stream) && CHECK_OK(CUDA_CALL(GraphLaunch, exec, stream)) &&
+               CHECK(ll_layer_check(&captured, &one, which, stream), "replay %d", i) &&
                (i % EAGER_EVERY || go_eager(&one, &eager, (i + 5) % INPUTS, stream));
     }
     CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
     CHECK_OK(expar_barrier_all(group));
     if (exec) CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
-    ll_lap_close(&captured);
-    ll_lap_close(&eager);
+    ll_layer_close(&captured);
+    ll_layer_close(&eager);
     actor_end(&one);
 }
 
@@ -316,19 +317,19 @@ static void run(const manner *how, ranks_body body)
 static void test_replays(void **state)
 {
     (void)state;
-    run(&(manner){.sum = EXPAR_LL_SUM_EXACT}, play_replays);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT}, trial_replays);
 }
 
 static void test_replays_of_hooks(void **state)
 {
     (void)state;
-    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .hooks = true}, play_replays);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .hooks = true}, trial_replays);
 }
 
 static void test_replays_of_fp8_and_reduced_sums(void **state)
 {
     (void)state;
-    run(&(manner){.format = LLO_FP8, .sum = EXPAR_LL_SUM_REDUCED}, play_replays);
+    run(&(manner){.format = LLO_FP8, .sum = EXPAR_LL_SUM_REDUCED}, trial_replays);
 }
 
 /* ---- one kernel a call ------------------------------------------------------------------------------------------- */
@@ -388,9 +389,9 @@ static int count_kernels(const node_calls *calls, cu_graph graph, const char *wo
     return kernels;
 }
 
-typedef expar_status (*one_call)(ll_lap *p, const actor *one, cu_stream stream);
+typedef expar_status (*one_call)(ll_layer *p, const actor *one, cu_stream stream);
 
-static void check_kernels(const actor *one, ll_lap *p, const node_calls *calls, one_call call, const char *word,
+static void check_kernels(const actor *one, ll_layer *p, const node_calls *calls, one_call call, const char *word,
                           cu_graph_exec *exec)
 {
     cu_stream stream = one->card.streams[0];
@@ -407,13 +408,13 @@ static void check_kernels(const actor *one, ll_lap *p, const node_calls *calls, 
 }
 
 /* Each call in a graph of its own, which then runs. */
-static void play_kernels(expar_group *group, void *shared)
+static void trial_kernels(expar_group *group, void *shared)
 {
     const node_calls calls = find_node_calls();
     actor one;
-    ll_lap p;
+    ll_layer p;
     cu_graph_exec there = NULL, home = NULL;
-    if (!actor_begin(&one, group, shared) || !ll_lap_open(&p, &one)) return;
+    if (!actor_begin(&one, group, shared) || !ll_layer_open(&p, &one)) return;
     CHECK_OK(expar_barrier_all(group));
     cu_stream stream = one.card.streams[0];
     bool good = go_eager(&one, &p, 0, stream) && CHECK(calls.get_nodes && calls.get_type, "the driver's graphs");
@@ -422,34 +423,34 @@ static void play_kernels(expar_group *group, void *shared)
     CHECK_OK(expar_barrier_all(group));
     const int64_t most = 4 * random_test_rounds(INPUTS / 4);
     for (int i = 0; home && i < INPUTS && i < most && check_failures() == 0; i++) {
-        good = ll_lap_upload(&p, &one, i, stream) && CHECK_OK(CUDA_CALL(GraphLaunch, there, stream)) &&
+        good = ll_layer_upload(&p, &one, i, stream) && CHECK_OK(CUDA_CALL(GraphLaunch, there, stream)) &&
                CHECK_OK(CUDA_CALL(GraphLaunch, home, stream)) &&
-               CHECK(ll_lap_check(&p, &one, i, stream), "two graphs with input %d", i);
+               CHECK(ll_layer_check(&p, &one, i, stream), "two graphs with input %d", i);
         if (!good) break;
     }
     CHECK_OK(expar_barrier_all(group));
     if (there) CHECK_OK(CUDA_CALL(GraphExecDestroy, there));
     if (home) CHECK_OK(CUDA_CALL(GraphExecDestroy, home));
-    ll_lap_release(&p);
-    ll_lap_close(&p);
+    ll_layer_release(&p);
+    ll_layer_close(&p);
     actor_end(&one);
 }
 
 static void test_one_kernel_a_call(void **state)
 {
     (void)state;
-    run(&(manner){.sum = EXPAR_LL_SUM_EXACT}, play_kernels);
-    run(&(manner){.format = LLO_FP8, .sum = EXPAR_LL_SUM_REDUCED}, play_kernels);
-    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .coded = true}, play_kernels);
-    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .masking = true}, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT}, trial_kernels);
+    run(&(manner){.format = LLO_FP8, .sum = EXPAR_LL_SUM_REDUCED}, trial_kernels);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .coded = true}, trial_kernels);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .masking = true}, trial_kernels);
 }
 
 static void test_one_kernel_a_phase(void **state)
 {
     (void)state;
-    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .hooks = true}, play_kernels);
-    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .hooks = true, .coded = true}, play_kernels);
-    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .hooks = true, .masking = true}, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .hooks = true}, trial_kernels);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .hooks = true, .coded = true}, trial_kernels);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .hooks = true, .masking = true}, trial_kernels);
 }
 
 int main(void)

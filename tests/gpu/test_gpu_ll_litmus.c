@@ -9,7 +9,7 @@
 #include "ep/low_latency/script.h"
 #include "exec/cuda/core/gpu.h"
 #include "gpu/delays.h"
-#include "gpu/hand.h"
+#include "gpu/worker.h"
 #include "oracle/unit.h"
 #include <stdio.h>
 
@@ -17,11 +17,11 @@
 #define ROUNDS         1200
 
 /* A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 repeats it alone. */
-static bool play_script(uint64_t seed)
+static bool trial_script(uint64_t seed)
 {
     const lowlat_script_plan plan = {.kind = RANKS_THREADS, .num_ops = OPS_PER_SCRIPT, .with_trouble = seed & 1};
     lowlat_script *s = lowlat_script_make(seed, &plan);
-    bool passed = ranks_run(&s->ranks, lowlat_script_play, s);
+    bool passed = ranks_run(&s->ranks, lowlat_script_trial, s);
     if (!passed) lowlat_script_print(s);
     lowlat_script_free(s);
     return passed;
@@ -34,15 +34,15 @@ static void test_delays_change_nothing(void **state)
     gpu_programs_delay((uint32_t)seed | 1);
     delays_watch();
     for (int64_t left = random_test_rounds(ROUNDS); left > 0; left -= OPS_PER_SCRIPT)
-        assert_true(play_script(seed++));
-    if (!hand_is_host()) assert_true(delays_made() > 0);
+        assert_true(trial_script(seed++));
+    if (!worker_is_host()) assert_true(delays_made() > 0);
 }
 
 static bool has_compiler(void)
 {
     const char *path;
     int32_t version;
-    if (hand_is_host() || cuda_nvrtc_find(&path, &version) == EXPAR_OK) return true;
+    if (worker_is_host() || cuda_nvrtc_find(&path, &version) == EXPAR_OK) return true;
     printf("SKIPPED: delays are compiled in: %s\n", expar_last_error());
     return false;
 }

@@ -3,7 +3,7 @@
  * stream has come past them. The hooks here are called as a program calls them, and not as the mirror does. */
 #include "ep/low_latency/wrong.h"
 #include "gpu/mirror_ll.h"
-#include "gpu/trip.h"
+#include "gpu/mirrored.h"
 
 typedef struct desk {
     expar_ll *ll;
@@ -43,9 +43,9 @@ static bool differ_untold(const desk *d, lowlat_call *call)
     lowlat_prepare_dispatch(call, d->ll, d->traffic, d->rank, &hooked);
     if (d->rank == WRONG_RANK) call->there_args.x.dtype = EXPAR_F16;
     if (!CHECK_OK(lowlat_start(call))) return false;
-    const hand *h = trip_find(call->there.hook)->hand;
+    const worker *h = mirrored_find(call->there.hook)->worker;
     if (!CHECK_OK(expar_ll_hook_call(call->there.hook, h->stream))) return false;
-    hand_wait(h);
+    worker_wait(h);
     return true;
 }
 

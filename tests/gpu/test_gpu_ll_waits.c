@@ -6,11 +6,11 @@
  * written there until it stopped. */
 #include "ep/harness/ranks.h"
 #include "ep/low_latency/ll.h"
-#include "ep/low_latency/play.h"
+#include "ep/low_latency/trial.h"
 #include "exec/cuda/low_latency/ll_gpu.h"
-#include "gpu/hand.h"
 #include "gpu/mirror_ll.h"
 #include "gpu/serves.h"
+#include "gpu/worker.h"
 #include "oracle/unit.h"
 #include <pthread.h>
 #include <string.h>
@@ -27,7 +27,7 @@ typedef struct scene {
 } scene;
 
 typedef struct stage_of_two {
-    void (*play)(const scene *s);
+    void (*trial)(const scene *s);
     scene scene;
     pthread_barrier_t both; /* ranks are threads */
 } stage_of_two;
@@ -62,14 +62,14 @@ static void write_unit(const scene *s, ll_kind kind, uint64_t epoch, const ll_fo
                        int32_t lacking)
 {
     const ll_gpu *gpu = ll_gpu_of(s->ll->base.exec);
-    const int32_t words = LL_UNIT_COUNTS + (kind == LL_DISPATCH ? LOCALS : 0);
-    uint64_t unit[LL_UNIT_COUNTS + LOCALS] = {0};
+    const int32_t words = LL_HEADER_COUNTS + (kind == LL_DISPATCH ? LOCALS : 0);
+    uint64_t unit[LL_HEADER_COUNTS + LOCALS] = {0};
     for (int32_t w = 0; w < words; w++)
         unit[w] = ll_word(epoch, 0);
-    unit[LL_UNIT_TAG] = ll_word(epoch, ll_form_tag(form));
-    unit[LL_UNIT_ROUTE] = ll_word(epoch, form->route);
-    unit[LL_UNIT_MESSAGES] = ll_word(epoch, (uint32_t)messages);
-    write_there(s, ll_unit_at(&gpu->space, kind, GONE, epoch), unit, (size_t)(words - lacking) * sizeof *unit);
+    unit[LL_HEADER_TAG] = ll_word(epoch, ll_form_tag(form));
+    unit[LL_HEADER_ROUTE] = ll_word(epoch, form->route);
+    unit[LL_HEADER_MESSAGES] = ll_word(epoch, (uint32_t)messages);
+    write_there(s, ll_header_at(&gpu->space, kind, GONE, epoch), unit, (size_t)(words - lacking) * sizeof *unit);
 }
 
 /* Messages without rows. */
@@ -228,7 +228,7 @@ static void miss_weights(const scene *s)
 
 /* ---- both -------------------------------------------------------------------------------------------------------- */
 
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     stage_of_two *stage = shared;
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
@@ -241,7 +241,7 @@ static void play(expar_group *group, void *shared)
     group->boot->late_limit_ms = SHORT_MS;
     if (expar_group_rank(group) == 0) {
         stage->scene.ll = ll;
-        stage->play(&stage->scene);
+        stage->trial(&stage->scene);
         serves_context(buffer_find(ll)->device);
     }
     pthread_barrier_wait(&stage->both);
@@ -264,10 +264,10 @@ static void run_batch(void (*of)(const scene *s), int64_t batch, bool ahead)
     lowlat_traffic *t = lowlat_traffic_make(&plan, &random);
     lowlat_answers *exact = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
     lowlat_answers *reduced = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_SUM_REDUCED, &random);
-    stage_of_two stage = {.play = of, .scene = {.traffic = t, .exact = exact, .reduced = reduced}};
+    stage_of_two stage = {.trial = of, .scene = {.traffic = t, .exact = exact, .reduced = reduced}};
     const ranks_plan ranks = {.kind = RANKS_THREADS, .size = RANKS, .heap_bytes = (size_t)16 << 20};
     pthread_barrier_init(&stage.both, NULL, RANKS);
-    const bool passed = ranks_run(&ranks, play, &stage);
+    const bool passed = ranks_run(&ranks, trial, &stage);
     pthread_barrier_destroy(&stage.both);
     lowlat_answers_free(reduced, t);
     lowlat_answers_free(exact, t);

@@ -6,15 +6,15 @@
 #include "cuda/find_controls.h"
 #include "ep/normal/normal.h"
 #include "exec/cuda/normal/normal_gpu.h"
-#include "gpu/lap.h"
+#include "gpu/layer.h"
 #include "oracle/unit.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_LAPS  20000
-#define PAUSE_NS   1000000 /* between two of them */
-#define GAP        24      /* numbers between two rows */
-#define LEAD_BYTES 208     /* in front of the first one */
+#define MOST_LAYERS 20000
+#define PAUSE_NS    1000000 /* between two of them */
+#define GAP         24      /* numbers between two rows */
+#define LEAD_BYTES  208     /* in front of the first one */
 
 static ranks_kind kind = RANKS_THREADS;
 
@@ -24,7 +24,7 @@ typedef struct counts {
     uint64_t mapped, copied;
 } counts;
 
-static counts counts_of(const lap_pair *one)
+static counts counts_of(const layer_pair *one)
 {
     expar_ep_stats stats = EXPAR_EP_STATS_INIT;
     CHECK_OK(expar_ep_get_stats(one->ep, &stats));
@@ -32,10 +32,10 @@ static counts counts_of(const lap_pair *one)
 }
 
 /* The calls since then have so many mapped, and so many copied ones; a rank without rows has none. */
-static void check_counts(const lap_pair *one, counts since, uint64_t mapped, uint64_t copied)
+static void check_counts(const layer_pair *one, counts since, uint64_t mapped, uint64_t copied)
 {
     const counts now = counts_of(one);
-    const uint64_t rows = one->laps[0].result.num_recv_tokens > 0;
+    const uint64_t rows = one->layers[0].result.num_recv_tokens > 0;
     CHECK(now.mapped - since.mapped == rows * mapped && now.copied - since.copied == rows * copied,
           "%llu mapped and %llu copied calls; expected %llu and %llu", (unsigned long long)(now.mapped - since.mapped),
           (unsigned long long)(now.copied - since.copied), (unsigned long long)(rows * mapped),
@@ -43,16 +43,16 @@ static void check_counts(const lap_pair *one, counts since, uint64_t mapped, uin
 }
 
 /* On all ranks. */
-static bool all_say(const lap_pair *one, bool own)
+static bool all_say(const layer_pair *one, bool own)
 {
-    uint64_t word = own, all[LAP_RANKS] = {0};
+    uint64_t word = own, all[LAYER_RANKS] = {0};
     bool yes = CHECK_OK(one->group->boot->ops->allgather(one->group->boot, &word, all, sizeof word));
     for (int32_t r = 0; r < one->group->size; r++)
         yes &= all[r] != 0;
     return yes;
 }
 
-static bool one_context(const lap_pair *one)
+static bool one_context(const layer_pair *one)
 {
     int32_t gpus;
     (void)device_heap_devices(gpu_of(one->ep->base.exec)->core.heap, &gpus);
@@ -60,7 +60,7 @@ static bool one_context(const lap_pair *one)
 }
 
 /* Ranks that are processes open each other's memory after the first calls. */
-static bool asks(const lap_pair *one)
+static bool asks(const layer_pair *one)
 {
     return !one->group->threads && one->group->size > 1;
 }
@@ -73,44 +73,44 @@ static void pause_for(long span_ns)
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 /* Within limits, without which there are no calls where the heap is shared by CUDA IPC. */
-static bool begin(lap_pair *one, expar_group *group, void *shared)
+static bool begin(layer_pair *one, expar_group *group, void *shared)
 {
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     config.max_tokens = 40;
     config.max_row_bytes = 128;
     config.max_topk = 3;
     config.max_experts = 8;
-    return lap_pair_open(one, group, shared, &config) && lap_pair_go(one, 0);
+    return layer_pair_open(one, group, shared, &config) && layer_pair_go(one, 0);
 }
 
 /* A combine of the received rows, with their handle. */
-static bool combine(lap_pair *one)
+static bool combine(layer_pair *one)
 {
-    lap *p = &one->laps[0];
+    layer *p = &one->layers[0];
     const cu_stream stream = one->card.streams[0];
     CHECK_OK(CUDA_CALL(MemsetD8Async, (cu_address)(uintptr_t)p->y.data, 0xa5,
                        (size_t)(p->y.shape[0] * p->y.shape[1]) * expar_dtype_bytes(p->y.dtype), stream));
-    return CHECK_OK(lap_combine(p, one->ep, stream)) && lap_check(p, one->in->t, one->in->a, stream);
+    return CHECK_OK(layer_combine(p, one->ep, stream)) && layer_verify(p, one->in->t, one->in->a, stream);
 }
 
 /* Until the calls of all ranks are mapped ones. */
-static bool combine_until_mapped(lap_pair *one)
+static bool combine_until_mapped(layer_pair *one)
 {
-    for (int32_t i = 0; i < MOST_LAPS; i++) {
+    for (int32_t i = 0; i < MOST_LAYERS; i++) {
         const counts before = counts_of(one);
         if (!combine(one)) return false;
         const bool copied = counts_of(one).copied > before.copied;
         if (all_say(one, !copied)) return true;
         pause_for(PAUSE_NS);
     }
-    return CHECK(false, "rows are still copied after %d calls", MOST_LAPS);
+    return CHECK(false, "rows are still copied after %d calls", MOST_LAYERS);
 }
 
 /* The rows once more in other memory, `gap` numbers apart, from `lead` bytes on. All ranks come here before the next
    call: memory is taken and given while no kernel waits. */
-static bool move_rows(lap_pair *one, expar_tensor *memory, int64_t lead, int64_t gap)
+static bool move_rows(layer_pair *one, expar_tensor *memory, int64_t lead, int64_t gap)
 {
-    lap *p = &one->laps[0];
+    layer *p = &one->layers[0];
     const int64_t rows = one->in->t->arrivals[p->rank].num_rows, columns = p->back.shape[1];
     const size_t row_bytes = (size_t)columns * expar_dtype_bytes(p->back.dtype);
     const char *from = one->in->a->x[p->rank];
@@ -127,7 +127,7 @@ static bool move_rows(lap_pair *one, expar_tensor *memory, int64_t lead, int64_t
 }
 
 /* Nobody can take its bytes for the rows any more. */
-static void spoil(const lap_pair *one, const expar_tensor *memory)
+static void spoil(const layer_pair *one, const expar_tensor *memory)
 {
     const size_t bytes = (size_t)((memory->shape[0] + 1) * memory->shape[1]) * expar_dtype_bytes(memory->dtype);
     CHECK_OK(CUDA_CALL(MemsetD8Async, (cu_address)(uintptr_t)memory->data, 0xee, bytes, one->card.streams[0]));
@@ -142,9 +142,9 @@ static int32_t opened_here(void)
 }
 
 /* Peers close what has gone, in the course of some calls. */
-static bool combine_until_opened(lap_pair *one, int32_t wanted)
+static bool combine_until_opened(layer_pair *one, int32_t wanted)
 {
-    for (int32_t i = 0; i < MOST_LAPS; i++) {
+    for (int32_t i = 0; i < MOST_LAYERS; i++) {
         if (all_say(one, opened_here() <= wanted)) return true;
         if (!combine(one)) return false;
         pause_for(PAUSE_NS);
@@ -154,9 +154,9 @@ static bool combine_until_opened(lap_pair *one, int32_t wanted)
 
 /* ---- mapped and freed -------------------------------------------------------------------------------------------- */
 
-static void play_mapped(expar_group *group, void *shared)
+static void trial_mapped(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     if (!begin(&one, group, shared)) return;
     check_counts(&one, (counts){0}, asks(&one) ? 0 : 1, asks(&one) ? 1 : 0);
     if (!combine_until_mapped(&one)) return;
@@ -165,25 +165,25 @@ static void play_mapped(expar_group *group, void *shared)
         combine(&one);
     check_counts(&one, before, 5, 0);
     for (int32_t i = 0; i < 3; i++)
-        lap_pair_go(&one, 0);
+        layer_pair_go(&one, 0);
     check_counts(&one, before, 8, 0);
-    lap_pair_close(&one);
+    layer_pair_close(&one);
 }
 
 /* New memory mostly has the address of what was freed, whose bytes are others by then. */
-static void play_freed(expar_group *group, void *shared)
+static void trial_freed(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     int32_t same = 0;
     if (!begin(&one, group, shared) || !combine_until_mapped(&one)) return;
-    lap *p = &one.laps[0];
+    layer *p = &one.layers[0];
     const int32_t opened = opened_here();
     for (int32_t i = 0; i < 6; i++) {
         const void *before = p->back.data;
         const counts at_first = counts_of(&one);
         spoil(&one, &p->back);
         card_give(&p->back);
-        if (!card_take(&one.card, &p->back, p->x.dtype, p->room, p->x.shape[1]) || !move_rows(&one, &p->back, 0, 0))
+        if (!card_take(&one.card, &p->back, p->x.dtype, p->spare, p->x.shape[1]) || !move_rows(&one, &p->back, 0, 0))
             return;
         same += p->back.data == before;
         if (!combine(&one)) return;
@@ -192,18 +192,18 @@ static void play_freed(expar_group *group, void *shared)
     }
     if (controls_find()) CHECK(same > 0, "no memory has come back at the same address");
     combine_until_opened(&one, opened);
-    lap_pair_close(&one);
+    layer_pair_close(&one);
 }
 
 /* With the rows in the middle of a larger allocation; then in another part of it, which peers have mapped. */
-static void play_part(expar_group *group, void *shared)
+static void trial_part(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     expar_tensor large, own;
     if (!begin(&one, group, shared)) return;
-    lap *p = &one.laps[0];
+    layer *p = &one.layers[0];
     own = p->back;
-    if (!card_take(&one.card, &large, own.dtype, 4 * p->room + 8, own.shape[1] + GAP)) return;
+    if (!card_take(&one.card, &large, own.dtype, 4 * p->spare + 8, own.shape[1] + GAP)) return;
     if (!move_rows(&one, &large, LEAD_BYTES, GAP) || !combine_until_mapped(&one)) return;
     const counts before = counts_of(&one);
     for (int32_t i = 1; i < 4; i++) {
@@ -213,12 +213,12 @@ static void play_part(expar_group *group, void *shared)
     check_counts(&one, before, 3, 0);
     p->back = own;
     card_give(&large);
-    lap_pair_close(&one);
+    layer_pair_close(&one);
 }
 
 /* ---- what stays copied ------------------------------------------------------------------------------------------- */
 
-static void check_copied(lap_pair *one)
+static void check_copied(layer_pair *one)
 {
     const counts before = counts_of(one);
     for (int32_t i = 0; i < 12; i++) {
@@ -229,12 +229,12 @@ static void check_copied(lap_pair *one)
 }
 
 /* Memory of the driver's stream-ordered allocator has no handles. */
-static void play_ordered(expar_group *group, void *shared)
+static void trial_ordered(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     cu_address at = 0;
     if (!begin(&one, group, shared)) return;
-    lap *p = &one.laps[0];
+    layer *p = &one.layers[0];
     const expar_tensor own = p->back;
     expar_tensor other = own;
     const size_t bytes = (size_t)((own.shape[0] + 1) * own.shape[1]) * expar_dtype_bytes(own.dtype);
@@ -243,20 +243,20 @@ static void play_ordered(expar_group *group, void *shared)
     if (move_rows(&one, &other, 0, 0)) check_copied(&one);
     p->back = own;
     CHECK_OK(CUDA_CALL(MemFreeAsync, at, one.card.streams[0]));
-    lap_pair_close(&one);
+    layer_pair_close(&one);
 }
 
 /* Memory that peers reject, on the simulated driver. */
-static void play_refused(expar_group *group, void *shared)
+static void trial_rejected(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     if (!begin(&one, group, shared)) return;
     fake_controls *controls = controls_find();
-    lap *p = &one.laps[0];
+    layer *p = &one.layers[0];
     expar_tensor other;
     const expar_tensor own = p->back;
     if (controls && asks(&one) && combine_until_mapped(&one) &&
-        card_take(&one.card, &other, own.dtype, p->room, own.shape[1])) {
+        card_take(&one.card, &other, own.dtype, p->spare, own.shape[1])) {
         const int32_t opened = opened_here();
         const bool odd = expar_group_rank(group) == 1;
         if (odd) atomic_store(&controls->no_opening, 1);
@@ -276,23 +276,23 @@ static void play_refused(expar_group *group, void *shared)
         p->back = own;
         card_give(&other);
     }
-    lap_pair_close(&one);
+    layer_pair_close(&one);
 }
 
 /* A graph may be launched when the memory has gone, so its calls have their rows copied. */
-static void play_captured(expar_group *group, void *shared)
+static void trial_captured(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     cu_graph graph = NULL;
     cu_graph_exec launched = NULL;
     if (!begin(&one, group, shared) || !combine_until_mapped(&one)) return;
-    lap *p = &one.laps[0];
+    layer *p = &one.layers[0];
     const cu_stream stream = one.card.streams[1];
     const counts before = counts_of(&one);
-    lap_release(p);
-    p->worst = p->room;
+    layer_release(p);
+    p->worst = p->spare;
     CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
-    const bool captured = lap_call(p, one.ep, one.in->t, stream);
+    const bool captured = layer_call(p, one.ep, one.in->t, stream);
     CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph));
     const counts after = counts_of(&one);
     CHECK(after.mapped == before.mapped && after.copied == before.copied + 1, "rows of a graph are not copied");
@@ -305,21 +305,21 @@ static void play_captured(expar_group *group, void *shared)
         CHECK_OK(CUDA_CALL(StreamSynchronize, one.card.streams[0]));
         CHECK_OK(expar_barrier_all(group));
         CHECK_OK(CUDA_CALL(GraphLaunch, launched, stream));
-        if (!lap_check(p, one.in->t, one.in->a, stream)) return;
+        if (!layer_verify(p, one.in->t, one.in->a, stream)) return;
     }
     CHECK_OK(CUDA_CALL(GraphExecDestroy, launched));
     CHECK_OK(CUDA_CALL(GraphDestroy, graph));
-    lap_pair_close(&one);
+    layer_pair_close(&one);
 }
 
-static void play_off(expar_group *group, void *shared)
+static void trial_off(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     if (!begin(&one, group, shared)) return;
     for (int32_t i = 0; i < 12; i++)
         if (!combine(&one)) return;
     check_counts(&one, (counts){0}, 0, 13);
-    lap_pair_close(&one);
+    layer_pair_close(&one);
 }
 
 /* ---- how much is kept -------------------------------------------------------------------------------------------- */
@@ -327,7 +327,7 @@ static void play_off(expar_group *group, void *shared)
 #define MORE (SEGMENTS + 4)
 
 /* Each allocation with its rows, once. */
-static bool combine_each(lap_pair *one, expar_tensor all[MORE])
+static bool combine_each(layer_pair *one, expar_tensor all[MORE])
 {
     bool done = true;
     for (int32_t i = 0; i < MORE && done; i++)
@@ -336,25 +336,25 @@ static bool combine_each(lap_pair *one, expar_tensor all[MORE])
 }
 
 /* More than the table holds: the rest are copied, until others have long been idle. */
-static void play_many(expar_group *group, void *shared)
+static void trial_many(expar_group *group, void *shared)
 {
-    lap_pair one;
+    layer_pair one;
     expar_tensor all[MORE];
     bool done = begin(&one, group, shared);
     if (!done) return;
-    lap *p = &one.laps[0];
+    layer *p = &one.layers[0];
     const expar_tensor own = p->back;
     /* The heaps of peers, where these are shared so, and their segments. */
-    const int32_t heaps = device_heap_grows(gpu_of(one.ep->base.exec)->core.heap) ? 0 : LAP_RANKS - 1;
+    const int32_t heaps = device_heap_grows(gpu_of(one.ep->base.exec)->core.heap) ? 0 : LAYER_RANKS - 1;
     for (int32_t i = 0; i < MORE && done; i++)
-        done = card_take(&one.card, &all[i], own.dtype, p->room, own.shape[1]);
+        done = card_take(&one.card, &all[i], own.dtype, p->spare, own.shape[1]);
     done = done && combine_each(&one, all) && combine_each(&one, all);
     done = done && move_rows(&one, &all[MORE - 1], 0, 0) && combine_until_mapped(&one);
-    if (done) combine_until_opened(&one, heaps + SEGMENTS * (LAP_RANKS - 1));
+    if (done) combine_until_opened(&one, heaps + SEGMENTS * (LAYER_RANKS - 1));
     p->back = own;
     for (int32_t i = 0; i < MORE; i++)
         card_give(&all[i]);
-    lap_pair_close(&one);
+    layer_pair_close(&one);
 }
 
 /* ---- the tests --------------------------------------------------------------------------------------------------- */
@@ -362,49 +362,49 @@ static void play_many(expar_group *group, void *shared)
 static void run(ranks_body body)
 {
     const ranks_plan ranks = {.kind = kind};
-    assert_true(laps_run(&ranks, 37, body));
+    assert_true(layers_run(&ranks, 37, body));
 }
 
 static void test_mapped(void **state)
 {
     (void)state;
-    run(play_mapped);
+    run(trial_mapped);
 }
 
 static void test_freed(void **state)
 {
     (void)state;
-    run(play_freed);
+    run(trial_freed);
 }
 
 static void test_part_of_an_allocation(void **state)
 {
     (void)state;
-    run(play_part);
+    run(trial_part);
 }
 
 static void test_stream_ordered_memory(void **state)
 {
     (void)state;
-    run(play_ordered);
+    run(trial_ordered);
 }
 
-static void test_refused_by_a_peer(void **state)
+static void test_rejected_by_a_peer(void **state)
 {
     (void)state;
-    run(play_refused);
+    run(trial_rejected);
 }
 
 static void test_captured(void **state)
 {
     (void)state;
-    run(play_captured);
+    run(trial_captured);
 }
 
 static void test_more_than_the_table_holds(void **state)
 {
     (void)state;
-    run(play_many);
+    run(trial_many);
 }
 
 static void test_one_rank(void **state)
@@ -419,10 +419,10 @@ static void test_one_rank(void **state)
                                .with_weights = true,
                                .num_tokens = tokens};
     random_source random = random_start(41);
-    lap_inputs in = {.t = traffic_make(&what, &random)};
+    layer_inputs in = {.t = traffic_make(&what, &random)};
     in.a = answers_make(in.t, true, &random);
     const ranks_plan ranks = {.kind = kind, .size = 1};
-    assert_true(ranks_run(&ranks, play_mapped, &in));
+    assert_true(ranks_run(&ranks, trial_mapped, &in));
     answers_free(in.a);
     traffic_free(in.t);
 }
@@ -430,8 +430,8 @@ static void test_one_rank(void **state)
 static void test_no_rows(void **state)
 {
     (void)state;
-    static const int64_t tokens[LAP_RANKS] = {0, 0, 0, 0};
-    const traffic_plan what = {.num_ranks = LAP_RANKS,
+    static const int64_t tokens[LAYER_RANKS] = {0, 0, 0, 0};
+    const traffic_plan what = {.num_ranks = LAYER_RANKS,
                                .hidden = 64,
                                .topk = 3,
                                .num_experts = 8,
@@ -439,10 +439,10 @@ static void test_no_rows(void **state)
                                .with_weights = true,
                                .num_tokens = tokens};
     random_source random = random_start(43);
-    lap_inputs in = {.t = traffic_make(&what, &random)};
+    layer_inputs in = {.t = traffic_make(&what, &random)};
     in.a = answers_make(in.t, true, &random);
-    const ranks_plan ranks = {.kind = kind, .size = LAP_RANKS};
-    assert_true(ranks_run(&ranks, play_mapped, &in));
+    const ranks_plan ranks = {.kind = kind, .size = LAYER_RANKS};
+    assert_true(ranks_run(&ranks, trial_mapped, &in));
     answers_free(in.a);
     traffic_free(in.t);
 }
@@ -450,7 +450,7 @@ static void test_no_rows(void **state)
 static void test_switched_off(void **state)
 {
     (void)state;
-    run(play_off);
+    run(trial_off);
 }
 
 int main(int argc, char **argv)
@@ -460,7 +460,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_freed),
         cmocka_unit_test(test_part_of_an_allocation),
         cmocka_unit_test(test_stream_ordered_memory),
-        cmocka_unit_test(test_refused_by_a_peer),
+        cmocka_unit_test(test_rejected_by_a_peer),
         cmocka_unit_test(test_captured),
         cmocka_unit_test(test_one_rank),
         cmocka_unit_test(test_no_rows),

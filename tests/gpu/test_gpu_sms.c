@@ -71,22 +71,22 @@ static void trial_free(trial *t)
     answers_free(t->answers[1]);
 }
 
-static bool play_round(const trial *t, expar_ep *ep, int32_t rank, int round)
+static bool trial_round(const trial *t, expar_ep *ep, int32_t rank, int round)
 {
-    const play_area none = {0};
-    const play_choice there = {.path = t->paths[round][rank]};
-    const play_choice back = {.path = t->paths[round][(rank + 1) % t->first->job.num_ranks]};
-    play_arrival first, again = {0};
+    const trial_area none = {0};
+    const trial_choice there = {.path = t->paths[round][rank]};
+    const trial_choice back = {.path = t->paths[round][(rank + 1) % t->first->job.num_ranks]};
+    trial_arrival first, again = {0};
     bool good =
-        CHECK(play_dispatch(ep, t->first, rank, &there, &none, NULL, &first), "the first dispatch of round %d", round);
-    good = good && CHECK(play_combine(ep, t->first, t->answers[0], rank, &back, &none, first.handle, &first),
+        CHECK(trial_dispatch(ep, t->first, rank, &there, &none, NULL, &first), "the first dispatch of round %d", round);
+    good = good && CHECK(trial_combine(ep, t->first, t->answers[0], rank, &back, &none, first.handle, &first),
                          "its combine in round %d", round);
-    bool repeated = good && CHECK(play_dispatch(ep, t->second, rank, &back, &none, first.handle, &again),
+    bool repeated = good && CHECK(trial_dispatch(ep, t->second, rank, &back, &none, first.handle, &again),
                                   "the dispatch with a handle of round %d", round);
-    good = repeated && CHECK(play_combine(ep, t->second, t->answers[1], rank, &there, &none, first.handle, &again),
+    good = repeated && CHECK(trial_combine(ep, t->second, t->answers[1], rank, &there, &none, first.handle, &again),
                              "the combine of that in round %d", round);
-    if (repeated) play_release(&again, true);
-    play_release(&first, true);
+    if (repeated) trial_release(&again, true);
+    trial_release(&first, true);
     return good;
 }
 
@@ -101,7 +101,7 @@ static int32_t sms_of(const trial *t, int32_t rank)
     return t->sms[rank] < most ? t->sms[rank] : most;
 }
 
-static void play(expar_group *group, void *shared)
+static void perform(expar_group *group, void *shared)
 {
     const trial *t = shared;
     int32_t rank = expar_group_rank(group);
@@ -112,7 +112,7 @@ static void play(expar_group *group, void *shared)
     plan.config.ring_slots = t->slots;
     if (!CHECK_OK(mirror_ep_create(group, &plan.config, &ep))) return;
     for (int round = 0; round < ROUNDS; round++)
-        if (!play_round(t, ep, rank, round)) break;
+        if (!trial_round(t, ep, rank, round)) break;
     if (check_failures()) expar_group_abort(group);
     CHECK_OK(mirror_ep_destroy(ep));
 }
@@ -123,7 +123,7 @@ static void run(bool differ, const char *name)
     for (int64_t left = random_test_rounds(TRIALS); left > 0; left--, seed++) {
         trial t = trial_draw(seed, differ);
         ranks_plan plan = {.kind = RANKS_THREADS, .size = t.first->job.num_ranks};
-        bool passed = ranks_run(&plan, play, &t);
+        bool passed = ranks_run(&plan, perform, &t);
         if (!passed)
             printf("EXPAR_TEST_SEED=%llu: %d ranks with %d, %d, %d, %d SMs, C %d S %d H %d K %d\n",
                    (unsigned long long)seed, plan.size, t.sms[0], t.sms[1], t.sms[2], t.sms[3], t.channels, t.slots,

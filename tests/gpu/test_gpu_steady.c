@@ -4,7 +4,7 @@
  * added, no more is in use at a time, and no call takes the queue or memory beside the pool. On thread ranks, or with
  * `processes` on process ranks, whose hosts run far ahead of their GPUs. */
 #include "ep/normal/normal.h"
-#include "gpu/lap.h"
+#include "gpu/layer.h"
 #include "oracle/unit.h"
 #include <string.h>
 
@@ -16,8 +16,8 @@ static ranks_kind kind = RANKS_THREADS;
 #define POOL_BYTES ((int64_t)4 << 20)
 
 typedef struct scene {
-    lap_pair pair;
-    const lap *p; /* whose dispatch has made the handle */
+    layer_pair pair;
+    const layer *p; /* whose dispatch has made the handle */
     cu_stream stream;
     expar_ep_dispatch_result kept[KEPT]; /* by round modulo KEPT */
 } scene;
@@ -97,10 +97,10 @@ static void go_through_a_layer(scene *s, int64_t number)
     if (!dispatch(s, true, &result)) return;
     const size_t bytes = (size_t)(result.recv_x.shape[0] * result.recv_x.shape[1]) * expar_dtype_bytes(s->p->x.dtype);
     if (bytes > 0)
-        CHECK_OK(CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)s->pair.laps[1].back.data,
+        CHECK_OK(CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)s->pair.layers[1].back.data,
                            (cu_address)(uintptr_t)result.recv_x.data, bytes, s->stream));
     let_go(&result);
-    combine(s, &s->pair.laps[1].back);
+    combine(s, &s->pair.layers[1].back);
 }
 
 static const pattern patterns[] = {{"outputs let go at once", drop_at_once},
@@ -133,7 +133,7 @@ static void check_stats(const pattern *of, const expar_ep_stats *before, const e
               members[i].name, (unsigned long long)members[i].before, (unsigned long long)members[i].now);
 }
 
-static void play_pattern(scene *s, const pattern *of)
+static void trial_pattern(scene *s, const pattern *of)
 {
     int64_t number = 0;
     for (; number < WARM; number++)
@@ -148,28 +148,28 @@ static void play_pattern(scene *s, const pattern *of)
     CHECK_OK(CUDA_CALL(StreamSynchronize, s->stream));
 }
 
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     scene s = {0};
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     config.pool_bytes = POOL_BYTES;
-    if (!lap_pair_open(&s.pair, group, shared, &config)) return;
+    if (!layer_pair_open(&s.pair, group, shared, &config)) return;
     s.stream = s.pair.card.streams[0];
-    s.p = &s.pair.laps[0];
-    if (lap_pair_go(&s.pair, 0))
+    s.p = &s.pair.layers[0];
+    if (layer_pair_go(&s.pair, 0))
         for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
-            play_pattern(&s, &patterns[i]);
+            trial_pattern(&s, &patterns[i]);
     CHECK_OK(expar_ep_query(s.pair.ep));
     /* The last rows of all that came there and back. */
-    lap_pair_go(&s.pair, 0);
-    lap_pair_close(&s.pair);
+    layer_pair_go(&s.pair, 0);
+    layer_pair_close(&s.pair);
 }
 
 static void test_calls_use_the_same_memory(void **state)
 {
     (void)state;
-    const ranks_plan ranks = {.kind = kind, .size = LAP_RANKS};
-    assert_true(laps_run(&ranks, 41, play));
+    const ranks_plan ranks = {.kind = kind, .size = LAYER_RANKS};
+    assert_true(layers_run(&ranks, 41, trial));
 }
 
 int main(int argc, char **argv)

@@ -8,9 +8,9 @@
 #include "ep/harness/stage.h"
 #include "ep/normal/normal.h"
 #include "exec/cuda/normal/normal_gpu.h"
-#include "gpu/hand.h"
 #include "gpu/mirror.h"
 #include "gpu/serves.h"
+#include "gpu/worker.h"
 #include "oracle/unit.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -68,37 +68,38 @@ static int32_t ranks_of(const expar_ep *ep)
 }
 
 /* Rows at rank 1: all that there can be. */
-static ep_offer offer_of(const expar_ep *ep, ep_mode mode)
+static ep_advert advert_of(const expar_ep *ep, ep_mode mode)
 {
     const uint64_t pool = gpu_of(ep->base.exec)->core.place.buffer + gpu_of(ep->base.exec)->space.pool;
-    return (ep_offer){.x_offset = pool,
-                      .idx_offset = pool + REST_OFFSET,
-                      .weights_offset = pool + 2 * REST_OFFSET,
-                      .scales_offset = pool + 3 * REST_OFFSET,
-                      .x_pitch_bytes = HIDDEN * 2,
-                      .weights_pitch_bytes = TOPK * 4,
-                      .rows = 2 * TOKENS,
-                      .mode = (int32_t)mode};
+    return (ep_advert){.x_offset = pool,
+                       .idx_offset = pool + REST_OFFSET,
+                       .weights_offset = pool + 2 * REST_OFFSET,
+                       .scales_offset = pool + 3 * REST_OFFSET,
+                       .x_pitch_bytes = HIDDEN * 2,
+                       .weights_pitch_bytes = TOPK * 4,
+                       .rows = 2 * TOKENS,
+                       .mode = (int32_t)mode};
 }
 
 /* With the counts of rank 1's tokens; it advertises no space. */
-static void say_hello(const expar_ep *ep, const traffic *t, uint32_t epoch, const ep_form *form, const ep_offer *offer)
+static void say_header(const expar_ep *ep, const traffic *t, uint32_t epoch, const ep_form *form,
+                       const ep_advert *advert)
 {
     const ep_space *space = &gpu_of(ep->base.exec)->space;
     int32_t ranks = ranks_of(ep), channels = ep->shape.channels, experts[EXPERTS];
     int32_t *prefix = calloc((size_t)(ranks * channels), sizeof *prefix);
-    uint8_t *bytes = calloc(1, space->hello_bytes);
+    uint8_t *bytes = calloc(1, space->opening_bytes);
     if (!prefix || !bytes) abort();
-    ep_hello *hello = (ep_hello *)(void *)bytes;
-    hello->form = *form;
-    hello->offer = *offer;
-    hello->flag = ep_word(epoch, 1);
+    ep_header *header = (ep_header *)(void *)bytes;
+    header->form = *form;
+    header->advert = *advert;
+    header->flag = ep_word(epoch, 1);
     oracle_channel_prefix(&t->job, 1, channels, prefix);
-    memcpy(hello + 1, prefix, (size_t)channels * sizeof *prefix);
+    memcpy(header + 1, prefix, (size_t)channels * sizeof *prefix);
     oracle_tokens_per_expert(&t->job, 1, experts);
-    memcpy((int32_t *)(hello + 1) + channels, experts, (size_t)ep->shape.local_experts * sizeof *experts);
-    oracle_tokens_per_rank(&t->job, 1, (int32_t *)(void *)(bytes + space->hello_sent));
-    write_word(ep, ep_hello_at(space, ranks, epoch, 1), bytes, space->hello_bytes);
+    memcpy((int32_t *)(header + 1) + channels, experts, (size_t)ep->shape.local_experts * sizeof *experts);
+    oracle_tokens_per_rank(&t->job, 1, (int32_t *)(void *)(bytes + space->header_sent));
+    write_word(ep, ep_header_at(space, ranks, epoch, 1), bytes, space->opening_bytes);
     free(prefix);
     free(bytes);
 }
@@ -107,7 +108,7 @@ static void reply(const expar_ep *ep, uint32_t epoch, ep_mode mode)
 {
     ep_reply record;
     memset(&record, 0, sizeof record);
-    record.offer = offer_of(ep, mode);
+    record.advert = advert_of(ep, mode);
     record.flag = ep_word(epoch, 1);
     write_word(ep, ep_reply_at(&gpu_of(ep->base.exec)->space, ranks_of(ep), epoch, 1), &record, sizeof record);
 }
@@ -115,7 +116,7 @@ static void reply(const expar_ep *ep, uint32_t epoch, ep_mode mode)
 static void say_done(const expar_ep *ep, uint32_t epoch)
 {
     const uint64_t word = ep_word(epoch, 1);
-    write_word(ep, ep_done_at(&gpu_of(ep->base.exec)->space, ranks_of(ep), epoch, 1), &word, sizeof word);
+    write_word(ep, ep_completion_at(&gpu_of(ep->base.exec)->space, ranks_of(ep), epoch, 1), &word, sizeof word);
 }
 
 static void move_rings(const expar_ep *ep, uint32_t epoch, const stop *s)
@@ -124,7 +125,7 @@ static void move_rings(const expar_ep *ep, uint32_t epoch, const stop *s)
     if (s->put) write_word(ep, ep_tail_at(&gpu_of(ep->base.exec)->space, ranks_of(ep), 0, 1), &put, sizeof put);
 }
 
-static void play_dispatch_of_peer(const expar_ep *ep, const traffic *t, const stop *s)
+static void trial_dispatch_of_peer(const expar_ep *ep, const traffic *t, const stop *s)
 {
     const ep_form form = {.kind = EP_DISPATCH,
                           .hidden = HIDDEN,
@@ -132,15 +133,15 @@ static void play_dispatch_of_peer(const expar_ep *ep, const traffic *t, const st
                           .topk = TOPK,
                           .experts = EXPERTS,
                           .idx_dtype = EXPAR_I32};
-    const ep_offer none = {0};
+    const ep_advert none = {0};
     uint32_t epoch = next_epoch(ep);
-    say_hello(ep, t, epoch, &form, &none);
+    say_header(ep, t, epoch, &form, &none);
     if (s->mode != EP_MODE_NONE) reply(ep, epoch, s->mode);
     if (s->is_done) say_done(ep, epoch);
     move_rings(ep, epoch, s);
 }
 
-static void play_combine_of_peer(const expar_ep *ep, const traffic *t, const stop *s, const expar_ep_handle *handle)
+static void trial_combine_of_peer(const expar_ep *ep, const traffic *t, const stop *s, const expar_ep_handle *handle)
 {
     const ep_form form = {.kind = EP_COMBINE,
                           .hidden = HIDDEN,
@@ -149,9 +150,9 @@ static void play_combine_of_peer(const expar_ep *ep, const traffic *t, const sto
                           .experts = EXPERTS,
                           .route = handle->route,
                           .route_buffer = handle->buffer};
-    const ep_offer offer = offer_of(ep, s->mode);
+    const ep_advert advert = advert_of(ep, s->mode);
     uint32_t epoch = next_epoch(ep);
-    say_hello(ep, t, epoch, &form, &offer);
+    say_header(ep, t, epoch, &form, &advert);
     if (s->is_done) say_done(ep, epoch);
     move_rings(ep, epoch, s);
 }
@@ -160,12 +161,12 @@ static void play_combine_of_peer(const expar_ep *ep, const traffic *t, const sto
 
 static expar_status dispatch(expar_ep *ep, const traffic *t, expar_ep_path path, expar_ep_dispatch_result *result)
 {
-    const play_choice choice = {.path = path};
-    const play_area none = {0};
+    const trial_choice choice = {.path = path};
+    const trial_area none = {0};
     *result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
-    expar_ep_dispatch_args args = play_dispatch_args(t, 0, &choice, &none, NULL);
+    expar_ep_dispatch_args args = trial_dispatch_args(t, 0, &choice, &none, NULL);
     expar_status status = mirror_ep_dispatch(ep, &args, result);
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
     return status;
 }
 
@@ -221,10 +222,10 @@ static void be_rank_0(expar_ep *ep, const scene *c)
     expar_ep_dispatch_result there = EXPAR_EP_DISPATCH_RESULT_INIT;
     stop s = c->stop;
     bool begun = true;
-    play_dispatch_of_peer(ep, c->traffic, s.combines ? &through : &s);
+    trial_dispatch_of_peer(ep, c->traffic, s.combines ? &through : &s);
     if (s.combines) {
         begun = CHECK_OK(dispatch(ep, c->traffic, EXPAR_EP_PATH_AUTO, &there));
-        if (begun) play_combine_of_peer(ep, c->traffic, &s, there.handle);
+        if (begun) trial_combine_of_peer(ep, c->traffic, &s, there.handle);
         if (!s.expected) s.expected = rows_needed_first(c->traffic);
     }
     if (begun) give_up(ep, c->traffic, &s, &there);
@@ -240,7 +241,7 @@ static void have_little_time(expar_group *group)
     group->boot->late_limit_ms = SHORT_MS;
 }
 
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     scene *c = shared;
     stage_plan plan = stage_plan_for(c->traffic, RANKS_THREADS);
@@ -279,14 +280,14 @@ static void run(const stop *s)
     scene c = {.traffic = t, .stop = *s};
     const ranks_plan ranks = {.kind = RANKS_THREADS, .size = 2};
     pthread_barrier_init(&c.both, NULL, 2);
-    bool passed = ranks_run(&ranks, play, &c);
+    bool passed = ranks_run(&ranks, trial, &c);
     pthread_barrier_destroy(&c.both);
     assert_true(passed);
     assert_true(serves_ranks(t));
     traffic_free(t);
 }
 
-static void test_no_offer(void **state)
+static void test_no_advert(void **state)
 {
     (void)state;
     run(&(stop){.wait = "no advertisement", .mode = EP_MODE_NONE, .expected = 1});
@@ -345,7 +346,7 @@ static void test_no_row_in_a_combine(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_no_offer),
+        cmocka_unit_test(test_no_advert),
         cmocka_unit_test(test_no_end_of_a_dispatch),
         cmocka_unit_test(test_no_slot_in_a_dispatch),
         cmocka_unit_test(test_no_row_in_a_dispatch),

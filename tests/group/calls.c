@@ -41,7 +41,7 @@ void calls_rows_free(calls_rows *rows)
 
 /* ---- a view ------------------------------------------------------------------------------------------------------ */
 
-static const play_choice plain = {0};
+static const trial_choice plain = {0};
 
 static expar_ep_config view_config(const calls_view *v)
 {
@@ -65,7 +65,7 @@ static bool open_ep(calls_view *v)
 {
     const expar_ep_config config = view_config(v);
     return CHECK_OK(expar_ep_create(v->group, &config, &v->ep)) &&
-           play_dispatch(v->ep, v->rows->t, v->group->rank, &plain, NULL, NULL, &v->before);
+           trial_dispatch(v->ep, v->rows->t, v->group->rank, &plain, NULL, NULL, &v->before);
 }
 
 static bool open_ll(calls_view *v)
@@ -74,12 +74,12 @@ static bool open_ll(calls_view *v)
     const expar_ll_config config = view_ll_config(v);
     if (!CHECK_OK(expar_ll_create(v->group, &config, &v->ll))) return false;
     lowlat_prepare_dispatch(&v->ll_before, v->ll, v->rows->lowlat, v->group->rank, &plainly);
-    return lowlat_play(&v->ll_before);
+    return lowlat_trial(&v->ll_before);
 }
 
 static void close_both(calls_view *v)
 {
-    play_release(&v->before, true);
+    trial_release(&v->before, true);
     lowlat_clean(&v->ll_before);
     CHECK_OK(expar_ep_destroy(v->ep));
     CHECK_OK(expar_ll_destroy(v->ll));
@@ -289,7 +289,7 @@ static expar_status call_route(calls_view *v)
 {
     const traffic *t = v->rows->t;
     const traffic_arrival *expected = &t->arrivals[v->group->rank];
-    expar_ep_dispatch_args given = play_dispatch_args(t, v->group->rank, &plain, NULL, NULL);
+    expar_ep_dispatch_args given = trial_dispatch_args(t, v->group->rank, &plain, NULL, NULL);
     expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
     expar_ep_route_result result = EXPAR_EP_ROUTE_RESULT_INIT;
     args.topk_idx = given.topk_idx;
@@ -297,7 +297,7 @@ static expar_status call_route(calls_view *v)
     expar_status status = expar_ep_route(v->ep, &args, &result);
     if (status == EXPAR_OK) CHECK(result.num_recv_tokens == expected->num_rows, "R is wrong");
     expar_ep_handle_release(result.handle);
-    play_dispatch_args_free(&given);
+    trial_dispatch_args_free(&given);
     return status;
 }
 
@@ -314,7 +314,7 @@ typedef enum dispatch_form { FRESH, CACHED, WORST, ASYNC, FORMS } dispatch_form;
 static expar_status dispatch_as(calls_view *v, dispatch_form form)
 {
     const traffic *t = v->rows->t;
-    expar_ep_dispatch_args given = play_dispatch_args(t, v->group->rank, &plain, NULL, NULL), args = given;
+    expar_ep_dispatch_args given = trial_dispatch_args(t, v->group->rank, &plain, NULL, NULL), args = given;
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (form == WORST) args.num_worst_tokens = 32;
     if (form == ASYNC) args.async_finish = 1;
@@ -328,7 +328,7 @@ static expar_status dispatch_as(calls_view *v, dispatch_form form)
     expar_event_release(result.event);
     expar_ep_output_release(result.output);
     expar_ep_handle_release(result.handle);
-    play_dispatch_args_free(&given);
+    trial_dispatch_args_free(&given);
     return status;
 }
 

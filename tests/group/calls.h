@@ -4,8 +4,8 @@
 #ifndef TESTS_GROUP_CALLS_H
 #define TESTS_GROUP_CALLS_H
 
-#include "ep/harness/play.h"
-#include "ep/low_latency/play.h"
+#include "ep/harness/trial.h"
+#include "ep/low_latency/trial.h"
 #include "group/group.h"
 #include "shmem/kind.h"
 
@@ -35,12 +35,12 @@ typedef struct calls_view {
     const calls_rows *rows; /* NULL: there are no buffers */
     calls_block *b;
     expar_team *world;
-    void *spare;         /* for expar_free */
-    expar_ep *ep;        /* of the calls with rows */
-    expar_ep *last;      /* for expar_ep_destroy; NULL once that is done */
-    play_arrival before; /* whose handle and output serve later calls */
-    expar_ll *ll;        /* as ep, of low-latency calls */
-    expar_ll *ll_last;   /* as last */
+    void *spare;          /* for expar_free */
+    expar_ep *ep;         /* of the calls with rows */
+    expar_ep *last;       /* for expar_ep_destroy; NULL once that is done */
+    trial_arrival before; /* whose handle and output serve later calls */
+    expar_ll *ll;         /* as ep, of low-latency calls */
+    expar_ll *ll_last;    /* as last */
     lowlat_call ll_before;
 } calls_view;
 

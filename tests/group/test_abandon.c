@@ -266,10 +266,10 @@ static void child_destroys(expar_group *group, void *shared)
     (void)shared;
     pid_t child = fork();
     if (child == 0) {
-        const bool refused = expar_group_destroy(group) == EXPAR_ERR_STATE &&
-                             strstr(expar_last_error(), "expar_group_destroy: this process, ") &&
-                             strstr(expar_last_error(), "was forked by rank");
-        _exit(refused && expar_group_destroy(group) == EXPAR_ERR_STATE ? 0 : 1);
+        const bool rejected = expar_group_destroy(group) == EXPAR_ERR_STATE &&
+                              strstr(expar_last_error(), "expar_group_destroy: this process, ") &&
+                              strstr(expar_last_error(), "was forked by rank");
+        _exit(rejected && expar_group_destroy(group) == EXPAR_ERR_STATE ? 0 : 1);
     }
     const int status = child > 0 ? ranks_wait(child, ranks_clock_ms() + RANKS_TIMEOUT_MS, NULL) : -1;
     CHECK(status == 0, "the child ended with wait status %#x", (unsigned)status);

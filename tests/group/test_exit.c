@@ -33,11 +33,11 @@ typedef struct scene {
 
 /* The process's own; for handlers, which take no arguments. */
 static calls_view engine;
-static const scene *played;
+static const scene *simulated;
 
 static void abandon_all(void)
 {
-    if (played->handlers != GROUP_ALONE) {
+    if (simulated->handlers != GROUP_ALONE) {
         expar_ep_abandon(engine.last);
         expar_ep_abandon(engine.ep);
         expar_ll_abandon(engine.ll_last);
@@ -48,18 +48,18 @@ static void abandon_all(void)
 
 static void release_all(bool handle_first)
 {
-    play_release(&engine.before, handle_first);
+    trial_release(&engine.before, handle_first);
     lowlat_clean(&engine.ll_before);
 }
 
 /* A thread that is in a call goes on with what it uses: that is not to be given back. */
 static void end_engine(void)
 {
-    const bool releases = !played->by_thread;
-    if (releases && played->handlers == RELEASE_FIRST) release_all(true);
+    const bool releases = !simulated->by_thread;
+    if (releases && simulated->handlers == RELEASE_FIRST) release_all(true);
     abandon_all();
-    if (releases && played->handlers != RELEASE_FIRST) release_all(false);
-    if (played->handlers == GROUP_ALONE) abandon_all();
+    if (releases && simulated->handlers != RELEASE_FIRST) release_all(false);
+    if (simulated->handlers == GROUP_ALONE) abandon_all();
 }
 
 static void *exit_soon(void *argument)
@@ -124,11 +124,11 @@ static void stay(scene *s)
 }
 
 /* One of the survivors ends by its handlers as well. */
-static void play_rank(expar_group *group, void *shared)
+static void trial_rank(expar_group *group, void *shared)
 {
     scene *s = shared;
     char name[16];
-    played = s;
+    simulated = s;
     if (!calls_open(&engine, group, s->rows)) return;
     if (s->handlers != NONE && atexit(end_engine)) abort();
     live(s);
@@ -157,11 +157,11 @@ static void draw(scene *s, const calls_rows *rows, random_source *random)
     s->handlers = (handlers)random_between(random, 0, HANDLERS - 1);
 }
 
-static bool play_round(scene *s)
+static bool trial_round(scene *s)
 {
     const ranks_plan plan = {
         .kind = RANKS_PROCESSES, .size = CALLS_RANKS, .heap_bytes = CALLS_HEAP_BYTES, .ends_itself = true};
-    if (ranks_run(&plan, play_rank, s)) return true;
+    if (ranks_run(&plan, trial_rank, s)) return true;
     print_message("victim %d, %s %d, handlers %d\n", s->victim, s->by_thread ? "us" : "step",
                   s->by_thread ? s->delay_us : s->step, (int)s->handlers);
     return false;
@@ -177,7 +177,7 @@ static void test_exits(void **state)
     bool passed = s != MAP_FAILED;
     for (int64_t round = 0; round < rounds && passed; round++) {
         draw(s, &rows, &random);
-        passed = play_round(s);
+        passed = trial_round(s);
     }
     munmap(s, sizeof *s);
     calls_rows_free(&rows);

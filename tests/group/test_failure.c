@@ -276,15 +276,15 @@ static void await_stopped(pid_t pid, stage *s)
 }
 
 /* The state of one loss under way, for the test. */
-typedef struct play {
+typedef struct trial {
     stage *s;
     ranks_host host;
     pid_t pids[RANKS];
     int64_t start_ms; /* when the victim was struck */
-} play;
+} trial;
 
 /* Until all ranks wait. */
-static void begin(play *p, ranks_body body, phase where, bool silence)
+static void begin(trial *p, ranks_body body, phase where, bool silence)
 {
     ranks_plan plan = {.kind = RANKS_PROCESSES, .size = RANKS, .heap_bytes = HEAP_BYTES};
     plan.ranks_per_node = kind_ranks_per_node(&plan);
@@ -297,7 +297,7 @@ static void begin(play *p, ranks_body body, phase where, bool silence)
     await_all_waiting(p->s);
 }
 
-static void strike(play *p, phase where, bool silence)
+static void strike(trial *p, phase where, bool silence)
 {
     begin(p, survive, where, silence);
     p->start_ms = ranks_clock_ms();
@@ -305,7 +305,7 @@ static void strike(play *p, phase where, bool silence)
     if (silence) await_stopped(p->pids[VICTIM], p->s);
 }
 
-static void finish(play *p)
+static void finish(trial *p)
 {
     const int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
     bool late = false;
@@ -319,7 +319,7 @@ static void finish(play *p)
     assert_true(WIFSIGNALED(status));
 }
 
-static void end(play *p)
+static void end(trial *p)
 {
     assert_true(ranks_host_stop(&p->host));
     munmap(p->s, sizeof *p->s);
@@ -329,7 +329,7 @@ static void test_killed(void **state)
 {
     (void)state;
     for (int where = 0; where < PHASES; where++) {
-        play p;
+        trial p;
         strike(&p, (phase)where, false);
         finish(&p);
         end(&p);
@@ -340,14 +340,14 @@ static void test_killed(void **state)
 static void test_stopped(void **state)
 {
     (void)state;
-    play plays[PHASES];
+    trial trials[PHASES];
     if (netns_on()) return; /* test_netns_faults cuts the cable instead */
     for (int where = 0; where < PHASES; where++)
-        strike(&plays[where], (phase)where, true);
+        strike(&trials[where], (phase)where, true);
     for (int where = 0; where < PHASES; where++)
-        finish(&plays[where]);
+        finish(&trials[where]);
     for (int where = PHASES - 1; where >= 0; where--) /* later ones hold what ends the earlier ones */
-        end(&plays[where]);
+        end(&trials[where]);
 }
 
 /* ---- processes: one gives another up as silent, and ends --------------------------------------------------------- */
@@ -374,7 +374,7 @@ static void end_by_silence(expar_group *group, void *shared)
 static void test_silence_explains_an_end(void **state)
 {
     (void)state;
-    play p;
+    trial p;
     begin(&p, end_by_silence, IN_BARRIER, false);
     for (int32_t r = 0; r < RANKS; r++)
         if (r != VICTIM) assert_int_equal(ranks_wait(p.pids[r], ranks_clock_ms() + DEADLINE_MS, NULL), 0);
@@ -409,7 +409,7 @@ static void outlive_a_silence(expar_group *group, void *shared)
 static void test_silence_of_one_is_no_death_of_another(void **state)
 {
     (void)state;
-    play p;
+    trial p;
     const int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
     begin(&p, outlive_a_silence, IN_BARRIER, false);
     assert_int_equal(kill(p.pids[LATER], SIGKILL), 0);
@@ -493,9 +493,9 @@ static void leave_by_death(expar_group *group, void *shared)
     if (group->rank == LEAVER) atomic_store(&s->leaving, 1);
 }
 
-static void kill_behind(phase where)
+static void kill_after(phase where)
 {
-    play p;
+    trial p;
     begin(&p, leave_by_death, where, false);
     const int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
     while (!atomic_load(&p.s->held) && ranks_clock_ms() < until_ms)
@@ -508,8 +508,8 @@ static void kill_behind(phase where)
 static void test_a_death_explains_a_leaving(void **state)
 {
     (void)state;
-    kill_behind(IN_RMA);
-    kill_behind(IN_WAIT);
+    kill_after(IN_RMA);
+    kill_after(IN_WAIT);
 }
 
 int main(int argc, char **argv)

@@ -114,7 +114,7 @@ static void go_on(calls_view *v, const scene *s)
     CHECK_OK(expar_barrier_all(v->group));
 }
 
-static void play_rank(expar_group *group, void *shared)
+static void trial_rank(expar_group *group, void *shared)
 {
     scene *s = shared;
     calls_view v;
@@ -152,12 +152,12 @@ static void begin(show *one, scene *s)
     const ranks_plan plan = make_plan();
     *one = (show){.s = s};
     if (kind_of_ranks == RANKS_THREADS) {
-        one->passed = ranks_run(&plan, play_rank, s);
+        one->passed = ranks_run(&plan, trial_rank, s);
         return;
     }
     assert_true(ranks_host_start(&one->host));
     for (int32_t r = 0; r < CALLS_RANKS; r++)
-        assert_true((one->pids[r] = ranks_fork(&plan, &one->host.id, r, play_rank, s)) > 0);
+        assert_true((one->pids[r] = ranks_fork(&plan, &one->host.id, r, trial_rank, s)) > 0);
 }
 
 static void await_stop(const show *one)
@@ -197,7 +197,7 @@ static void see_through(show *one)
 }
 
 /* In each of these calls; side by side, since they wait most of the time. */
-static void play_all(fate its, bool (*fits)(const calls_call *call))
+static void trial_all(fate its, bool (*fits)(const calls_call *call))
 {
     calls_rows rows = calls_rows_make();
     const bool have_rows = calls_have_rows();
@@ -233,41 +233,41 @@ static void play_all(fate its, bool (*fits)(const calls_call *call))
 static void test_leaves(void **state)
 {
     (void)state;
-    play_all(LEAVES, NULL);
+    trial_all(LEAVES, NULL);
 }
 
 static void test_is_about_to_leave(void **state)
 {
     (void)state;
-    play_all(IS_ABOUT_TO_LEAVE, is_of_few);
+    trial_all(IS_ABOUT_TO_LEAVE, is_of_few);
 }
 
 static void test_abandons_the_buffer(void **state)
 {
     (void)state;
     if (!calls_have_rows()) skip();
-    play_all(ABANDONS_BUFFER, is_of_buffer);
+    trial_all(ABANDONS_BUFFER, is_of_buffer);
 }
 
 static void test_dies(void **state)
 {
     (void)state;
     if (kind_of_ranks == RANKS_THREADS) skip();
-    play_all(DIES, NULL);
+    trial_all(DIES, NULL);
 }
 
 static void test_stops_a_while(void **state)
 {
     (void)state;
     if (kind_of_ranks == RANKS_THREADS) skip();
-    play_all(STOPS_A_WHILE, NULL);
+    trial_all(STOPS_A_WHILE, NULL);
 }
 
 static void test_stays_stopped(void **state)
 {
     (void)state;
     if (kind_of_ranks == RANKS_THREADS) skip();
-    play_all(STAYS_STOPPED, NULL);
+    trial_all(STAYS_STOPPED, NULL);
 }
 
 int main(int argc, char **argv)

@@ -53,7 +53,7 @@ static expar_status join(const scene *s, int32_t rank, expar_group **group)
 }
 
 /* A rank that comes before the other rank has come again is told once that it left. */
-static expar_status join_behind(const scene *s, int32_t rank, expar_group **group)
+static expar_status join_after(const scene *s, int32_t rank, expar_group **group)
 {
     expar_status status = join(s, rank, group);
     const bool told = status == EXPAR_ERR_BOOTSTRAP && strstr(expar_last_error(), "left while the group was formed");
@@ -87,7 +87,7 @@ static _Noreturn void run_rank(const scene *s, int32_t rank)
         give_up(s);
     else
         await_given_up(s);
-    if (CHECK_OK(join_behind(s, rank, &group))) {
+    if (CHECK_OK(join_after(s, rank, &group))) {
         CHECK_OK(expar_barrier_all(group));
         CHECK_OK(expar_group_destroy(group));
     }

@@ -301,7 +301,7 @@ static void ll_wait_again(const calls_view *v, scene *s, ll_own_calls *own)
 }
 
 /* One after two: its own wait differs from that of one after one. */
-static void ll_wait_behind_one(const calls_view *v, scene *s)
+static void ll_wait_after_one(const calls_view *v, scene *s)
 {
     lowlat_call first, plain;
     static const lowlat_choice async = {.async = true}, plainly = {0};
@@ -316,7 +316,7 @@ static void ll_wait_behind_one(const calls_view *v, scene *s)
         stops = false;
         atomic_fetch_add(&s->interrupted, 1);
     }
-    lowlat_play(&plain);
+    lowlat_trial(&plain);
     CHECK_OK(lowlat_end(&first));
     CHECK(lowlat_is_right(&first), "what came is wrong");
     lowlat_clean(&first);
@@ -340,7 +340,7 @@ static void ll_wait_for_own_calls(expar_group *group, void *shared)
         CHECK(lowlat_is_right(all[i]), "what came of call %zu is wrong", i);
         lowlat_clean(all[i]);
     }
-    ll_wait_behind_one(&v, s);
+    ll_wait_after_one(&v, s);
     calls_close(&v);
 }
 

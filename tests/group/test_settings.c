@@ -27,7 +27,7 @@ static group_settings read_ok(expar_group_options options)
     return settings;
 }
 
-static void check_refused(expar_group_options options, expar_status expected, const char *name)
+static void check_rejected(expar_group_options options, expar_status expected, const char *name)
 {
     group_settings settings = {.timeout_ms = -7};
     assert_int_equal(group_settings_read("call", &options, &settings), expected);
@@ -84,20 +84,20 @@ static void test_options_win(void **state)
 static void test_bad_options(void **state)
 {
     (void)state;
-    check_refused((expar_group_options){.timeout_ms = -1}, EXPAR_ERR_ARGUMENT, "timeout_ms -1");
-    check_refused((expar_group_options){.timeout_ms = INT64_MAX}, EXPAR_ERR_ARGUMENT, "timeout_ms");
-    check_refused((expar_group_options){.bootstrap_timeout_ms = -5}, EXPAR_ERR_ARGUMENT, "bootstrap_timeout_ms -5");
-    check_refused((expar_group_options){.ranks_per_node = -2}, EXPAR_ERR_ARGUMENT, "ranks_per_node -2");
-    check_refused((expar_group_options){.heap_kind = EXPAR_HEAP_STATIC}, EXPAR_ERR_ARGUMENT, "needs a size");
-    check_refused((expar_group_options){.heap_kind = (expar_heap_kind)9}, EXPAR_ERR_ARGUMENT, "heap_kind 9");
-    check_refused((expar_group_options){.heap_bytes = 4096}, EXPAR_ERR_ARGUMENT, "heap_bytes 4096");
-    check_refused((expar_group_options){.heap_bytes = SIZE_MAX}, EXPAR_ERR_ARGUMENT, "heap_bytes");
+    check_rejected((expar_group_options){.timeout_ms = -1}, EXPAR_ERR_ARGUMENT, "timeout_ms -1");
+    check_rejected((expar_group_options){.timeout_ms = INT64_MAX}, EXPAR_ERR_ARGUMENT, "timeout_ms");
+    check_rejected((expar_group_options){.bootstrap_timeout_ms = -5}, EXPAR_ERR_ARGUMENT, "bootstrap_timeout_ms -5");
+    check_rejected((expar_group_options){.ranks_per_node = -2}, EXPAR_ERR_ARGUMENT, "ranks_per_node -2");
+    check_rejected((expar_group_options){.heap_kind = EXPAR_HEAP_STATIC}, EXPAR_ERR_ARGUMENT, "needs a size");
+    check_rejected((expar_group_options){.heap_kind = (expar_heap_kind)9}, EXPAR_ERR_ARGUMENT, "heap_kind 9");
+    check_rejected((expar_group_options){.heap_bytes = 4096}, EXPAR_ERR_ARGUMENT, "heap_bytes 4096");
+    check_rejected((expar_group_options){.heap_bytes = SIZE_MAX}, EXPAR_ERR_ARGUMENT, "heap_bytes");
 }
 
 static void check_bad_variable(const char *name, const char *value, expar_status expected)
 {
     setenv(name, value, 1);
-    check_refused((expar_group_options){0}, expected, name);
+    check_rejected((expar_group_options){0}, expected, name);
     unsetenv(name);
 }
 
@@ -128,14 +128,14 @@ static void test_late_limit(void **state)
     assert_int_equal(read_ok((expar_group_options){.late_limit_ms = 7}).late_limit_ms, 7);
     for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {
         setenv("EXPAR_LATE_LIMIT", bad[i], 1);
-        check_refused((expar_group_options){0}, EXPAR_ERR_ARGUMENT, "EXPAR_LATE_LIMIT=");
-        check_refused((expar_group_options){0}, EXPAR_ERR_ARGUMENT, bad[i]);
-        check_refused((expar_group_options){0}, EXPAR_ERR_ARGUMENT,
-                      "expected seconds from 0.001 to 1000000000, or 0: no limit");
+        check_rejected((expar_group_options){0}, EXPAR_ERR_ARGUMENT, "EXPAR_LATE_LIMIT=");
+        check_rejected((expar_group_options){0}, EXPAR_ERR_ARGUMENT, bad[i]);
+        check_rejected((expar_group_options){0}, EXPAR_ERR_ARGUMENT,
+                       "expected seconds from 0.001 to 1000000000, or 0: no limit");
         assert_int_equal(read_ok((expar_group_options){.late_limit_ms = 7}).late_limit_ms, 7);
     }
     unsetenv("EXPAR_LATE_LIMIT");
-    check_refused((expar_group_options){.late_limit_ms = -1}, EXPAR_ERR_ARGUMENT, "late_limit_ms -1");
+    check_rejected((expar_group_options){.late_limit_ms = -1}, EXPAR_ERR_ARGUMENT, "late_limit_ms -1");
     check_bad_variable("EXPAR_TIMEOUT", "0", EXPAR_ERR_ARGUMENT); /* the others may not */
 }
 

@@ -290,7 +290,7 @@ static void test_late_limits(void **state)
 
 /* ---- one that does not come -------------------------------------------------------------------------------------- */
 
-static void refuse(expar_group *group, void *shared)
+static void reject(expar_group *group, void *shared)
 {
     (void)shared;
     char byte = 0;
@@ -305,10 +305,10 @@ static void refuse(expar_group *group, void *shared)
     CHECK_TEXT("rank 1 does not come any more", "EXPAR_ERR_NULL", "data is NULL");
 }
 
-static void test_who_refuses_is_not_waited_for(void **state)
+static void test_who_rejects_is_not_waited_for(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){.heap_bytes = 4 << 20}, 2, refuse);
+    kind_run((ranks_plan){.heap_bytes = 4 << 20}, 2, reject);
 }
 
 /* The first to come to a broadcast, its root, does not wait there for the others, which may still write what they have
@@ -328,7 +328,7 @@ static expar_status meet(const calls_view *v, int lap)
 }
 
 /* All are refused one call, and so come to the next one, however late. */
-static void refused_by_all(expar_group *group, void *shared)
+static void rejected_by_all(expar_group *group, void *shared)
 {
     scene *s = shared;
     calls_view v;
@@ -346,10 +346,10 @@ static void refused_by_all(expar_group *group, void *shared)
     }
 }
 
-static void test_who_was_refused_may_be_late(void **state)
+static void test_who_was_rejected_may_be_late(void **state)
 {
     (void)state;
-    run_scene(2, refused_by_all, &(scene){0});
+    run_scene(2, rejected_by_all, &(scene){0});
 }
 
 /* ---- formed teams, which share a channel ------------------------------------------------------------------------- */
@@ -369,21 +369,21 @@ static bool form_pairs(formed_pairs *p, expar_group *group)
            (group->rank == 0 || CHECK_OK(expar_team_form(group, 1, 1, 2, &p->high)));
 }
 
-static void refuse_low(const formed_pairs *p)
+static void reject_low(const formed_pairs *p)
 {
     CHECK_STATUS(EXPAR_ERR_RANGE, expar_broadcast(p->low, p->v.b->dest, p->v.b->source, 8, 2));
 }
 
 /* Both of the low pair are refused the same calls, between which one of them meets another rank: it waits for its mate,
    however late. */
-static void refused_in_pairs(expar_group *group, void *shared)
+static void rejected_in_pairs(expar_group *group, void *shared)
 {
     scene *s = shared;
     formed_pairs p;
     if (!form_pairs(&p, group)) return;
-    if (p.low) refuse_low(&p);
+    if (p.low) reject_low(&p);
     if (p.high) CHECK_OK(expar_team_sync(p.high));
-    if (p.low) refuse_low(&p);
+    if (p.low) reject_low(&p);
     if (group->rank == 0) {
         const boot_topic in_low = team_topic(p.low);
         kind_await_waiting(group, &in_low, 1, TIMEOUT_MS * INT64_C(1000000));
@@ -392,19 +392,19 @@ static void refused_in_pairs(expar_group *group, void *shared)
     stay(group, s);
 }
 
-static void test_who_was_refused_in_a_formed_team_may_be_late(void **state)
+static void test_who_was_rejected_in_a_formed_team_may_be_late(void **state)
 {
     (void)state;
-    run_scene(3, refused_in_pairs, &(scene){0});
+    run_scene(3, rejected_in_pairs, &(scene){0});
 }
 
 /* Rank 1 is refused a call that rank 0 is in, and goes on with rank 2. */
-static void refused_by_one_of_a_pair(expar_group *group, void *shared)
+static void rejected_by_one_of_a_pair(expar_group *group, void *shared)
 {
     scene *s = shared;
     formed_pairs p;
     if (!form_pairs(&p, group)) return;
-    if (group->rank == 1) refuse_low(&p);
+    if (group->rank == 1) reject_low(&p);
     if (p.high) CHECK_OK(expar_team_sync(p.high));
     atomic_fetch_add(&s->waiting, group->rank > 0);
     if (group->rank == 0) {
@@ -415,10 +415,10 @@ static void refused_by_one_of_a_pair(expar_group *group, void *shared)
     stay(group, s);
 }
 
-static void test_who_refuses_in_a_formed_team_is_not_waited_for(void **state)
+static void test_who_rejects_in_a_formed_team_is_not_waited_for(void **state)
 {
     (void)state;
-    run_scene(3, refused_by_one_of_a_pair, &(scene){0});
+    run_scene(3, rejected_by_one_of_a_pair, &(scene){0});
 }
 
 /* ---- collectives over the heaps ---------------------------------------------------------------------------------- */
@@ -458,14 +458,14 @@ static expar_status wrong_range(const calls_view *v, bool wrong)
     return expar_team_split_2d(v->world, wrong ? 0 : 2, NULL, NULL, &rows, &columns);
 }
 
-typedef struct refused_call {
+typedef struct rejected_call {
     expar_status (*make)(const calls_view *v, bool wrong);
     const char *why;
-} refused_call;
+} rejected_call;
 
-static void refuse_over_heaps(expar_group *group, void *shared)
+static void reject_over_heaps(expar_group *group, void *shared)
 {
-    const refused_call *call = shared;
+    const rejected_call *call = shared;
     calls_view v;
     if (!calls_open(&v, group, NULL)) return;
     const expar_status status = call->make(&v, group->rank == 1);
@@ -477,18 +477,18 @@ static void refuse_over_heaps(expar_group *group, void *shared)
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 }
 
-static void test_who_refuses_a_collective_is_not_waited_for(void **state)
+static void test_who_rejects_a_collective_is_not_waited_for(void **state)
 {
     (void)state;
-    static const refused_call calls[] = {{wrong_strides, "dest_stride 0"},
-                                         {wrong_count, "count 4611686018427387903"},
-                                         {wrong_function, "combine is NULL"},
-                                         {wrong_members, "size 3, expected 1 to 2"},
-                                         {wrong_range, "x_range 0"}};
+    static const rejected_call calls[] = {{wrong_strides, "dest_stride 0"},
+                                          {wrong_count, "count 4611686018427387903"},
+                                          {wrong_function, "combine is NULL"},
+                                          {wrong_members, "size 3, expected 1 to 2"},
+                                          {wrong_range, "x_range 0"}};
     ranks_plan plan = {.kind = kind_of_ranks, .size = 2, .heap_bytes = 4 << 20};
     plan.ranks_per_node = kind_ranks_per_node(&plan);
     for (size_t i = 0; i < ARRAY_LENGTH(calls); i++)
-        assert_true(ranks_run(&plan, refuse_over_heaps, (void *)(uintptr_t)&calls[i]));
+        assert_true(ranks_run(&plan, reject_over_heaps, (void *)(uintptr_t)&calls[i]));
 }
 
 int main(int argc, char **argv)
@@ -502,11 +502,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_both_modes),
         cmocka_unit_test(test_two_kinds),
         cmocka_unit_test(test_late_limits),
-        cmocka_unit_test(test_who_refuses_is_not_waited_for),
-        cmocka_unit_test(test_who_was_refused_may_be_late),
-        cmocka_unit_test(test_who_was_refused_in_a_formed_team_may_be_late),
-        cmocka_unit_test(test_who_refuses_in_a_formed_team_is_not_waited_for),
-        cmocka_unit_test(test_who_refuses_a_collective_is_not_waited_for),
+        cmocka_unit_test(test_who_rejects_is_not_waited_for),
+        cmocka_unit_test(test_who_was_rejected_may_be_late),
+        cmocka_unit_test(test_who_was_rejected_in_a_formed_team_may_be_late),
+        cmocka_unit_test(test_who_rejects_in_a_formed_team_is_not_waited_for),
+        cmocka_unit_test(test_who_rejects_a_collective_is_not_waited_for),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -57,8 +57,8 @@ static void test_ranks_per_node_overrides(void **state)
     check_found("aabb", 1, "0123");
 }
 
-static void check_refused(const char *hosts, int32_t ranks_per_node, expar_status expected, const char *first,
-                          const char *second)
+static void check_rejected(const char *hosts, int32_t ranks_per_node, expar_status expected, const char *first,
+                           const char *second)
 {
     int32_t nodes[MAX_RANKS];
     group_topology topology = {.num_nodes = -7};
@@ -68,15 +68,15 @@ static void check_refused(const char *hosts, int32_t ranks_per_node, expar_statu
     assert_int_equal(topology.num_nodes, -7);
 }
 
-static void test_refusals(void **state)
+static void test_rejections_told(void **state)
 {
     (void)state;
-    check_refused("abab", 0, EXPAR_ERR_BOOTSTRAP, "ranks 0 and 2", "between");
-    check_refused("aabbba", 0, EXPAR_ERR_BOOTSTRAP, "rank", "host");
-    check_refused("aaaabb", 0, EXPAR_ERR_BOOTSTRAP, "rank 4 has 2", "rank 0 has 4");
-    check_refused("aaaabb", 4, EXPAR_ERR_ARGUMENT, "ranks_per_node 4", "6 ranks");
-    check_refused("aabb", 4, EXPAR_ERR_BOOTSTRAP, "ranks 0 and 2", "two hosts");
-    check_refused("aaabbb", 2, EXPAR_ERR_BOOTSTRAP, "ranks 2 and 3", "two hosts");
+    check_rejected("abab", 0, EXPAR_ERR_BOOTSTRAP, "ranks 0 and 2", "between");
+    check_rejected("aabbba", 0, EXPAR_ERR_BOOTSTRAP, "rank", "host");
+    check_rejected("aaaabb", 0, EXPAR_ERR_BOOTSTRAP, "rank 4 has 2", "rank 0 has 4");
+    check_rejected("aaaabb", 4, EXPAR_ERR_ARGUMENT, "ranks_per_node 4", "6 ranks");
+    check_rejected("aabb", 4, EXPAR_ERR_BOOTSTRAP, "ranks 0 and 2", "two hosts");
+    check_rejected("aaabbb", 2, EXPAR_ERR_BOOTSTRAP, "ranks 2 and 3", "two hosts");
 }
 
 int main(void)
@@ -84,7 +84,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hosts_are_nodes),
         cmocka_unit_test(test_ranks_per_node_overrides),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_rejections_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

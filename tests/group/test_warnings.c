@@ -126,8 +126,8 @@ static const char *const names[] = {"group_barrier", "barrier_all", "reduce",   
                                     "ll dispatch",   "ll combine",  "ll destroy"};
 
 /* Each of the calls: what the late rank does before it comes, and how the others wait. */
-static void play_each(expar_group *group, const calls_rows *rows, void (*let_pass)(expar_group *group),
-                      void (*wait)(calls_view *v, const calls_call *call))
+static void trial_each(expar_group *group, const calls_rows *rows, void (*let_pass)(expar_group *group),
+                       void (*wait)(calls_view *v, const calls_call *call))
 {
     calls_view v;
     if (!calls_open(&v, group, rows)) return;
@@ -144,9 +144,9 @@ static void play_each(expar_group *group, const calls_rows *rows, void (*let_pas
     calls_close(&v);
 }
 
-static void play_calls(expar_group *group, void *shared)
+static void trial_calls(expar_group *group, void *shared)
 {
-    play_each(group, shared, let_time_pass, wait_for_long);
+    trial_each(group, shared, let_time_pass, wait_for_long);
 }
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
@@ -188,9 +188,9 @@ static void wait_and_ask(calls_view *v, const calls_call *call)
     CHECK_OK(expar_interrupt_set_thread(NULL, NULL));
 }
 
-static void play_asking(expar_group *group, void *shared)
+static void trial_asking(expar_group *group, void *shared)
 {
-    play_each(group, shared, let_them_ask, wait_and_ask);
+    trial_each(group, shared, let_them_ask, wait_and_ask);
 }
 
 static void test_programs_are_asked_in_time(void **state)
@@ -201,7 +201,7 @@ static void test_programs_are_asked_in_time(void **state)
                              .size = CALLS_RANKS,
                              .heap_bytes = CALLS_HEAP_BYTES,
                              .late_limit_ms = INT64_C(24) * 3600 * 1000};
-    const bool passed = ranks_run(&plan, play_asking, &rows);
+    const bool passed = ranks_run(&plan, trial_asking, &rows);
     calls_rows_free(&rows);
     assert_true(passed);
 }
@@ -215,7 +215,7 @@ static void test_long_waits_are_told(void **state)
                              .heap_bytes = CALLS_HEAP_BYTES,
                              .late_limit_ms = INT64_C(24) * 3600 * 1000};
     expar_log_set(take_line, NULL);
-    const bool passed = ranks_run(&plan, play_calls, &rows);
+    const bool passed = ranks_run(&plan, trial_calls, &rows);
     expar_log_set(NULL, NULL);
     calls_rows_free(&rows);
     assert_true(passed);

@@ -13,7 +13,7 @@ table='
 0 base             base.h dlpack.h interrupt.h knobs.h life.h portable.h shown.h
 1 proto            normal.h nodes.h low_latency.h reserve.h decisions.h serving.h
 1 proto/codec      codec.h (logfmt.h) number.h
-1 boot             boot.h ranks.h (notes.h) (bounded.h)
+1 boot             boot.h ranks.h (registry.h) (bounded.h)
 1 boot/launch
 1 boot/meet        (meet.h)
 1 boot/sockets     (create.h)
@@ -24,7 +24,7 @@ table='
 3 net/fabric
 3 net/p2p          access.h
 3 net/proxy        proxy.h
-4 shmem            sym.h device_heap.h bell.h tree.h
+4 shmem            sym.h device_heap.h doorbell.h tree.h
 5 group            group.h members.h
 5 link             link.h
 5 link/device      ptx.h bulk.h
@@ -36,10 +36,10 @@ table='
 6 exec/cpu/low_latency/far (links.h)
 6 exec/cpu/nodes   (rails.h)
 6 exec/cuda        create.h
-6 exec/cuda/core   (gpu.h) (home.h) (stamps.h)
+6 exec/cuda/core   (gpu.h) (device_state.h) (stamps.h)
 6 exec/cuda/normal (normal_gpu.h)
 6 exec/cuda/low_latency (create.h)
-6 exec/cuda/kernels/core (args.h) (moments.h) (device.h) (watch.h) (number.h) (refusal.h)
+6 exec/cuda/kernels/core (args.h) (moments.h) (device.h) (watch.h) (number.h) (rejection.h)
 6 exec/cuda/kernels/normal (args.h)
 6 exec/cuda/kernels/low_latency (ll_args.h)
 7 ep

@@ -40,7 +40,7 @@ plant "$1" pgas/wait.c pgas/team/collective.h 'pgas/team/collective.h is private
 plant "$1" pgas/team/fan.c pgas/ops.h 'pgas/ops.h is private to pgas'
 plant "$1" exec/cuda/normal/rows.c exec/cpu/core/encode_log.h 'exec/cpu/core/encode_log.h is private to exec/cpu/core'
 # Heights inside ep and exec.
-plant "$1" ep/call/verdict.c ep/normal/normal.h 'ep/normal/normal.h is of a folder that ep/call does not stand on'
+plant "$1" ep/call/vote.c ep/normal/normal.h 'ep/normal/normal.h is of a folder that ep/call does not stand on'
 plant "$1" ep/low_latency/mask.c ep/normal/normal.h 'ep/normal/normal.h is of a folder that ep/low_latency does not stand on'
 plant "$1" exec/cpu/core/copy.c exec/cpu/normal/cpu.h 'exec/cpu/normal/cpu.h is of a folder that exec/cpu/core does not stand on'
 plant "$1" exec/cpu/low_latency/plan.c exec/cpu/normal/cpu.h 'exec/cpu/normal/cpu.h is of a folder that exec/cpu/low_latency does not stand on'
@@ -51,7 +51,7 @@ plant "$1" boot/join.c boot/meet/mesh.h 'boot/meet/mesh.h is private to boot/mee
 plant "$1" boot/sockets/ask.c boot/place.h 'boot/place.h is private to boot'
 # Headers that folders of a layer show to each other alone.
 plant "$1" group/group.c boot/wire/wire.h 'boot/wire/wire.h is private to boot'
-plant "$1" shmem/silence.c boot/notes.h 'boot/notes.h is private to boot'
+plant "$1" shmem/silence.c boot/registry.h 'boot/registry.h is private to boot'
 # Tables of operations, and ways round them.
 word() {
     rm -rf "$work/src"
@@ -60,8 +60,8 @@ word() {
     if "$here/check_layers.sh" "$work/src" >"$work/found"; then fail "not seen: $2 says $3"; fi
     grep -qxF "$2: $4" "$work/found" || fail "expected '$2: $4', found: $(cat "$work/found")"
 }
-word "$1" exec/cpu/normal/board.c 'void rail_relay(void);' 'rail_relay is a name of exec/cpu/nodes'
-word "$1" exec/cpu/low_latency/unit.c 'void f(void) { ll_far_flush(0); }' 'll_far_flush is a name of exec/cpu/low_latency/far'
+word "$1" exec/cpu/normal/mailbox.c 'void rail_relay(void);' 'rail_relay is a name of exec/cpu/nodes'
+word "$1" exec/cpu/low_latency/headers.c 'void f(void) { ll_far_flush(0); }' 'll_far_flush is a name of exec/cpu/low_latency/far'
 # Ways round.
 plant "$1" shmem/heap.c ../group/group.h '"../group/group.h" names no folder of src'
 plant "$1" shmem/heap.c parts.h '"parts.h" names no folder of src'

@@ -8,19 +8,19 @@
 
 #include <sys/mman.h>
 
-#define RANKS      4
-#define LETTERS    24 /* of a rank to each other in a round */
-#define ROUNDS     3
-#define MOST_BYTES 9000 /* more than a transport stages */
-#define ROOM_BYTES (MOST_BYTES + sizeof(uint64_t))
+#define RANKS             4
+#define LETTERS           24 /* of a rank to each other in a round */
+#define ROUNDS            3
+#define MOST_BYTES        9000 /* more than a transport stages */
+#define SPARE_SPACE_BYTES (MOST_BYTES + sizeof(uint64_t))
 
 /* In each rank's heap: a letter of each other's, and the flag after it, which for some is at the end of its slot. */
 typedef struct mailbox {
     expar_group *group;
-    uint64_t letters, flags; /* offsets: [RANKS][LETTERS][ROOM_BYTES] and [RANKS][LETTERS] words */
+    uint64_t letters, flags; /* offsets: [RANKS][LETTERS][SPARE_SPACE_BYTES] and [RANKS][LETTERS] words */
     link_counts counts;
     link_peer peers[RANKS];
-    uint8_t *sources; /* [RANKS][LETTERS][ROOM_BYTES] */
+    uint8_t *sources; /* [RANKS][LETTERS][SPARE_SPACE_BYTES] */
 } mailbox;
 
 static uint64_t place_of(int32_t from, int32_t letter)
@@ -30,7 +30,7 @@ static uint64_t place_of(int32_t from, int32_t letter)
 
 static uint64_t letter_at(const mailbox *m, int32_t from, int32_t letter)
 {
-    return m->letters + place_of(from, letter) * ROOM_BYTES;
+    return m->letters + place_of(from, letter) * SPARE_SPACE_BYTES;
 }
 
 /* One in five ends with its flag. */
@@ -52,7 +52,7 @@ static uint64_t word_of(int32_t round)
 
 static bool mailbox_open(mailbox *m, expar_group *group, bool unmapped)
 {
-    const uint64_t letters = (uint64_t)RANKS * LETTERS, bytes = letters * ROOM_BYTES;
+    const uint64_t letters = (uint64_t)RANKS * LETTERS, bytes = letters * SPARE_SPACE_BYTES;
     *m = (mailbox){.group = group, .sources = malloc(bytes)};
     if (!CHECK_OK(sym_take(group->sym, "mailbox", bytes + letters * sizeof(uint64_t), 64, &m->letters))) return false;
     m->flags = m->letters + bytes;
@@ -115,7 +115,7 @@ static void check_letter(const mailbox *m, int32_t from, int32_t letter, int32_t
 /* One in three is copied: its source is made another one at once. */
 static void send_letter(mailbox *m, int32_t to, int32_t letter, int32_t round, link_batch *batch)
 {
-    uint8_t *source = m->sources + place_of(to, letter) * ROOM_BYTES;
+    uint8_t *source = m->sources + place_of(to, letter) * SPARE_SPACE_BYTES;
     const size_t length = length_of(letter, round);
     const link_flag flag = {.offset = flag_at(m, m->group->rank, letter), .word = word_of(round)};
     link_data data = {.offset = text_at(m, m->group->rank, letter, round),
@@ -130,7 +130,7 @@ static void send_letter(mailbox *m, int32_t to, int32_t letter, int32_t round, l
     } else {
         CHECK_OK(link_put_flag(&m->peers[to], &data, &flag, batch));
     }
-    if (data.copies) memset(source, 0xa5, ROOM_BYTES);
+    if (data.copies) memset(source, 0xa5, SPARE_SPACE_BYTES);
 }
 
 static void send_round(mailbox *m, int32_t round)
@@ -169,7 +169,7 @@ static void check_counts(const mailbox *m)
           (unsigned long long)bytes);
 }
 
-static void play_letters(expar_group *group, bool unmapped)
+static void trial_letters(expar_group *group, bool unmapped)
 {
     mailbox m;
     if (!mailbox_open(&m, group, unmapped)) return;
@@ -184,16 +184,16 @@ static void play_letters(expar_group *group, bool unmapped)
 static void letters_as_found(expar_group *group, void *shared)
 {
     (void)shared;
-    play_letters(group, false);
+    trial_letters(group, false);
 }
 
 static void letters_unmapped(expar_group *group, void *shared)
 {
     (void)shared;
-    play_letters(group, true);
+    trial_letters(group, true);
 }
 
-static void test_data_is_there_behind_its_flag(void **state)
+static void test_data_is_there_after_its_flag(void **state)
 {
     (void)state;
     kind_run((ranks_plan){0}, RANKS, letters_as_found);
@@ -214,7 +214,7 @@ static void fence_once(mailbox *m, int32_t round)
     const int32_t next = (rank + 1) % size, before = (rank + size - 1) % size;
     link_batch batch = {0};
     for (int32_t letter = 0; letter < LETTERS; letter++) {
-        uint8_t *source = m->sources + place_of(0, letter) * ROOM_BYTES;
+        uint8_t *source = m->sources + place_of(0, letter) * SPARE_SPACE_BYTES;
         const link_data data = {
             .offset = text_at(m, rank, letter, round), .source = source, .bytes = length_of(letter, round)};
         write_letter(source, rank, next, letter, round);
@@ -273,7 +273,7 @@ static void send_pieces(mailbox *m, int32_t to, int32_t round, bool ordered, lin
     link_piece pieces[LINK_MOST_PIECES];
     for (int32_t p = 0; p < LINK_MOST_PIECES; p++) {
         const size_t bytes = piece_bytes(p, round);
-        uint8_t *source = m->sources + place_of(to, p) * ROOM_BYTES;
+        uint8_t *source = m->sources + place_of(to, p) * SPARE_SPACE_BYTES;
         pieces[p] = (link_piece){.data = {.offset = flag_at(m, rank, letter_of_piece(p)) - bytes,
                                           .source = source,
                                           .bytes = bytes + sizeof word,
@@ -286,7 +286,7 @@ static void send_pieces(mailbox *m, int32_t to, int32_t round, bool ordered, lin
     }
     CHECK_OK(link_put_pieces(&m->peers[to], pieces, LINK_MOST_PIECES));
     for (int32_t p = 0; p < LINK_MOST_PIECES - 1; p++)
-        memset(m->sources + place_of(to, p) * ROOM_BYTES, 0xa5, ROOM_BYTES);
+        memset(m->sources + place_of(to, p) * SPARE_SPACE_BYTES, 0xa5, SPARE_SPACE_BYTES);
 }
 
 static void check_piece(const mailbox *m, int32_t from, int32_t piece, int32_t round)
@@ -301,7 +301,7 @@ static void check_piece(const mailbox *m, int32_t from, int32_t piece, int32_t r
     CHECK(wrong == 0, "piece %d of rank %d in round %d has %zu other bytes", piece, from, round, wrong);
 }
 
-static void play_pieces(mailbox *m, int32_t round, bool ordered)
+static void trial_pieces(mailbox *m, int32_t round, bool ordered)
 {
     link_batch batches[RANKS][LINK_MOST_PIECES] = {0};
     for (int32_t to = 0; to < m->group->size; to++)
@@ -322,7 +322,7 @@ static void put_pieces(expar_group *group, void *shared)
         mailbox m;
         if (!mailbox_open(&m, group, kind & 1)) return;
         for (int32_t round = 0; round < ROUNDS; round++)
-            play_pieces(&m, round, kind & 2);
+            trial_pieces(&m, round, kind & 2);
         mailbox_close(&m);
     }
 }
@@ -384,7 +384,7 @@ static link_peer call_link(const mailbox *m, int32_t pe)
 static void call_send(mailbox *m, int32_t to, int32_t round)
 {
     const link_peer peer = call_link(m, to);
-    uint8_t *source = m->sources + place_of(to, 0) * ROOM_BYTES;
+    uint8_t *source = m->sources + place_of(to, 0) * SPARE_SPACE_BYTES;
     const link_data data = {
         .offset = letter_at(m, m->group->rank, 0), .source = source, .bytes = length_of(1, round) + 8};
     const link_flag flag = {.offset = m->flags, .word = 1 + (uint64_t)m->group->rank, .adds = true};
@@ -407,7 +407,8 @@ static void call_look(mailbox *m, int32_t to, int32_t round)
 {
     const link_peer peer = call_link(m, to);
     const size_t bytes = length_of(1, round) + 8;
-    uint8_t *back = m->sources + place_of(to, 1) * ROOM_BYTES, *again = m->sources + place_of(to, 2) * ROOM_BYTES;
+    uint8_t *back = m->sources + place_of(to, 1) * SPARE_SPACE_BYTES,
+            *again = m->sources + place_of(to, 2) * SPARE_SPACE_BYTES;
     uint64_t old[2] = {0};
     link_change change = {.op = TRANSPORT_ADD,
                           .bytes = sizeof old[0],
@@ -426,7 +427,7 @@ static void call_look(mailbox *m, int32_t to, int32_t round)
           to);
 }
 
-static void play_calls(expar_group *group, void *shared)
+static void trial_calls(expar_group *group, void *shared)
 {
     mailbox m;
     (void)shared;
@@ -450,7 +451,7 @@ static void play_calls(expar_group *group, void *shared)
 static void test_calls_of_the_program(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, RANKS, play_calls);
+    kind_run((ranks_plan){0}, RANKS, trial_calls);
 }
 
 /* ---- the gone ---------------------------------------------------------------------------------------------------- */
@@ -504,7 +505,7 @@ static void send_to_the_gone(expar_group *group, void *shared)
     mailbox m;
     (void)shared;
     if (mailbox_open(&m, group, true)) {
-        memset(m.sources, 1, ROOM_BYTES);
+        memset(m.sources, 1, SPARE_SPACE_BYTES);
         if (group->rank == 0) tell_the_gone(&m);
         if (group->rank == 2) stay_until_told(&m);
     }
@@ -525,7 +526,7 @@ int main(int argc, char **argv)
 {
     kind_read(argc, argv);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_data_is_there_behind_its_flag),
+        cmocka_unit_test(test_data_is_there_after_its_flag),
         cmocka_unit_test(test_transports_alone),
         cmocka_unit_test(test_a_fence_orders),
         cmocka_unit_test(test_pieces_come_with_their_flags),

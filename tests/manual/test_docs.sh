@@ -24,6 +24,6 @@ sees 's|ep_call_begin|ep_call_started|' 'architecture.md:N: nothing is called ep
 # A name that is there, but not in the file that it is said to be in.
 sees 's|send_direct|cpu_sum_rows|' 'architecture.md:N: cpu_sum_rows does not stand in the files of its cell'
 sees 's|gpu_report.counts_ready|gpu_report.counts_there|' 'architecture.md:N: nothing is called counts_there'
-sees 's|  bell.h  tree.h$|  bell.h|' 'picture of the layers: shmem/tree.h is missing'
+sees 's|  doorbell.h  tree.h$|  doorbell.h|' 'picture of the layers: shmem/tree.h is missing'
 sees 's|src/group/group.h$|src/group/parts.h|' 'picture of the layers: group/parts.h is not for other layers'
 sees 's|src/mem/mem.h |src/pgas/pgas.h |' 'picture of the layers: pgas/pgas.h stands too low'

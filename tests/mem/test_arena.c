@@ -76,7 +76,7 @@ static void model_take(model *m, uint64_t offset, uint64_t grains)
     if (m->used_grains > m->high_water_grains) m->high_water_grains = m->used_grains;
 }
 
-static uint64_t model_room_behind(const model *m, uint64_t offset)
+static uint64_t model_space_after(const model *m, uint64_t offset)
 {
     uint64_t end = offset;
     while (end < GRAINS && !m->used[end])
@@ -102,7 +102,7 @@ static void random_take(model *m, mem_arena *arena, uint64_t *random)
         return;
     }
     assert_int_equal(offset, expected * GRAIN);
-    if (all) grains = model_room_behind(m, expected);
+    if (all) grains = model_space_after(m, expected);
     if (all) assert_int_equal(whole, grains * GRAIN);
     model_take(m, expected, grains);
 }
@@ -182,7 +182,7 @@ static void test_coalesces(void **state)
     mem_arena_destroy(arena);
 }
 
-static void test_refuses(void **state)
+static void test_rejects(void **state)
 {
     (void)state;
     mem_arena *arena = NULL;
@@ -211,7 +211,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_model),
         cmocka_unit_test(test_coalesces),
-        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_rejects),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -60,10 +60,10 @@ static void test_whole_blocks(void **state)
 {
     (void)state;
     mem_pool *pool;
-    mem_block *hole, *behind, *whole = NULL, *next;
+    mem_block *hole, *after, *whole = NULL, *next;
     assert_int_equal(mem_pool_create(heap.base, 128, 4 * MIB, &pool), EXPAR_OK);
     assert_int_equal(mem_pool_take(pool, 1024, &hole), EXPAR_OK);
-    assert_int_equal(mem_pool_take(pool, 128, &behind), EXPAR_OK);
+    assert_int_equal(mem_pool_take(pool, 128, &after), EXPAR_OK);
     uint64_t at = hole->offset;
     mem_block_release(hole);
     assert_true(mem_pool_take_whole(pool, 1, &whole));
@@ -76,7 +76,7 @@ static void test_whole_blocks(void **state)
     mem_block_release(next);
     mem_block_release(whole);
     assert_true(mem_pool_take_whole(pool, 1025, &whole)); /* the hole is too small */
-    assert_int_equal(whole->offset, behind->offset + 128);
+    assert_int_equal(whole->offset, after->offset + 128);
     assert_int_equal(whole->offset + whole->bytes, 128 + 4 * MIB);
     assert_int_equal(mem_pool_take(pool, 1025, &next), EXPAR_ERR_MEMORY);
     mem_block_trim(whole, 2 * MIB + 1);
@@ -86,7 +86,7 @@ static void test_whole_blocks(void **state)
     assert_true(next->offset >= whole->offset + whole->bytes);
     mem_block_release(next);
     mem_block_release(whole);
-    mem_block_release(behind);
+    mem_block_release(after);
     mem_pool_close(pool);
 }
 
@@ -284,7 +284,7 @@ static void test_memory_on_demand(void **state)
 }
 
 /* A pool that the machine has no memory for refuses, and goes on with less. */
-static void test_no_memory_behind_it(void **state)
+static void test_no_memory_after_it(void **state)
 {
     (void)state;
     mem_backing *backing;
@@ -422,7 +422,7 @@ int main(void)
         cmocka_unit_test(test_private_blocks),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_memory_on_demand),
-        cmocka_unit_test(test_no_memory_behind_it),
+        cmocka_unit_test(test_no_memory_after_it),
         cmocka_unit_test(test_pools_of_one_store),
         cmocka_unit_test(test_memory_of_somebody_else),
         cmocka_unit_test(test_block_keeps_all_beneath_it),

@@ -89,23 +89,23 @@ static void drain_nothing(void *context, uint64_t offset, uint64_t bytes)
     (void)context, (void)offset, (void)bytes;
 }
 
-typedef struct play {
+typedef struct trial {
     mem_store *store;
     mem_pool *pool;
     uint64_t given_bytes;                        /* to outputs, all in all */
     uint64_t warm_given_bytes, warm_taken_bytes; /* up to the middle */
-} play;
+} trial;
 
-static play play_begin(void)
+static trial trial_begin(void)
 {
     const mem_source source = {.fill = fill_nothing, .drain = drain_nothing};
-    play p = {0};
+    trial p = {0};
     assert_int_equal(mem_store_create((void *)(uintptr_t)4096, 0, ADDRESSES, &source, &p.store), EXPAR_OK);
     assert_int_equal(mem_pool_create_in(p.store, 0, 0, &p.pool), EXPAR_OK);
     return p;
 }
 
-static mem_block *play_take(play *p, uint64_t bytes)
+static mem_block *trial_take(trial *p, uint64_t bytes)
 {
     mem_block *block;
     mem_store_stats stats;
@@ -117,7 +117,7 @@ static mem_block *play_take(play *p, uint64_t bytes)
     return block;
 }
 
-static void note_half(play *p, int32_t call)
+static void note_half(trial *p, int32_t call)
 {
     mem_store_stats stats;
     if (call != CALLS / 2) return;
@@ -127,27 +127,27 @@ static void note_half(play *p, int32_t call)
 }
 
 /* The layers' outputs stay for the way back, where each has one of its own size beside it for a while. */
-static void play_stack(play *p, const int64_t rows[CALLS])
+static void trial_stack(trial *p, const int64_t rows[CALLS])
 {
     mem_block *alive[ALIVE];
     for (int32_t call = 0; call < CALLS; call += ALIVE) {
         note_half(p, call);
         for (int32_t i = 0; i < ALIVE; i++)
-            alive[i] = play_take(p, output_bytes(rows[call + i]));
+            alive[i] = trial_take(p, output_bytes(rows[call + i]));
         for (int32_t i = ALIVE - 1; i >= 0; i--) {
-            mem_block_release(play_take(p, output_bytes(rows[call + i])));
+            mem_block_release(trial_take(p, output_bytes(rows[call + i])));
             mem_block_release(alive[i]);
         }
     }
 }
 
 /* The oldest goes when the next has come. */
-static void play_queue(play *p, const int64_t rows[CALLS])
+static void trial_queue(trial *p, const int64_t rows[CALLS])
 {
     mem_block *alive[ALIVE] = {NULL};
     for (int32_t call = 0; call < CALLS; call++) {
         note_half(p, call);
-        mem_block *next = play_take(p, output_bytes(rows[call]));
+        mem_block *next = trial_take(p, output_bytes(rows[call]));
         mem_block_release(alive[call % ALIVE]);
         alive[call % ALIVE] = next;
     }
@@ -163,7 +163,7 @@ static uint64_t fixed_bytes(int32_t ranks)
     return 2 * align_up(output_bytes((int64_t)ranks * TOKENS), MEM_POOL_LARGE_BYTES);
 }
 
-static void play_end(play *p, int32_t ranks, bool skewed, bool stack)
+static void trial_end(trial *p, int32_t ranks, bool skewed, bool stack)
 {
     mem_store_stats stats;
     mem_store_get_stats(p->store, &stats);
@@ -182,18 +182,18 @@ static void play_end(play *p, int32_t ranks, bool skewed, bool stack)
     mem_store_close(p->store);
 }
 
-static void play_all(random_source *random, int32_t ranks, bool skewed)
+static void trial_all(random_source *random, int32_t ranks, bool skewed)
 {
     static int64_t rows[CALLS];
     for (int32_t i = 0; i < CALLS; i++)
         rows[i] = draw_rows(random, ranks, skewed);
     for (int stack = 1; stack >= 0; stack--) {
-        play p = play_begin();
+        trial p = trial_begin();
         if (stack)
-            play_stack(&p, rows);
+            trial_stack(&p, rows);
         else
-            play_queue(&p, rows);
-        play_end(&p, ranks, skewed, stack);
+            trial_queue(&p, rows);
+        trial_end(&p, ranks, skewed, stack);
     }
 }
 
@@ -203,7 +203,7 @@ static void test_memory_follows_the_traffic(void **state)
     random_source random = random_start(prints ? 1 : random_test_seed("traffic"));
     for (int32_t ranks = 2; ranks <= 64; ranks *= 2)
         for (int skewed = 0; skewed < 2; skewed++)
-            play_all(&random, ranks, skewed);
+            trial_all(&random, ranks, skewed);
 }
 
 /* Small outputs share grains of memory, medium ones begin at huge pages: the bound holds for all sizes, in any order.
@@ -214,13 +214,13 @@ static void test_bound_for_all_sizes(void **state)
     (void)state;
     random_source random = random_start(random_test_seed("sizes"));
     static mem_block *held[HELD];
-    play p = play_begin();
+    trial p = trial_begin();
     for (int turn = 0; turn < TURNS; turn++) {
         mem_block **one = &held[random_between(&random, 0, HELD - 1)];
         mem_block_release(*one);
         *one = random_once_in(&random, 3) ? NULL
-                                          : play_take(&p, (uint64_t)1 << random_between(&random, 0, 27) |
-                                                              (uint64_t)random_between(&random, 0, 1 << 20));
+                                          : trial_take(&p, (uint64_t)1 << random_between(&random, 0, 27) |
+                                                               (uint64_t)random_between(&random, 0, 1 << 20));
     }
     for (int i = 0; i < HELD; i++) {
         mem_block_release(held[i]);

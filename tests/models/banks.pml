@@ -112,7 +112,7 @@ inline take_message(s) {
     }
 }
 
-inline take_unit() {
+inline take_header() {
     GOT(_pid, h) = (UNIT(_pid, PEER, OPEN(_pid, h)) & 1 -> 2 : 1)
 }
 
@@ -135,7 +135,7 @@ send:
     :: OPEN(_pid, h) != 0 || UNREAD(_pid, h) ->
         atomic { HAS_UNIT(_pid, PEER, e - 1) ->
             if
-            :: OPEN(_pid, h) != 0 && GOT(_pid, h) == 0 -> take_unit()
+            :: OPEN(_pid, h) != 0 && GOT(_pid, h) == 0 -> take_header()
             :: else
             fi }
     :: else
@@ -173,7 +173,7 @@ receive:
     e = OPEN(_pid, h);
     if
     :: GOT(_pid, h) != 0
-    :: atomic { GOT(_pid, h) == 0 && HAS_UNIT(_pid, PEER, e) -> take_unit() }
+    :: atomic { GOT(_pid, h) == 0 && HAS_UNIT(_pid, PEER, e) -> take_header() }
     fi;
     take_message(_pid);
     if

@@ -164,7 +164,7 @@ inline store_data(p) {
 }
 
 /* Reads the header u of source s into the record IX of an open call. */
-inline take_unit(j, u) {
+inline take_header(j, u) {
     got[j] = got[j] | (1 << s);
     if
     :: STATUS(u) != OK -> silent[j] = silent[j] | (1 << s)
@@ -210,7 +210,7 @@ send:
                 if
                 :: open[ME] == e - 2 && !((got[ME] >> s) & 1) ->
                     assert(EPOCH(UNIT(_pid, s, k, e - 2)) == e - 2);
-                    take_unit(ME, UNIT(_pid, s, k, e - 2))
+                    take_header(ME, UNIT(_pid, s, k, e - 2))
                 :: else
                 fi;
                 next_peer() }
@@ -308,7 +308,7 @@ receive:
     :: s >= N -> break
     :: atomic { s < N && ((got[ME] >> s) & 1) -> next_peer() }
     :: atomic { s < N && !((got[ME] >> s) & 1) && EPOCH(UNIT(_pid, s, k, e)) == e ->
-            take_unit(ME, UNIT(_pid, s, k, e)); next_peer() }
+            take_header(ME, UNIT(_pid, s, k, e)); next_peer() }
     od;
     s = 0;
     do

@@ -67,14 +67,14 @@ void suite_posts(expar_group *group, void *shared)
 void suite_signalled_puts(expar_group *group, void *shared)
 {
     static const size_t bytes[] = {8, 1000, 4096, 4104, ((size_t)1 << 20) + 8, 0};
-    enum { ROUNDS = 60, ROOM = ((size_t)1 << 20) + 4096 };
+    enum { ROUNDS = 60, SPACE = ((size_t)1 << 20) + 4096 };
     stage s;
-    if (!stage_open(&s, group, shared, ROOM)) return;
+    if (!stage_open(&s, group, shared, SPACE)) return;
     int32_t next = (group->rank + 1) % group->size;
     uint64_t data = s.area + 64;
-    uint8_t *source = calloc(1, ROOM);
+    uint8_t *source = calloc(1, SPACE);
     transport_batch batch = {0};
-    memset(own(&s, s.area), 0, ROOM);
+    memset(own(&s, s.area), 0, SPACE);
     CHECK_OK(sym_barrier(group->sym));
     for (uint64_t round = 1; round <= ROUNDS; round++) {
         size_t count = bytes[round % ARRAY_LENGTH(bytes)];
@@ -108,14 +108,14 @@ void suite_signalled_puts(expar_group *group, void *shared)
 void suite_flagged_puts(expar_group *group, void *shared)
 {
     static const size_t bytes[] = {8, 16, 1000, 4096, 4104, ((size_t)1 << 20) + 8, ((size_t)4 << 20) + 8};
-    enum { ROUNDS = 21, ROOM = ((size_t)4 << 20) + 4096 };
+    enum { ROUNDS = 21, SPACE = ((size_t)4 << 20) + 4096 };
     stage s;
-    if (!stage_open(&s, group, shared, ROOM)) return;
+    if (!stage_open(&s, group, shared, SPACE)) return;
     int32_t next = (group->rank + 1) % group->size;
-    uint64_t end = s.area + ROOM, wrong = 0;
-    uint8_t *source = calloc(1, ROOM);
+    uint64_t end = s.area + SPACE, wrong = 0;
+    uint8_t *source = calloc(1, SPACE);
     transport_batch batch = {0};
-    memset(own(&s, s.area), 0, ROOM);
+    memset(own(&s, s.area), 0, SPACE);
     CHECK_OK(sym_barrier(group->sym));
     for (uint64_t round = 1; round <= ROUNDS; round++) {
         const size_t count = bytes[round % ARRAY_LENGTH(bytes)], before = count - sizeof(uint64_t);

@@ -104,7 +104,7 @@ static void change_and_get(pinned_stage *p)
 }
 
 /* No transport of this build knows memory of GPUs. */
-static void refuse_device(pinned_stage *p, bool grows)
+static void reject_device(pinned_stage *p, bool grows)
 {
     transport *via = p->base.via;
     uint64_t word = 1;
@@ -131,6 +131,6 @@ void suite_segments(expar_group *group, void *shared)
         signal_across(&p, TRANSPORT_HOST, TRANSPORT_PINNED, word);
     }
     change_and_get(&p);
-    refuse_device(&p, who->ops->grow != NULL);
+    reject_device(&p, who->ops->grow != NULL);
     pinned_close(&p);
 }

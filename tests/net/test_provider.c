@@ -154,7 +154,7 @@ static void nothing(expar_group *group, void *shared)
 
 static void test_dropped_classes_are_told(void **state)
 {
-    static const fake_classes ways[] = {FAKE_CLASSES_IGNORED, FAKE_CLASSES_REFUSED};
+    static const fake_classes ways[] = {FAKE_CLASSES_IGNORED, FAKE_CLASSES_REJECTED};
     (void)state;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         char text[512];

@@ -121,18 +121,18 @@ static void issue(const player *p, proxy_command command)
 }
 
 static void issue_message(const player *p, const box *at, int32_t pe, const uint64_t *words, uint64_t number,
-                          size_t behind)
+                          size_t after)
 {
     const proxy_command first = {.kind = PROXY_PUT,
                                  .pe = pe,
                                  .offset = offset_in_area(p, at->words),
                                  .local = (uintptr_t)words,
-                                 .bytes = (WORDS - behind) * sizeof *words};
+                                 .bytes = (WORDS - after) * sizeof *words};
     const proxy_command second = {.kind = PROXY_PUT_SIGNAL,
                                   .pe = pe,
-                                  .offset = offset_in_area(p, &at->words[WORDS - behind]),
-                                  .local = (uintptr_t)&words[WORDS - behind],
-                                  .bytes = behind * sizeof *words,
+                                  .offset = offset_in_area(p, &at->words[WORDS - after]),
+                                  .local = (uintptr_t)&words[WORDS - after],
+                                  .bytes = after * sizeof *words,
                                   .signal = offset_in_area(p, &at->signal),
                                   .operand = number,
                                   .op = TRANSPORT_SET};
@@ -302,7 +302,7 @@ static void litmus(expar_group *group, void *shared)
     free(p);
 }
 
-static void play(const subject *who, uint64_t seed)
+static void trial(const subject *who, uint64_t seed)
 {
     static const uint64_t firsts[] = {0, UINT32_MAX - 20, UINT64_MAX - 20, UINT64_MAX - 5};
     random_source random = random_start(seed);
@@ -336,7 +336,7 @@ static void test_delays_change_nothing(void **state)
     int64_t rounds = random_test_rounds(8);
     for (int64_t round = 0; round < rounds; round++, seed++)
         for (size_t i = 0; i < num_subjects; i++)
-            if (can_be_judged(&subjects[i])) play(&subjects[i], seed);
+            if (can_be_judged(&subjects[i])) trial(&subjects[i], seed);
     assert_true(kind == RANKS_PROCESSES || atomic_load(&delays) > 0);
 }
 

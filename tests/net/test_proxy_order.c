@@ -419,7 +419,7 @@ static void test_bounds_what_is_under_way(void **state)
     stage_close(s);
 }
 
-static void test_refuses_nonsense(void **state)
+static void test_rejects_nonsense(void **state)
 {
     (void)state;
     static const struct {
@@ -599,7 +599,7 @@ int main(void)
         cmocka_unit_test(test_segments_of_data_and_signal),
         cmocka_unit_test(test_fence_orders_to_each_pe),
         cmocka_unit_test(test_bounds_what_is_under_way),
-        cmocka_unit_test(test_refuses_nonsense),
+        cmocka_unit_test(test_rejects_nonsense),
         cmocka_unit_test(test_takes_what_has_grown),
         cmocka_unit_test(test_nothing_is_done_at_once),
         cmocka_unit_test(test_failed_ones_are_told),

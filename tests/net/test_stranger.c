@@ -58,7 +58,7 @@ static bool show_place(expar_group *group, scene *s)
     size_t bytes = FABRIC_NAME_BYTES;
     if (!CHECK(f != NULL, "there is no fabric") || !CHECK(f->channels[0].listener >= 0, "no socket listens"))
         return false;
-    if (s->opens) fabric_doors_open(f);
+    if (s->opens) fabric_admission_open(f);
     int code = fi_getname(&f->channels[0].ep->fid, s->places[group->rank].name, &bytes);
     s->places[group->rank].key = f->page->peers[group->rank];
     atomic_fetch_add_explicit(&s->met, 1, memory_order_release);
@@ -113,7 +113,7 @@ static void turn_out(expar_group *group, const scene *s, int32_t before)
         usleep(1000);
     CHECK_OK(expar_barrier_all(group));
     CHECK(s->came, "no stranger is connected");
-    fabric_doors_shut(f);
+    fabric_admission_shut(f);
     CHECK_OK(fabric_turn_out(f));
     while (count_descriptors() > before && ranks_clock_ms() < until_ms)
         if (!fabric_progress(f)) usleep(1000);

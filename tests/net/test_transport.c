@@ -311,7 +311,7 @@ static void counts_channels(expar_group *group, void *shared)
 }
 
 /* Several endpoints disorder what goes by them as it is: they are delayed besides at night alone. */
-static bool plays_late(void)
+static bool trials_late(void)
 {
     return !several_hosts && (!getenv("EXPAR_FABRIC_CHANNELS") || getenv("EXPAR_TEST_ROUNDS"));
 }
@@ -319,7 +319,7 @@ static bool plays_late(void)
 static void run_on_all(ranks_body body, int32_t size, int32_t ranks_per_node)
 {
     for (size_t t = 0; t < num_subjects; t++) {
-        if (subjects[t].late && !plays_late()) continue;
+        if (subjects[t].late && !trials_late()) continue;
         print_message("transport %s%s\n", subjects[t].ops->name, subjects[t].late ? ", late" : "");
         ranks_plan plan = {.kind = kind, .size = size, .ranks_per_node = ranks_per_node};
         assert_true(ranks_run(&plan, body, (void *)&subjects[t]));

@@ -62,7 +62,7 @@ static _Noreturn void be_rank(const lack *what, const expar_unique_id *id, int32
     _exit(check_failures() ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
-static void play(const lack *what)
+static void trial(const lack *what)
 {
     stage_ranks ranks = {.size = RANKS};
     assert_true(ranks_host_start(&ranks.host));
@@ -83,14 +83,14 @@ static void test_no_provider(void **state)
                        .mine = {"expar_ep_create", "no provider nowhere"},
                        .theirs = {"expar_ep_create", "rank 1", "no provider nowhere"}};
     (void)state;
-    play(&what);
+    trial(&what);
 }
 
 /* Without a transport that is asked for by name there is no group. */
-static void play_asked_for(const lack *what)
+static void trial_asked_for(const lack *what)
 {
     setenv("EXPAR_TRANSPORTS", "fabric", 1);
-    play(what);
+    trial(what);
     unsetenv("EXPAR_TRANSPORTS");
 }
 
@@ -102,7 +102,7 @@ static void test_no_provider_that_is_asked_for(void **state)
                        .mine = {"no provider nowhere", "apt-get install libfabric1"},
                        .theirs = {"rank 1", "no provider nowhere", "apt-get install libfabric1"}};
     (void)state;
-    play_asked_for(&what);
+    trial_asked_for(&what);
 }
 
 static void test_interface_that_is_down(void **state)
@@ -114,7 +114,7 @@ static void test_interface_that_is_down(void **state)
                        .mine = {"EXPAR_FABRIC_INTERFACE=net1", "no interface that is up", "ip address"},
                        .theirs = {"rank 1", "EXPAR_FABRIC_INTERFACE=net1", "no interface that is up"}};
     assert_true(netns_command(&s->net, 1, "ip link set net1 down"));
-    play_asked_for(&what);
+    trial_asked_for(&what);
 }
 
 /* The ranks meet at the first cable, and nothing comes through the second. */
@@ -129,7 +129,7 @@ static void test_interface_that_is_closed(void **state)
                               "add rule ip t in iifname net1 drop'"));
     setenv("EXPAR_FABRIC_INTERFACE", "net1", 1);
     setenv("EXPAR_BOOTSTRAP_TIMEOUT", "4", 1);
-    play_asked_for(&what);
+    trial_asked_for(&what);
     unsetenv("EXPAR_BOOTSTRAP_TIMEOUT");
     unsetenv("EXPAR_FABRIC_INTERFACE");
 }

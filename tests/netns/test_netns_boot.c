@@ -21,16 +21,16 @@
 
 #define SILENCE_MS 1500
 
-typedef struct play {
+typedef struct trial {
     stage *stage;
     expar_unique_id id;
     bool by_torchrun; /* meet by torchrun's variables, not by the id */
     int32_t size;
     int cable;
     int64_t timeout_ms;
-} play;
+} trial;
 
-static int host_of(const play *p, int32_t rank)
+static int host_of(const trial *p, int32_t rank)
 {
     return netns_host_of(rank, p->size, 0);
 }
@@ -42,7 +42,7 @@ static void set_number(const char *name, int32_t value)
     setenv(name, text, 1);
 }
 
-static expar_status request_as_torchrun(const play *p, int32_t rank, boot_request *request)
+static expar_status request_as_torchrun(const trial *p, int32_t rank, boot_request *request)
 {
     set_number("RANK", rank);
     set_number("WORLD_SIZE", p->size);
@@ -53,7 +53,7 @@ static expar_status request_as_torchrun(const play *p, int32_t rank, boot_reques
     return boot_request_from_env(request);
 }
 
-static expar_status join(const play *p, int32_t rank, boot **out)
+static expar_status join(const trial *p, int32_t rank, boot **out)
 {
     boot_request request = crew_request(p->by_torchrun ? NULL : &p->id, rank, p->size);
     BODY_CHECK(netns_enter(rank, p->size, 0));
@@ -63,7 +63,7 @@ static expar_status join(const play *p, int32_t rank, boot **out)
 }
 
 /* Between hosts the control sockets find out by themselves that the other one is silent. */
-static expar_status check_keep_alive(const play *p, const boot *group)
+static expar_status check_keep_alive(const trial *p, const boot *group)
 {
     const boot_sockets *sockets = (const boot_sockets *)group;
     for (int32_t other = 0; other < p->size; other++) {
@@ -80,7 +80,7 @@ static expar_status check_keep_alive(const play *p, const boot *group)
 
 static expar_status form(int32_t rank, void *context)
 {
-    const play *p = context;
+    const trial *p = context;
     boot *group;
     char ip[BOOT_IP_TEXT];
     int fds[CREW_MAX];
@@ -105,7 +105,7 @@ static expar_status form(int32_t rank, void *context)
 }
 
 /* An id made on host 0; its process is ended by stop. */
-static void serve(play *p, ranks_host *host, const char *interface)
+static void serve(trial *p, ranks_host *host, const char *interface)
 {
     if (interface)
         setenv("EXPAR_BOOTSTRAP_INTERFACE", interface, 1);
@@ -121,7 +121,7 @@ static void test_by_id(void **state)
 {
     static const char *const interfaces[] = {"net0", "net1", "198.18.1.1"};
     for (int i = 0; i < 3; i++) {
-        play p = {.stage = *state, .size = 2 + i, .cable = i > 0, .timeout_ms = 20000};
+        trial p = {.stage = *state, .size = 2 + i, .cable = i > 0, .timeout_ms = 20000};
         ranks_host host;
         serve(&p, &host, interfaces[i]);
         crew_run_ok(p.size, form, &p);
@@ -131,7 +131,7 @@ static void test_by_id(void **state)
 
 static void test_by_torchrun(void **state)
 {
-    play p = {.stage = *state, .size = 4, .by_torchrun = true, .timeout_ms = 20000};
+    trial p = {.stage = *state, .size = 4, .by_torchrun = true, .timeout_ms = 20000};
     crew_run_ok(p.size, form, &p);
 }
 
@@ -214,7 +214,7 @@ static void test_link_local(void **state)
 #define LOST_MS 2500 /* rank 0 gets so long to be heard by the rendezvous, on a busy machine, too */
 
 /* Rank 1, on host 1, fails with that text; rank 0 waits for it in vain. */
-static void expect_lost(const play *p, const char *part)
+static void expect_lost(const trial *p, const char *part)
 {
     crew ranks;
     crew_start(&ranks, p->size, form, (void *)(uintptr_t)p);
@@ -225,7 +225,7 @@ static void expect_lost(const play *p, const char *part)
 
 static void test_id_on_loopback(void **state)
 {
-    play p = {.stage = *state, .size = 2, .timeout_ms = LOST_MS};
+    trial p = {.stage = *state, .size = 2, .timeout_ms = LOST_MS};
     ranks_host host;
     serve(&p, &host, NULL);
     expect_lost(&p, "EXPAR_BOOTSTRAP_INTERFACE must be set where the id is made");
@@ -234,7 +234,7 @@ static void test_id_on_loopback(void **state)
 
 static void test_no_route(void **state)
 {
-    play p = {.stage = *state, .size = 2, .timeout_ms = LOST_MS};
+    trial p = {.stage = *state, .size = 2, .timeout_ms = LOST_MS};
     ranks_host host;
     serve(&p, &host, "net0");
     assert_true(netns_command(&p.stage->net, 1, "ip link set net0 down"));
@@ -244,7 +244,7 @@ static void test_no_route(void **state)
 
 static void test_no_answer(void **state)
 {
-    play p = {.stage = *state, .size = 2, .timeout_ms = LOST_MS};
+    trial p = {.stage = *state, .size = 2, .timeout_ms = LOST_MS};
     ranks_host host;
     serve(&p, &host, "net0");
     assert_true(netns_command(&p.stage->net, 0, "ip link set net0 down"));
@@ -256,7 +256,7 @@ static void test_no_answer(void **state)
  * hears it, too. A quarter of the time is left for that. */
 static void test_firewall(void **state)
 {
-    play p = {.stage = *state, .size = 2, .timeout_ms = 8000};
+    trial p = {.stage = *state, .size = 2, .timeout_ms = 8000};
     ranks_host host;
     unique_id_parts parts;
     crew ranks;
@@ -281,7 +281,7 @@ static void test_firewall(void **state)
 /* The last one fails, since the cable has been pulled by then. */
 static expar_status barriers(int32_t rank, void *context)
 {
-    const play *p = context;
+    const trial *p = context;
     boot *group;
     expar_status status = join(p, rank, &group);
     if (status != EXPAR_OK) return status;
@@ -302,7 +302,7 @@ static bool misses_2(const outcome *one)
 
 static void test_silent_host(void **state)
 {
-    play p = {.stage = *state, .size = 3, .timeout_ms = 20000};
+    trial p = {.stage = *state, .size = 3, .timeout_ms = 20000};
     ranks_host host;
     crew ranks;
     serve(&p, &host, "net0");

@@ -2,7 +2,7 @@
 /* Both modes of expert parallelism over hosts whose network is slow or loses segments. The cable is pulled in the
  * middle of a chunk and plugged in again, or for good. Bytes are those of the oracle, or an error names a rank of
  * another host. With the argument "long" it runs the cases that take long, or start many ranks. */
-#include "ep/harness/play.h"
+#include "ep/harness/trial.h"
 #include "ep/low_latency/case.h"
 #include "netns/stage.h"
 #include "oracle/unit.h"
@@ -84,37 +84,37 @@ static void destroy_buffers(const player *p)
     CHECK_OK(expar_ll_destroy(p->ll));
 }
 
-static bool play_normal(const player *p)
+static bool trial_normal(const player *p)
 {
-    const play_choice plain = {0};
-    const play_area none = {0};
+    const trial_choice plain = {0};
+    const trial_area none = {0};
     const int32_t rank = expar_group_rank(p->group);
-    play_arrival arrival;
-    if (!play_dispatch(p->ep, rows, rank, &plain, &none, NULL, &arrival)) return false;
-    const bool right = play_combine(p->ep, rows, back, rank, &plain, &none, arrival.handle, &arrival);
-    play_release(&arrival, true);
+    trial_arrival arrival;
+    if (!trial_dispatch(p->ep, rows, rank, &plain, &none, NULL, &arrival)) return false;
+    const bool right = trial_combine(p->ep, rows, back, rank, &plain, &none, arrival.handle, &arrival);
+    trial_release(&arrival, true);
     return right;
 }
 
-static bool play_low_latency(const player *p, int round)
+static bool trial_low_latency(const player *p, int round)
 {
-    return round_play(&low_latency, expar_group_rank(p->group), p->ll, (uint32_t)round);
+    return round_trial(&low_latency, expar_group_rank(p->group), p->ll, (uint32_t)round);
 }
 
 /* In both modes, first in that which is disturbed. */
-static bool play_round(const player *p, int round)
+static bool trial_round(const player *p, int round)
 {
-    if (mode == NORMAL) return play_normal(p) && play_low_latency(p, round);
-    return play_low_latency(p, round) && play_normal(p);
+    if (mode == NORMAL) return trial_normal(p) && trial_low_latency(p, round);
+    return trial_low_latency(p, round) && trial_normal(p);
 }
 
-static void play_rounds(expar_group *group, void *shared)
+static void trial_rounds(expar_group *group, void *shared)
 {
     player p = {.group = group, .stage = shared};
     if (!make_buffers(&p)) return;
     for (int round = 0; round < ROUNDS && check_failures() == 0; round++) {
         if (round == HELD_ROUND) stage_hold(p.stage);
-        play_round(&p, round);
+        trial_round(&p, round);
         atomic_fetch_add_explicit(&p.stage->steps, 1, memory_order_relaxed);
     }
     destroy_buffers(&p);
@@ -141,7 +141,7 @@ static void finish(stage_ranks *ranks)
 static void run_rounds(stage *s, int32_t ranks_per_node)
 {
     stage_ranks ranks;
-    begin(s, NORMAL, ranks_per_node, play_rounds, &ranks);
+    begin(s, NORMAL, ranks_per_node, trial_rounds, &ranks);
     finish(&ranks);
 }
 
@@ -201,7 +201,7 @@ static void pull_in_the_middle(stage *s, ep_mode what)
 {
     stage_ranks ranks;
     atomic_store(&s->held, true);
-    begin(s, what, 2, play_rounds, &ranks);
+    begin(s, what, 2, trial_rounds, &ranks);
     stage_await(&s->steps, RANKS * HELD_ROUND);
     make_slow(s);
     atomic_store(&s->held, false);
@@ -227,15 +227,15 @@ static void test_pulled_in_low_latency(void **state)
 
 static expar_status dispatch(const player *p)
 {
-    static const play_choice plain = {0};
-    static const play_area none = {0};
+    static const trial_choice plain = {0};
+    static const trial_area none = {0};
     const int32_t rank = expar_group_rank(p->group);
     expar_status status;
     if (mode == NORMAL) {
         expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
-        expar_ep_dispatch_args args = play_dispatch_args(rows, rank, &plain, &none, NULL);
+        expar_ep_dispatch_args args = trial_dispatch_args(rows, rank, &plain, &none, NULL);
         status = expar_ep_dispatch(p->ep, &args, &result);
-        play_dispatch_args_free(&args);
+        trial_dispatch_args_free(&args);
     } else {
         ll_round *round = round_make(&low_latency, rank, 1);
         status = expar_ll_dispatch(p->ll, &round->dispatch, &round->received);
@@ -305,7 +305,7 @@ static void abandon(expar_group *group, void *shared)
 {
     player p = {.group = group, .stage = shared};
     if (!make_buffers(&p)) return;
-    play_round(&p, 0);
+    trial_round(&p, 0);
     atomic_fetch_add_explicit(&p.stage->armed, 1, memory_order_relaxed);
     stage_hold(p.stage);
     const int64_t start_ms = ranks_clock_ms();
@@ -323,7 +323,7 @@ static void abandon(expar_group *group, void *shared)
     if (group->rank > 0) destroy_buffers(&p);
 }
 
-static void test_abandon_behind_a_cut(void **state)
+static void test_abandon_after_a_cut(void **state)
 {
     stage *s = *state;
     stage_ranks ranks;
@@ -338,14 +338,14 @@ static void test_abandon_behind_a_cut(void **state)
 /* ---- late, not dead ---------------------------------------------------------------------------------------------- */
 
 /* Calls that take longer than the time-out while all ranks answer. */
-static void play_long(expar_group *group, void *shared)
+static void trial_long(expar_group *group, void *shared)
 {
     player p = {.group = group, .stage = shared};
     if (!make_buffers(&p)) return;
     kind_set_silence(group, SILENCE_MS);
     atomic_fetch_add_explicit(&p.stage->armed, 1, memory_order_relaxed);
     stage_hold(p.stage);
-    play_round(&p, 0);
+    trial_round(&p, 0);
     kind_set_silence(group, RANKS_TIMEOUT_MS);
     destroy_buffers(&p);
 }
@@ -355,7 +355,7 @@ static void test_longer_than_the_time_out(void **state)
     stage *s = *state;
     stage_ranks ranks;
     atomic_store(&s->held, true);
-    begin(s, NORMAL, 2, play_long, &ranks);
+    begin(s, NORMAL, 2, trial_long, &ranks);
     stage_await(&s->armed, RANKS);
     assert_true(netns_command(&s->net, 0, "tc qdisc add dev net0 root tbf rate 2mbit burst 8kb limit 24kb"));
     const int64_t start_ms = ranks_clock_ms();
@@ -379,7 +379,7 @@ int main(int argc, char **argv)
         ON_A_NETWORK(test_lossy),
         ON_A_NETWORK(test_cut_in_dispatch),
         ON_A_NETWORK(test_cut_in_low_latency),
-        ON_A_NETWORK(test_abandon_behind_a_cut),
+        ON_A_NETWORK(test_abandon_after_a_cut),
         ON_A_NETWORK(test_longer_than_the_time_out),
     };
     netns probe;

@@ -2,9 +2,9 @@
 /* Every collective that moves elements, of every type, by name and by type, and in bytes. */
 #include "forms.h"
 
-enum { MOST = 8, BLOCK = 3, ROOM = MOST * BLOCK * 3 };
+enum { MOST = 8, BLOCK = 3, SPACE = MOST * BLOCK * 3 };
 
-alignas(16) static unsigned char source[ROOM * 16], dest[ROOM * 16];
+alignas(16) static unsigned char source[SPACE * 16], dest[SPACE * 16];
 static int me, n;
 
 /* All have looked at what they got, and may get more. */
@@ -25,11 +25,11 @@ static int number(int pe, int i)
     static void check_##N##_##form(void)                                                                               \
     {                                                                                                                  \
         T *from = (T *)(void *)source, *to = (T *)(void *)dest;                                                        \
-        for (int i = 0; i < ROOM; i++)                                                                                 \
+        for (int i = 0; i < SPACE; i++)                                                                                \
             from[i] = (T)number(me, i);                                                                                \
         next_call();                                                                                                   \
         EXPECT(CALL(N, broadcast, SHMEM_TEAM_WORLD, to, from, BLOCK, n - 1) == 0);                                     \
-        for (int i = 0; i < ROOM; i++)                                                                                 \
+        for (int i = 0; i < SPACE; i++)                                                                                \
             EXPECT(to[i] == (T)(i < BLOCK ? number(n - 1, i) : 0));                                                    \
         next_call();                                                                                                   \
         EXPECT(CALL(N, collect, SHMEM_TEAM_WORLD, to, from, (size_t)(me % 2 + 1)) == 0);                               \
@@ -38,11 +38,11 @@ static int number(int pe, int i)
                 EXPECT(to[at++] == (T)number(pe, i));                                                                  \
         next_call();                                                                                                   \
         EXPECT(CALL(N, fcollect, SHMEM_TEAM_WORLD, to, from, BLOCK) == 0);                                             \
-        for (int i = 0; i < ROOM; i++)                                                                                 \
+        for (int i = 0; i < SPACE; i++)                                                                                \
             EXPECT(to[i] == (T)(i < n * BLOCK ? number(i / BLOCK, i % BLOCK) : 0));                                    \
         next_call();                                                                                                   \
         EXPECT(CALL(N, alltoall, SHMEM_TEAM_WORLD, to, from, BLOCK) == 0);                                             \
-        for (int i = 0; i < ROOM; i++)                                                                                 \
+        for (int i = 0; i < SPACE; i++)                                                                                \
             EXPECT(to[i] == (T)(i < n * BLOCK ? number(i / BLOCK, me * BLOCK + i % BLOCK) : 0));                       \
         next_call();                                                                                                   \
         EXPECT(CALL(N, alltoalls, SHMEM_TEAM_WORLD, to, from, 3, 2, BLOCK) == 0);                                      \

@@ -3,9 +3,9 @@
  * writes to the next one, and reads back what it wrote. */
 #include "forms.h"
 
-enum { COUNT = 5, ROOM = 3 * COUNT };
+enum { COUNT = 5, SPACE = 3 * COUNT };
 
-alignas(16) static unsigned char there[ROOM * 16];
+alignas(16) static unsigned char there[SPACE * 16];
 static uint64_t signals; /* those of the PE before this one */
 static uint64_t signalled;
 
@@ -20,7 +20,7 @@ static void await_signal(void)
 #define DEFINE_HELPERS(T, N)                                                                                           \
     static void fill_##N(T *from)                                                                                      \
     {                                                                                                                  \
-        for (int i = 0; i < ROOM; i++)                                                                                 \
+        for (int i = 0; i < SPACE; i++)                                                                                \
             from[i] = (T)fresh();                                                                                      \
     }                                                                                                                  \
     static bool same_##N(const T *to, const T *from, int dst, int sst)                                                 \
@@ -31,7 +31,7 @@ static void await_signal(void)
     }                                                                                                                  \
     static bool arrived_##N(shmem_ctx_t ctx, const T *from, int dst, int sst, int next)                                \
     {                                                                                                                  \
-        T seen[ROOM];                                                                                                  \
+        T seen[SPACE];                                                                                                 \
         shmem_ctx_quiet(ctx);                                                                                          \
         shmem_getmem(seen, there, sizeof seen, next);                                                                  \
         return same_##N(seen, from, dst, sst);                                                                         \
@@ -41,7 +41,7 @@ RMA_TYPES(DEFINE_HELPERS)
 #define DEFINE_CHECK(T, N, form, CALL)                                                                                 \
     static void check_##N##_##form(shmem_ctx_t ctx, int next)                                                          \
     {                                                                                                                  \
-        T *dest = (T *)(void *)there, from[ROOM], back[ROOM] = {0};                                                    \
+        T *dest = (T *)(void *)there, from[SPACE], back[SPACE] = {0};                                                  \
         fill_##N(from);                                                                                                \
         CALL(N, put, dest, from, COUNT, next);                                                                         \
         EXPECT(arrived_##N(ctx, from, 1, 1, next));                                                                    \
@@ -81,7 +81,7 @@ RMA_TYPES(DEFINE_CHECKS)
 /* In elements of so many bytes, whose first bytes are looked at. */
 static void fill(unsigned char *from, int bytes)
 {
-    for (int i = 0; i < ROOM * bytes; i++)
+    for (int i = 0; i < SPACE * bytes; i++)
         from[i] = (unsigned char)fresh();
 }
 
@@ -94,16 +94,16 @@ static bool same(const unsigned char *to, const unsigned char *from, int dst, in
 
 static bool arrived(shmem_ctx_t ctx, const unsigned char *from, int dst, int sst, int bytes, int next)
 {
-    unsigned char seen[ROOM * 16];
+    unsigned char seen[SPACE * 16];
     shmem_ctx_quiet(ctx);
-    shmem_getmem(seen, there, (size_t)(ROOM * bytes), next);
+    shmem_getmem(seen, there, (size_t)(SPACE * bytes), next);
     return same(seen, from, dst, sst, bytes);
 }
 
 #define DEFINE_BLOCK_CHECK(W, bytes, form, CALL)                                                                       \
     static void check_##W##_##form(shmem_ctx_t ctx, int next)                                                          \
     {                                                                                                                  \
-        unsigned char from[ROOM * 16], back[ROOM * 16] = {0};                                                          \
+        unsigned char from[SPACE * 16], back[SPACE * 16] = {0};                                                        \
         fill(from, bytes);                                                                                             \
         CALL(put##W, there, from, COUNT, next);                                                                        \
         EXPECT(arrived(ctx, from, 1, 1, bytes, next));                                                                 \
@@ -127,7 +127,7 @@ static bool arrived(shmem_ctx_t ctx, const unsigned char *from, int dst, int sst
 #define DEFINE_STRIDED_CHECK(W, bytes, form, CALL)                                                                     \
     static void check_strided_##W##_##form(shmem_ctx_t ctx, int next)                                                  \
     {                                                                                                                  \
-        unsigned char from[ROOM * 16], back[ROOM * 16] = {0};                                                          \
+        unsigned char from[SPACE * 16], back[SPACE * 16] = {0};                                                        \
         fill(from, bytes);                                                                                             \
         CALL(iput##W, there, from, 3, 1, COUNT, next);                                                                 \
         EXPECT(arrived(ctx, from, 3, 1, bytes, next));                                                                 \

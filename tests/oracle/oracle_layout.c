@@ -104,14 +104,14 @@ int64_t oracle_num_received(const oracle_job *job, int32_t rank)
 
 int64_t oracle_num_kept(const oracle_job *job, int32_t rank)
 {
-    int64_t coming = oracle_num_received(job, rank), room = job->inputs[rank].num_worst_tokens;
-    return room > 0 && room < coming ? room : coming;
+    int64_t coming = oracle_num_received(job, rank), spare = job->inputs[rank].num_worst_tokens;
+    return spare > 0 && spare < coming ? spare : coming;
 }
 
 int64_t oracle_num_rows(const oracle_job *job, int32_t rank)
 {
-    int64_t room = job->inputs[rank].num_worst_tokens;
-    return room > 0 ? room : oracle_num_received(job, rank);
+    int64_t spare = job->inputs[rank].num_worst_tokens;
+    return spare > 0 ? spare : oracle_num_received(job, rank);
 }
 
 void oracle_received_per_expert(const oracle_job *job, int32_t rank, int32_t *counts)

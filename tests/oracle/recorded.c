@@ -17,7 +17,7 @@ static void find_file(void)
     snprintf(recorded_path, sizeof recorded_path, "%s/routing_topk_idx.npy", folder ? folder : EXPAR_TEST_DATA);
 }
 
-static void refuse(const char *reason)
+static void reject(const char *reason)
 {
     fprintf(stderr, "%s: %s\n", recorded_path, reason);
     exit(EXIT_FAILURE);
@@ -28,19 +28,19 @@ static void check_header(FILE *file)
     unsigned char start[10];
     char text[256];
     if (fread(start, 1, sizeof start, file) != sizeof start || memcmp(start, "\x93NUMPY\x01", 7) != 0)
-        refuse("not an .npy file of version 1");
+        reject("not an .npy file of version 1");
     size_t text_bytes = start[8] | (size_t)start[9] << 8;
     if (text_bytes >= sizeof text || fread(text, 1, text_bytes, file) != text_bytes)
-        refuse("its header is cut or too long");
+        reject("its header is cut or too long");
     text[text_bytes] = '\0';
     if (!strstr(text, "'<i2'") || !strstr(text, "'fortran_order': False") || !strstr(text, recorded_shape))
-        refuse("not int16 in the recorded shape");
+        reject("not int16 in the recorded shape");
 }
 
 static void check_values(const int16_t *values)
 {
     for (int64_t i = 0; i < RECORDED_VALUES; i++)
-        if (values[i] < 0 || values[i] >= ROUTING_RECORDED_EXPERTS) refuse("an expert is out of range");
+        if (values[i] < 0 || values[i] >= ROUTING_RECORDED_EXPERTS) reject("an expert is out of range");
 }
 
 const int16_t *routing_recorded(void)
@@ -50,9 +50,9 @@ const int16_t *routing_recorded(void)
     if (loaded) return values;
     find_file();
     FILE *file = fopen(recorded_path, "rb");
-    if (!file) refuse("cannot be opened");
+    if (!file) reject("cannot be opened");
     check_header(file);
-    if (fread(values, sizeof values[0], RECORDED_VALUES, file) != RECORDED_VALUES) refuse("is cut short");
+    if (fread(values, sizeof values[0], RECORDED_VALUES, file) != RECORDED_VALUES) reject("is cut short");
     fclose(file);
     check_values(values);
     loaded = true;

@@ -178,7 +178,7 @@ static void test_threads(void **state)
 
 /* ---- rejections -------------------------------------------------------------------------------------------------- */
 
-static void refuse_options(expar_team *world)
+static void reject_options(expar_team *world)
 {
     expar_ctx_options options = EXPAR_CTX_OPTIONS_INIT;
     expar_ctx *ctx = NULL;
@@ -193,7 +193,7 @@ static void refuse_options(expar_team *world)
     CHECK(!ctx, "a failed call has made a context");
 }
 
-static void refuse_arguments(expar_group *group, expar_team *world)
+static void reject_arguments(expar_group *group, expar_team *world)
 {
     expar_ctx *ctx;
     uint64_t *box, local = 3;
@@ -216,7 +216,7 @@ static void refuse_arguments(expar_group *group, expar_team *world)
 }
 
 /* Contexts that are gone, by themselves or with their team, are told from those that are there. */
-static void refuse_the_gone(expar_team *world)
+static void reject_the_gone(expar_team *world)
 {
     expar_ctx *ctx, *again;
     expar_team *team;
@@ -245,7 +245,7 @@ static void *use_anothers(void *ctx)
     return (void *)(intptr_t)check_failures();
 }
 
-static void refuse_other_threads(expar_team *world)
+static void reject_other_threads(expar_team *world)
 {
     expar_ctx_options options = EXPAR_CTX_OPTIONS_INIT;
     expar_ctx *ctx;
@@ -260,21 +260,21 @@ static void refuse_other_threads(expar_team *world)
     CHECK_OK(expar_ctx_destroy(ctx));
 }
 
-static void refusals(expar_group *group, void *shared)
+static void rejections(expar_group *group, void *shared)
 {
     (void)shared;
     expar_team *world;
     CHECK_OK(expar_team_get_world(group, &world));
-    refuse_options(world);
-    refuse_arguments(group, world);
-    refuse_the_gone(world);
-    refuse_other_threads(world);
+    reject_options(world);
+    reject_arguments(group, world);
+    reject_the_gone(world);
+    reject_other_threads(world);
 }
 
-static void test_refusals(void **state)
+static void test_rejections_told(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 2, refusals);
+    kind_run((ranks_plan){0}, 2, rejections);
 }
 
 int main(int argc, char **argv)
@@ -282,7 +282,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_operations),
         cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_rejections_told),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -336,7 +336,7 @@ static void test_overwritten_words(void **state)
 
 /* ---- rejections -------------------------------------------------------------------------------------------------- */
 
-static void refusals(expar_group *group, void *shared)
+static void rejections(expar_group *group, void *shared)
 {
     (void)shared;
     uint64_t *lock, local = 0;
@@ -362,17 +362,17 @@ static void refusals(expar_group *group, void *shared)
     if (group->rank == 0) CHECK_OK(expar_lock_clear(group, lock));
 }
 
-static void test_refusals(void **state)
+static void test_rejections_told(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 2, refusals);
+    kind_run((ranks_plan){0}, 2, rejections);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_count), cmocka_unit_test(test_order),
                                        cmocka_unit_test(test_giving_up), cmocka_unit_test(test_overwritten_words),
-                                       cmocka_unit_test(test_refusals)};
+                                       cmocka_unit_test(test_rejections_told)};
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

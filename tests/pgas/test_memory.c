@@ -62,13 +62,13 @@ static void zeroed(expar_group *group, void *shared)
     (void)shared;
     static const size_t sizes[] = {1, 100, 4096, 70001, 3000000};
     for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
-        uint8_t *before, *block, *behind;
+        uint8_t *before, *block, *following;
         CHECK_OK(expar_malloc(group, 128, (void **)&before));
         CHECK_OK(expar_malloc(group, sizes[i], (void **)&block));
-        CHECK_OK(expar_malloc(group, 128, (void **)&behind));
+        CHECK_OK(expar_malloc(group, 128, (void **)&following));
         memset(before, 1, 128);
         memset(block, 2, sizes[i]);
-        memset(behind, 3, 128);
+        memset(following, 3, 128);
         CHECK_OK(expar_free(group, block));
         CHECK_OK(expar_calloc(group, sizes[i], 1, (void **)&block));
         size_t dirty = 0;
@@ -76,8 +76,8 @@ static void zeroed(expar_group *group, void *shared)
             dirty += block[b] != 0;
         CHECK(dirty == 0, "%zu of %zu bytes are not zero", dirty, sizes[i]);
         for (size_t b = 0; b < 128; b++)
-            CHECK(before[b] == 1 && behind[b] == 3, "a neighbour of %zu bytes was touched", sizes[i]);
-        CHECK_OK(expar_free(group, behind));
+            CHECK(before[b] == 1 && following[b] == 3, "a neighbour of %zu bytes was touched", sizes[i]);
+        CHECK_OK(expar_free(group, following));
         CHECK_OK(expar_free(group, block));
         CHECK_OK(expar_free(group, before));
     }
@@ -204,7 +204,7 @@ static void test_one_rank_errs(void **state)
 
 /* ---- rejections on all ranks ------------------------------------------------------------------------------------- */
 
-static void refusals(expar_group *group, void *shared)
+static void rejections(expar_group *group, void *shared)
 {
     (void)shared;
     char *kept;
@@ -227,10 +227,10 @@ static void refusals(expar_group *group, void *shared)
     CHECK(block == group, "an output was written");
 }
 
-static void test_refusals(void **state)
+static void test_rejections_told(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, 2, refusals);
+    kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, 2, rejections);
 }
 
 static void exhaust(expar_group *group, void *shared)
@@ -441,7 +441,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_zero_bytes),
         cmocka_unit_test(test_mismatches),
         cmocka_unit_test(test_one_rank_errs),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_rejections_told),
         cmocka_unit_test(test_exhaustion),
         cmocka_unit_test(test_peer_addresses),
         cmocka_unit_test(test_reallocated),

@@ -122,7 +122,7 @@ static void test_many_threads(void **state)
     kind_run((ranks_plan){0}, 2, many_threads);
 }
 
-static void refusals(expar_group *group, void *shared)
+static void rejections(expar_group *group, void *shared)
 {
     (void)shared;
     uint64_t *box, local = 7, old = 9;
@@ -143,10 +143,10 @@ static void refusals(expar_group *group, void *shared)
     CHECK_OK(expar_free(group, box));
 }
 
-static void test_refusals(void **state)
+static void test_rejections_told(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 2, refusals);
+    kind_run((ranks_plan){0}, 2, rejections);
 }
 
 /* ---- processes: one is killed ------------------------------------------------------------------------------------ */
@@ -240,7 +240,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_many_threads),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_rejections_told),
     };
     const struct CMUnitTest process_tests[] = {cmocka_unit_test(test_one_is_killed)};
     kind_read(argc, argv);

@@ -163,7 +163,7 @@ static void test_atomics(void **state)
 
 /* ---- rejections -------------------------------------------------------------------------------------------------- */
 
-static void refuse_put_and_get(expar_group *group, uint64_t *box, size_t bytes)
+static void reject_put_and_get(expar_group *group, uint64_t *box, size_t bytes)
 {
     uint64_t local[4] = {0};
     uint8_t *heap = group->sym->heap.base;
@@ -194,7 +194,7 @@ static void refuse_put_and_get(expar_group *group, uint64_t *box, size_t bytes)
     CHECK_TEXT("expar_get", "source", "symmetric heap");
 }
 
-static void refuse_signals_and_waits(expar_group *group, uint64_t *box)
+static void reject_signals_and_waits(expar_group *group, uint64_t *box)
 {
     uint64_t local = 5, value = 99;
     uint64_t *crooked = (uint64_t *)(void *)((char *)box + 4);
@@ -226,20 +226,20 @@ static void refuse_signals_and_waits(expar_group *group, uint64_t *box)
     CHECK(value == 99, "an output was written");
 }
 
-static void refusals(expar_group *group, void *shared)
+static void rejections(expar_group *group, void *shared)
 {
     (void)shared;
     uint64_t *box;
     CHECK_OK(expar_calloc(group, 4, sizeof *box, (void **)&box));
-    refuse_put_and_get(group, box, group->sym->heap.bytes);
-    refuse_signals_and_waits(group, box);
+    reject_put_and_get(group, box, group->sym->heap.bytes);
+    reject_signals_and_waits(group, box);
     CHECK_OK(expar_free(group, box));
 }
 
-static void test_refusals(void **state)
+static void test_rejections_told(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 2, refusals);
+    kind_run((ranks_plan){0}, 2, rejections);
 }
 
 /* Without a network, ranks of another node are out of reach, and say so. */
@@ -313,8 +313,8 @@ static void test_across_nodes(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_put_get),      cmocka_unit_test(test_signal_litmus), cmocka_unit_test(test_atomics),
-        cmocka_unit_test(test_fence_litmus), cmocka_unit_test(test_refusals),      cmocka_unit_test(test_other_node),
+        cmocka_unit_test(test_put_get),      cmocka_unit_test(test_signal_litmus),   cmocka_unit_test(test_atomics),
+        cmocka_unit_test(test_fence_litmus), cmocka_unit_test(test_rejections_told), cmocka_unit_test(test_other_node),
 #ifdef EXPAR_HAVE_LIBFABRIC
         cmocka_unit_test(test_across_nodes),
 #endif

@@ -43,7 +43,7 @@ static void check_difference(const expar_network_stats *before, const expar_netw
     CHECK(now->atomic_bytes - before->atomic_bytes == (8 + 8 + 4 + 8) * times, "bytes of atomics");
 }
 
-static void check_refusals(const expar_group *group)
+static void check_rejections(const expar_group *group)
 {
     expar_network_stats stats = {0};
     CHECK_STATUS(EXPAR_ERR_NULL, expar_network_get_stats(NULL, &stats));
@@ -75,7 +75,7 @@ static void count(expar_group *group, void *shared)
     CHECK_OK(expar_calloc(group, WORDS, sizeof *a->box, (void **)&a->box));
     CHECK_OK(expar_calloc(group, 1, sizeof *a->signal, (void **)&a->signal));
     CHECK_OK(expar_calloc(group, 1, sizeof *a->half, (void **)&a->half));
-    check_refusals(group);
+    check_rejections(group);
     expar_network_stats before = read_stats(group);
     send(group, a, near);
     expar_network_stats now = read_stats(group);

@@ -100,7 +100,7 @@ static void test_rma(void **state)
     kind_run((ranks_plan){0}, 1, all_rma);
 }
 
-static void strided_refusals(expar_group *group, void *shared)
+static void strided_rejections(expar_group *group, void *shared)
 {
     (void)shared;
     uint64_t *box, local[8] = {0};
@@ -128,10 +128,10 @@ static void strided_refusals(expar_group *group, void *shared)
     CHECK_OK(expar_free(group, box));
 }
 
-static void test_strided_refusals(void **state)
+static void test_strided_rejections(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 2, strided_refusals);
+    kind_run((ranks_plan){0}, 2, strided_rejections);
 }
 
 /* ---- atomics ----------------------------------------------------------------------------------------------------- */
@@ -213,7 +213,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rma),
-        cmocka_unit_test(test_strided_refusals),
+        cmocka_unit_test(test_strided_rejections),
         cmocka_unit_test(test_atomics),
     };
     kind_read(argc, argv);

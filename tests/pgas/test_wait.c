@@ -16,7 +16,7 @@ static void sleep_ms(int64_t ms)
 typedef struct comparison {
     expar_cmp cmp;
     uint64_t against;
-    uint64_t refused, accepted; /* a value that does not end the wait, one that does */
+    uint64_t rejected, accepted; /* a value that does not end the wait, one that does */
 } comparison;
 static const comparison comparisons[] = {
     {EXPAR_CMP_EQ, 5, 4, 5},
@@ -39,8 +39,8 @@ static void each_comparison(expar_group *group, void *shared)
     for (size_t i = 0; i < ARRAY_LENGTH(comparisons); i++) {
         const comparison *c = &comparisons[i];
         if (group->rank == 1) {
-            CHECK_OK(expar_atomic_set_u64(group, signal, c->refused, 0));
-            CHECK_OK(expar_atomic_set_u32(group, word, (uint32_t)c->refused, 0));
+            CHECK_OK(expar_atomic_set_u64(group, signal, c->rejected, 0));
+            CHECK_OK(expar_atomic_set_u32(group, word, (uint32_t)c->rejected, 0));
         }
         CHECK_OK(expar_barrier_all(group));
         if (group->rank == 1) {

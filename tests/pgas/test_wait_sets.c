@@ -182,7 +182,7 @@ static void test_in_turn(void **state)
 
 /* ---- rejections -------------------------------------------------------------------------------------------------- */
 
-static void refusals(expar_group *group, void *shared)
+static void rejections(expar_group *group, void *shared)
 {
     (void)shared;
     uint32_t *words, local[WORDS] = {0};
@@ -213,10 +213,10 @@ static void refusals(expar_group *group, void *shared)
     CHECK_OK(expar_free(group, words));
 }
 
-static void test_refusals(void **state)
+static void test_rejections_told(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 2, refusals);
+    kind_run((ranks_plan){0}, 2, rejections);
 }
 
 /* A wait that nobody ends names the word that is missing, and what it holds. */
@@ -242,8 +242,8 @@ static void test_time_out(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_still),   cmocka_unit_test(test_moving),   cmocka_unit_test(test_short_flag),
-        cmocka_unit_test(test_in_turn), cmocka_unit_test(test_refusals), cmocka_unit_test(test_time_out),
+        cmocka_unit_test(test_still),   cmocka_unit_test(test_moving),          cmocka_unit_test(test_short_flag),
+        cmocka_unit_test(test_in_turn), cmocka_unit_test(test_rejections_told), cmocka_unit_test(test_time_out),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

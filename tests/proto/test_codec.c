@@ -295,7 +295,7 @@ static void sizes_follow_the_table(void **state)
     assert_int_equal(codec_scales(CODEC_FP8_UE8M0, 640), 2);
 }
 
-static void other_sizes_are_refused(void **state)
+static void other_sizes_are_rejected(void **state)
 {
     (void)state;
     for (int32_t format = CODEC_FP8; format <= CODEC_INT8; format++) {
@@ -345,7 +345,7 @@ int main(void)
         cmocka_unit_test(numbers_are_off_by_no_more_than_stated),
         cmocka_unit_test(formats_have_the_numbers_of_their_types),
         cmocka_unit_test(sizes_follow_the_table),
-        cmocka_unit_test(other_sizes_are_refused),
+        cmocka_unit_test(other_sizes_are_rejected),
         cmocka_unit_test(scales_of_received_rows_lie_token_contiguous),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

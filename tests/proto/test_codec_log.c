@@ -153,7 +153,7 @@ static void the_bounds_of_coded_groups_are_exact(void **state)
 }
 
 /* A head that says nothing sensible makes a group of BF16, and never more bytes than fit. */
-static void no_head_is_longer_than_its_room(void **state)
+static void no_head_is_longer_than_its_space(void **state)
 {
     (void)state;
     const float odd[] = {0, -0.5f, 0.25f, 0.5f, 1, INFINITY, NAN, -NAN, 0x1p-149f, 0x1p-94f};
@@ -189,7 +189,7 @@ static void groups_of_a_row_stand_without_gaps(void **state)
     assert_true(c.back[CODEC_GROUP + 1] == 0x1p-4f);
 }
 
-static void sizes_have_room_for_bf16(void **state)
+static void sizes_have_space_for_bf16(void **state)
 {
     (void)state;
     assert_int_equal(codec_row_bytes(CODEC_LOGFMT, 7168), 14336);
@@ -339,9 +339,9 @@ int main(void)
         cmocka_unit_test(small_numbers_are_raised_and_zeros_are_not),
         cmocka_unit_test(other_groups_go_as_bf16),
         cmocka_unit_test(the_bounds_of_coded_groups_are_exact),
-        cmocka_unit_test(no_head_is_longer_than_its_room),
+        cmocka_unit_test(no_head_is_longer_than_its_space),
         cmocka_unit_test(groups_of_a_row_stand_without_gaps),
-        cmocka_unit_test(sizes_have_room_for_bf16),
+        cmocka_unit_test(sizes_have_space_for_bf16),
         cmocka_unit_test(numbers_are_off_by_half_a_step_at_most),
         cmocka_unit_test(groups_of_neighbours_are_off_by_bits),
         cmocka_unit_test(every_code_comes_back),

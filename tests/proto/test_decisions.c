@@ -46,8 +46,8 @@ static void one_rank_is_in_the_way(void **state)
         {{0, 0, 0, 0}, {1, 1, 1, 1}, -1, EP_STAND_AGREES},
         {{0, 0, 0, 0}, {1, 1, 2, 1}, 2, EP_STAND_DIFFERS},
         {{0, 0, 0, 0}, {2, 1, 1, 1}, 1, EP_STAND_DIFFERS}, /* rank 0 is what the others are held to */
-        {{0, 0, 0, EXPAR_ERR_ARGUMENT}, {1, 2, 1, 1}, 3, EP_STAND_REFUSES},
-        {{EXPAR_ERR_LIMIT, 0, 0, EXPAR_ERR_ARGUMENT}, {1, 1, 1, 1}, 0, EP_STAND_REFUSES},
+        {{0, 0, 0, EXPAR_ERR_ARGUMENT}, {1, 2, 1, 1}, 3, EP_STAND_REJECTS},
+        {{EXPAR_ERR_LIMIT, 0, 0, EXPAR_ERR_ARGUMENT}, {1, 1, 1, 1}, 0, EP_STAND_REJECTS},
         {{0, EXPAR_ERR_ARGUMENT, 0, EXPAR_ERR_PEER}, {1, 1, 2, 1}, 3, EP_STAND_GONE},
         {{0, 0, EXPAR_ERR_PEER, EXPAR_ERR_PEER}, {1, 1, 9, 9}, 2, EP_STAND_GONE},
     };
@@ -57,7 +57,7 @@ static void one_rank_is_in_the_way(void **state)
         int32_t least = ep_ballot(EP_STAND_AGREES, 0);
         for (int32_t r = N - 1; r >= 0; r--) {
             const ep_form form = {.kind = rows[i].kind[r]};
-            const int32_t ballot = ep_ballot(ep_hello_stands(rows[i].status[r], &form, &form0), r);
+            const int32_t ballot = ep_ballot(ep_header_stands(rows[i].status[r], &form, &form0), r);
             if (ballot < least) least = ballot;
         }
         assert_int_equal(ep_ballot_rank(least), rows[i].rank);
@@ -92,34 +92,35 @@ static void rings_have_free_slots_and_rows(void **state)
 
 /* A peer as banks.pml and low_latency.pml have it: the epochs of its acknowledgement of the slot, and of its message
    header with its status. May this rank's data of the call `epoch` go there? */
-static void doors_open_by_read_words_and_units(void **state)
+static void credits_open_by_read_words_and_units(void **state)
 {
     static const struct {
         uint64_t epoch, read, unit;
         int32_t status;
-        ll_door door;
+        ll_credit credit;
     } rows[] = {
-        {1, 0, 0, 0, LL_DOOR_OPEN}, /* nothing was sent there before */
-        {2, 0, 0, 0, LL_DOOR_OPEN},
-        {3, 0, 0, 0, LL_DOOR_SHUT},
-        {3, 0, 2, 0, LL_DOOR_SHUT}, /* a message header of another call */
-        {3, 1, 0, 0, LL_DOOR_OPEN},
-        {3, 0, 3, 0, LL_DOOR_OPEN}, /* it has opened this call: it needs nothing of the call before the last */
-        {3, 0, 3, EXPAR_ERR_INDEX, LL_DOOR_OPEN},
-        {3, 0, 3, EXPAR_ERR_STATE, LL_DOOR_REFUSES},
-        {3, 1, 3, EXPAR_ERR_STATE, LL_DOOR_OPEN}, /* what was read is free, whatever the rank says of this call */
-        {5, 1, 3, 0, LL_DOOR_SHUT},
-        {5, 3, 0, 0, LL_DOOR_OPEN},
-        {(uint64_t)0xfffffffc + 2, 0xfffffffc, 0, 0, LL_DOOR_OPEN}, /* stamps begin again */
-        {(uint64_t)0xfffffffc + 3, 1, 0, 0, LL_DOOR_OPEN},          /* a word as old as all stamps is taken for new */
-        {(uint64_t)0xfffffffc + 3, 2, 0, 0, LL_DOOR_SHUT},
+        {1, 0, 0, 0, LL_CREDIT_GIVEN}, /* nothing was sent there before */
+        {2, 0, 0, 0, LL_CREDIT_GIVEN},
+        {3, 0, 0, 0, LL_CREDIT_AWAITED},
+        {3, 0, 2, 0, LL_CREDIT_AWAITED}, /* a message header of another call */
+        {3, 1, 0, 0, LL_CREDIT_GIVEN},
+        {3, 0, 3, 0, LL_CREDIT_GIVEN}, /* it has opened this call: it needs nothing of the call before the last */
+        {3, 0, 3, EXPAR_ERR_INDEX, LL_CREDIT_GIVEN},
+        {3, 0, 3, EXPAR_ERR_STATE, LL_CREDIT_REJECTS},
+        {3, 1, 3, EXPAR_ERR_STATE, LL_CREDIT_GIVEN}, /* what was read is free, whatever the rank says of this call */
+        {5, 1, 3, 0, LL_CREDIT_AWAITED},
+        {5, 3, 0, 0, LL_CREDIT_GIVEN},
+        {(uint64_t)0xfffffffc + 2, 0xfffffffc, 0, 0, LL_CREDIT_GIVEN}, /* stamps begin again */
+        {(uint64_t)0xfffffffc + 3, 1, 0, 0, LL_CREDIT_GIVEN}, /* a word as old as all stamps is taken for new */
+        {(uint64_t)0xfffffffc + 3, 2, 0, 0, LL_CREDIT_AWAITED},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
         const uint32_t before = rows[i].epoch > 2 ? ll_stamp(rows[i].epoch - 2) : 0;
         const uint64_t read = ll_word(rows[i].read, 0), unit = ll_word(rows[i].unit, (uint32_t)rows[i].status);
-        const ll_door door = ll_read_opens(read, before) ? LL_DOOR_OPEN : ll_unit_opens(unit, ll_stamp(rows[i].epoch));
-        assert_int_equal(door, rows[i].door);
+        const ll_credit credit =
+            ll_read_opens(read, before) ? LL_CREDIT_GIVEN : ll_header_opens(unit, ll_stamp(rows[i].epoch));
+        assert_int_equal(credit, rows[i].credit);
     }
 }
 
@@ -164,22 +165,22 @@ static void counts_have_bounds(void **state)
         uint32_t value;
         int32_t words, can;
     } rows[] = {
-        {LL_UNIT_MESSAGES, 0, -1, 1},
-        {LL_UNIT_MESSAGES, 8, -1, 1},
-        {LL_UNIT_MESSAGES, 9, -1, 0},
-        {LL_UNIT_MESSAGES, UINT32_MAX, -1, 0},
-        {LL_UNIT_MESSAGES, LL_UNIT_IN_WORDS | 2, 4, 1},
-        {LL_UNIT_MESSAGES, LL_UNIT_IN_WORDS | LL_UNIT_FEW | 4, 4, 1},
-        {LL_UNIT_MESSAGES, LL_UNIT_IN_WORDS | 5, 4, 0},  /* more than a small batch has */
-        {LL_UNIT_MESSAGES, LL_UNIT_IN_WORDS | 2, -1, 0}, /* where there are no words */
-        {LL_UNIT_MESSAGES, LL_UNIT_FEW | 2, 4, 0},
-        {LL_UNIT_COUNTS, 24, 4, 1},
-        {LL_UNIT_COUNTS + 3, 25, 4, 0},
-        {LL_UNIT_COUNTS, LL_UNIT_IN_WORDS, 4, 0},
+        {LL_HEADER_MESSAGES, 0, -1, 1},
+        {LL_HEADER_MESSAGES, 8, -1, 1},
+        {LL_HEADER_MESSAGES, 9, -1, 0},
+        {LL_HEADER_MESSAGES, UINT32_MAX, -1, 0},
+        {LL_HEADER_MESSAGES, LL_HEADER_IN_WORDS | 2, 4, 1},
+        {LL_HEADER_MESSAGES, LL_HEADER_IN_WORDS | LL_HEADER_FEW | 4, 4, 1},
+        {LL_HEADER_MESSAGES, LL_HEADER_IN_WORDS | 5, 4, 0},  /* more than a small batch has */
+        {LL_HEADER_MESSAGES, LL_HEADER_IN_WORDS | 2, -1, 0}, /* where there are no words */
+        {LL_HEADER_MESSAGES, LL_HEADER_FEW | 2, 4, 0},
+        {LL_HEADER_COUNTS, 24, 4, 1},
+        {LL_HEADER_COUNTS + 3, 25, 4, 0},
+        {LL_HEADER_COUNTS, LL_HEADER_IN_WORDS, 4, 0},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
-        const ll_unit_bounds bounds = {8, rows[i].words, 24};
+        const ll_header_bounds bounds = {8, rows[i].words, 24};
         assert_int_equal(ll_count_can_be(rows[i].word, rows[i].value, bounds), rows[i].can);
     }
 }
@@ -190,18 +191,18 @@ static void units_say_what_goes(void **state)
     const ll_form form = {.dtype = 1, .weights = 1, .topk = 6};
     static const struct {
         int32_t word;
-        uint32_t goes, refused;
+        uint32_t goes, rejected;
     } rows[] = {
-        {LL_UNIT_ROUTE, 5, 5},      {LL_UNIT_MESSAGES, LL_UNIT_FEW | 4, 0},
-        {LL_UNIT_COUNTS, 7, 0},     {LL_UNIT_COUNTS + 1, 0, 0},
-        {LL_UNIT_COUNTS + 2, 9, 0},
+        {LL_HEADER_ROUTE, 5, 5},      {LL_HEADER_MESSAGES, LL_HEADER_FEW | 4, 0},
+        {LL_HEADER_COUNTS, 7, 0},     {LL_HEADER_COUNTS + 1, 0, 0},
+        {LL_HEADER_COUNTS + 2, 9, 0},
     };
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
-        assert_int_equal(ll_unit_value(rows[i].word, &form, 5, 1, LL_UNIT_FEW | 4, counts), rows[i].goes);
-        assert_int_equal(ll_unit_value(rows[i].word, &form, 5, 0, LL_UNIT_FEW | 4, NULL), rows[i].refused);
+        assert_int_equal(ll_header_value(rows[i].word, &form, 5, 1, LL_HEADER_FEW | 4, counts), rows[i].goes);
+        assert_int_equal(ll_header_value(rows[i].word, &form, 5, 0, LL_HEADER_FEW | 4, NULL), rows[i].rejected);
     }
-    assert_int_equal(ll_unit_value(LL_UNIT_TAG, &form, 5, 0, 0, NULL), ll_form_tag(&form));
+    assert_int_equal(ll_header_value(LL_HEADER_TAG, &form, 5, 0, 0, NULL), ll_form_tag(&form));
 }
 
 static void rows_fit_their_places(void **state)
@@ -232,7 +233,7 @@ int main(void)
         cmocka_unit_test(forms_differ_by_any_member),
         cmocka_unit_test(one_rank_is_in_the_way),
         cmocka_unit_test(rings_have_free_slots_and_rows),
-        cmocka_unit_test(doors_open_by_read_words_and_units),
+        cmocka_unit_test(credits_open_by_read_words_and_units),
         cmocka_unit_test(halves_leave_regions_that_are_known),
         cmocka_unit_test(masks_count_until_a_clean_of_both),
         cmocka_unit_test(counts_have_bounds),

@@ -34,11 +34,11 @@ static void parts_follow_each_other(void **state)
         uint64_t end = 0;
         for (uint32_t epoch = 0; epoch < 2; epoch++)
             for (int32_t r = 0; r < p->ranks; r++) {
-                uint64_t at = ep_hello_at(&s, p->ranks, epoch, r);
+                uint64_t at = ep_header_at(&s, p->ranks, epoch, r);
                 assert_true(at >= end && at % EP_LINE_BYTES == 0);
-                end = at + sizeof(ep_hello) + 4 * (uint64_t)(p->channels + p->local_experts);
-                assert_true(at + s.hello_sent >= end && s.hello_sent % 4 == 0);
-                if (ep_tells_room(p->ranks)) end = at + s.hello_sent + 4 * (uint64_t)p->ranks;
+                end = at + sizeof(ep_header) + 4 * (uint64_t)(p->channels + p->local_experts);
+                assert_true(at + s.header_sent >= end && s.header_sent % 4 == 0);
+                if (ep_tells_space(p->ranks)) end = at + s.header_sent + 4 * (uint64_t)p->ranks;
             }
         for (uint32_t epoch = 0; epoch < 2; epoch++)
             for (int32_t r = 0; r < p->ranks; r++) {
@@ -48,13 +48,13 @@ static void parts_follow_each_other(void **state)
             }
         for (uint32_t epoch = 0; epoch < 2; epoch++)
             for (int32_t r = 0; r < p->ranks; r++) {
-                uint64_t at = ep_done_at(&s, p->ranks, epoch, r);
+                uint64_t at = ep_completion_at(&s, p->ranks, epoch, r);
                 assert_true(at >= end && at % EP_LINE_BYTES == 0);
                 end = at + 8;
             }
-        for (int board = EP_BOARD_HELLO; board <= EP_BOARD_DONE; board++)
+        for (int mailbox = EP_MAILBOX_HEADER; mailbox <= EP_MAILBOX_COMPLETION; mailbox++)
             for (uint32_t epoch = 0; epoch < 2; epoch++) {
-                uint64_t at = ep_counter_at(&s, (ep_board)board, epoch);
+                uint64_t at = ep_counter_at(&s, (ep_mailbox)mailbox, epoch);
                 assert_true(at >= end && at % EP_LINE_BYTES == 0);
                 end = at + 8;
             }

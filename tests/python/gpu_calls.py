@@ -2,7 +2,7 @@
 """Calls of `expar` on a GPU against the references, for ranks of any kind.
 
 Bodies take a group and a card. A card puts arrays on the GPU and gets them from there (`put`, `get`, `empty`), makes
-streams (`lane`), and names the device. `PlayedCard` is for simulated GPUs, `torch_card.TorchCard` for PyTorch's.
+streams (`lane`), and names the device. `SimulatedCard` is for simulated GPUs, `torch_card.TorchCard` for PyTorch's.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ import numpy
 import expar
 from expar import LlFormat, LlSum
 
-import played
+import simulated
 from reference import Shape, Traffic, from_float, to_float
 
 same = numpy.testing.assert_array_equal
 DEADLINE_S = 60
 
 
-class PlayedCard:
+class SimulatedCard:
     """NumPy's arrays. Streams are named in each call. One card a rank."""
 
     device = "cuda:0"
 
     def __init__(self) -> None:
-        self._stream = played.Stream()
+        self._stream = simulated.Stream()
 
     def put(self, values: Any, dtype: str | None = None) -> Any:
-        return played.on_gpu(values, dtype if dtype == "bf16" else None)
+        return simulated.on_gpu(values, dtype if dtype == "bf16" else None)
 
     def empty(self, shape: Any, dtype: str) -> Any:
-        return played.empty(shape, dtype)
+        return simulated.empty(shape, dtype)
 
     def get(self, tensor: Any) -> Any:
-        return played.values_of(tensor, self._stream)
+        return simulated.values_of(tensor, self._stream)
 
     @contextlib.contextmanager
     def lane(self) -> Iterator[dict[str, Any]]:
         """Work of this block has a stream of its own: what calls are told of it."""
-        self._stream = played.Stream()
+        self._stream = simulated.Stream()
         yield {"stream": self._stream}
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from unittest import mock
 
 import deep_ep_elastic_calls as calls
-import played
-import played_torch
+import simulated
+import simulated_torch
 import ranks
 import torch
 from deep_ep_elastic_layer import dense, layer, step
@@ -30,22 +30,22 @@ from deep_ep import operators
 from deep_ep.utils import event
 
 
-def _played(group: Any, body: Any) -> None:
-    with played_torch.Behind():
-        body(played_torch.group_of(group))
+def _simulated(group: Any, body: Any) -> None:
+    with simulated_torch.Behind():
+        body(simulated_torch.group_of(group))
 
 
 def event_of(stream: Any) -> Any:
     """All that the stream holds now."""
     made = event.event_of(None)
-    made.point = played_torch.GPU.record(stream)
+    made.point = simulated_torch.GPU.record(stream)
     return made
 
 
 def slow_work(group: Any) -> None:
     """A call comes after slow work of the current stream, and after events of another one, before it or before its
     results. Work after the call comes after slow work of the stream for communication."""
-    buffer, gpu, other = deep_ep.ElasticBuffer(group, **calls.HINTS), played_torch.GPU, played_torch._Stream()
+    buffer, gpu, other = deep_ep.ElasticBuffer(group, **calls.HINTS), simulated_torch.GPU, simulated_torch._Stream()
     rank, options = buffer.rank_idx, calls.Options()
     e = Elastic(World(2, 6, 3, 64, 16, 2), 12)
     source, handle = e.x[rank], calls.dispatch(buffer, e, options)[2]
@@ -69,7 +69,7 @@ def slow_work(group: Any) -> None:
 
 def memory(group: Any) -> None:
     """Arguments and results of calls beside the current stream are said to the allocator, not those of others."""
-    buffer, gpu = deep_ep.ElasticBuffer(group, **calls.HINTS), played_torch.GPU
+    buffer, gpu = deep_ep.ElasticBuffer(group, **calls.HINTS), simulated_torch.GPU
     rank, e = buffer.rank_idx, Elastic(World(2, 6, 3, 64, 16, 2), 13)
     x, idx = e.x[rank].clone(), e.topk_idx[rank].clone()
     before = len(gpu.used)  # said of other tensors, which may have lain there
@@ -95,7 +95,7 @@ def memory(group: Any) -> None:
 def kept(group: Any) -> None:
     """With EP_AVOID_RECORD_STREAM=1 the event of a call keeps its arguments, and the allocator is told of none of them.
     It is told of results as ever, since they go to the current stream."""
-    buffer, gpu = deep_ep.ElasticBuffer(group, **calls.HINTS), played_torch.GPU
+    buffer, gpu = deep_ep.ElasticBuffer(group, **calls.HINTS), simulated_torch.GPU
     rank, e = buffer.rank_idx, Elastic(World(2, 6, 3, 64, 16, 2), 13)
     handle = calls.dispatch(buffer, e, calls.Options())[2]
     for _ in range(2):
@@ -155,7 +155,7 @@ def refused(group: Any) -> None:
     rank, e = buffer.rank_idx, Elastic(World(2, 6, 3, 64, 16, 2), 15)
     rows, _, handle = calls.dispatch(buffer, e, calls.Options())
     x = e.x[rank]
-    most = played_torch.GPU.num_sms()
+    most = simulated_torch.GPU.num_sms()
     for call in (  # a GPU has no more SMs than it has
         lambda number: buffer.dispatch(x, e.topk_idx[rank], num_experts=6, num_sms=number),
         lambda number: buffer.dispatch(x, handle=handle, num_sms=number),
@@ -168,7 +168,7 @@ def refused(group: Any) -> None:
         else:
             raise AssertionError("more SMs than there are")
         with contextlib.suppress(RuntimeError):
-            played_torch.GPU.synchronize()
+            simulated_torch.GPU.synchronize()
             call(most)
     for call in (
         lambda wrong: buffer.dispatch(x.float() if wrong else x, e.topk_idx[rank], num_experts=6),
@@ -180,7 +180,7 @@ def refused(group: Any) -> None:
                 call(wrong)
             except RuntimeError as error:
                 heard.append(str(error))
-            played_torch.GPU.synchronize()  # now it is known
+            simulated_torch.GPU.synchronize()  # now it is known
         assert len(heard) == 1 and ("torch.float32" if rank == 0 else "rank 0") in heard[0], heard
     calls.exchange(buffer, e, calls.Options(), 2)
 
@@ -204,9 +204,9 @@ def setUpModule() -> None:
 
     def body(comm: Any) -> None:
         torch.set_num_threads(1)
-        played_torch.play()
-        played.driver()
-        with played_torch.Behind():
+        simulated_torch.play()
+        simulated.driver()
+        with simulated_torch.Behind():
             told(comm, num_gpu_timeout_secs=3)
 
     global silence
@@ -217,12 +217,12 @@ class Gpu(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         torch.set_num_threads(1)
-        played_torch.play()
+        simulated_torch.play()
 
     def on_ranks(self, *bodies: Any) -> None:
         for body in bodies:
             with self.subTest(body=getattr(body, "__name__", None) or body.func.__name__):
-                ranks.on_threads(2, _played, body)
+                ranks.on_threads(2, _simulated, body)
 
     def test_combinations(self) -> None:
         self.on_ranks(functools.partial(calls.combinations, few=True))
@@ -231,7 +231,7 @@ class Gpu(unittest.TestCase):
         self.on_ranks(calls.chains, calls.overwritten, calls.barriers, slow_work, memory)
         came = [False]
         # Work on rank 1's current stream is late.
-        late, wait = (lambda arrive: played_torch.GPU.current().slowly(arrive)), (lambda: played_torch.GPU.synchronize())
+        late, wait = (lambda arrive: simulated_torch.GPU.current().slowly(arrive)), (lambda: simulated_torch.GPU.synchronize())
         self.on_ranks(functools.partial(calls.held_back, came=came, late=late, wait=wait))
 
     def test_kept_by_events(self) -> None:

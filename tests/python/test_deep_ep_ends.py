@@ -98,7 +98,7 @@ class Ends(unittest.TestCase):
                 def fail(capsule: Any, left: list[int] = left) -> Any:
                     left[0] -= 1
                     if left[0] < 0:
-                        raise MemoryError("played")
+                        raise MemoryError("simulated")
                     return take(capsule)
 
                 @TENSOR_NEW
@@ -114,7 +114,7 @@ class Ends(unittest.TestCase):
                 ):
                     _call._python.tensor_new = None if by_capsules else ctypes.cast(none_new, ctypes.c_void_p).value
                     try:
-                        wanted = (MemoryError, "played") if by_capsules else (RuntimeError, "Python has no tensor")
+                        wanted = (MemoryError, "simulated") if by_capsules else (RuntimeError, "Python has no tensor")
                         self.assertRaisesRegex(*wanted, call)
                     finally:
                         _call._python.tensor_new = new

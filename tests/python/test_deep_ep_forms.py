@@ -399,7 +399,7 @@ class ElasticFresh(unittest.TestCase):
 
 
 class Wrong(unittest.TestCase):
-    def test_behind_good_ones(self) -> None:
+    def test_after_good_ones(self) -> None:
         """An error is reported as that of a first call, and the next call is as good as before."""
         for shown in SHOWN:
             with forms(shown):

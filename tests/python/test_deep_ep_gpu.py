@@ -13,8 +13,8 @@ from typing import Any, Callable
 from unittest import mock
 
 import deep_ep_ranks
-import played
-import played_torch
+import simulated
+import simulated_torch
 import ranks
 import torch
 from deep_ep_engines import ENGINES
@@ -26,9 +26,9 @@ from deep_ep import _call, _low_latency, _place
 from expar import _abi
 
 
-def _played(group: Any, body: Any) -> None:
-    with played_torch.Behind():
-        body(played_torch.group_of(group))
+def _simulated(group: Any, body: Any) -> None:
+    with simulated_torch.Behind():
+        body(simulated_torch.group_of(group))
 
 
 def beside(group: Any) -> None:
@@ -42,22 +42,22 @@ def beside(group: Any) -> None:
     handle, event = found[4:]
     assert event.event is not None and event.event.point is not None
     event.current_stream_wait()
-    assert (x.data_ptr(), True) in played_torch.GPU.used
+    assert (x.data_ptr(), True) in simulated_torch.GPU.used
     y, _, event = buffer.combine(traffic.answer(rank, found[0]), handle, async_finish=True)
-    assert event.event.work is not None and (y.data_ptr(), False) in played_torch.GPU.used
+    assert event.event.work is not None and (y.data_ptr(), False) in simulated_torch.GPU.used
     event.current_stream_wait()
     same(y, traffic.combined(rank)[0])
     y, _, event = buffer.combine(traffic.answer(rank, found[0]), handle)
     assert event.event is None
     same(y, traffic.combined(rank)[0])
-    assert isinstance(buffer.get_comm_stream(), played_torch._Stream)
+    assert isinstance(buffer.get_comm_stream(), simulated_torch._Stream)
 
 
 def slow_work(group: Any) -> None:
     """The stream for communication comes after slow work of the current one, and the current one after slow work there:
     both ways of a call, with an event and without."""
     buffer = deep_ep.Buffer(group)
-    size, gpu = buffer.group_size, played_torch.GPU
+    size, gpu = buffer.group_size, simulated_torch.GPU
     traffic = Traffic(Shape(size, size * 2, 3, 64, 24), 8)
     source, wanted = traffic.x[buffer.rank], traffic.received(buffer.rank)[0]
     handle = deep_ep_ranks.fresh(buffer, traffic)[4]
@@ -77,14 +77,14 @@ def cleaned(group: Any) -> None:
     """A clean comes after all work of all current streams."""
     buffer = deep_ep.Buffer(group)
     done: list[int] = []
-    played_torch.GPU.current().slowly(lambda: done.append(buffer.rank))
+    simulated_torch.GPU.current().slowly(lambda: done.append(buffer.rank))
     buffer.clean_low_latency_buffer(12, 256, 4)
     assert done == [buffer.rank]
 
 
 def hooks_elsewhere(group: Any) -> None:
     """A hook runs on the stream that is current when it is called: that of the call is held meanwhile."""
-    buffer, gpu, other = deep_ep.Buffer(group, low_latency_mode=True), played_torch.GPU, played_torch._Stream()
+    buffer, gpu, other = deep_ep.Buffer(group, low_latency_mode=True), simulated_torch.GPU, simulated_torch._Stream()
     traffic = ll_traffic(buffer, 9)
     rank, experts = buffer.rank, traffic.shape.experts
     x, idx, weights = traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]
@@ -128,7 +128,7 @@ def late(group: Any) -> None:
             )
         except RuntimeError as error:
             many.append(str(error))
-        played_torch.GPU.current().synchronize()  # now it is known
+        simulated_torch.GPU.current().synchronize()  # now it is known
     assert bool(many) == (rank == 0), many
     assert rank or "dropped" in many[0], many
 
@@ -136,7 +136,7 @@ def late(group: Any) -> None:
 def graphs(group: Any) -> None:
     """A low-latency step is captured and launched with other rows. With a shape that no call was made of before it is a
     RuntimeError on every rank, and leaves the stream and the buffer as they were."""
-    buffer, gpu = deep_ep.Buffer(group, low_latency_mode=True), played_torch.GPU
+    buffer, gpu = deep_ep.Buffer(group, low_latency_mode=True), simulated_torch.GPU
     traffic = ll_traffic(buffer, 5)
     rank, experts, stream = buffer.rank, traffic.shape.experts, gpu.current()
     x, idx, weights = traffic.x[rank].clone(), traffic.topk_idx[rank], traffic.weights[rank]
@@ -146,7 +146,7 @@ def graphs(group: Any) -> None:
         return rows, count, handle, buffer.low_latency_combine(rows, idx, weights, handle)[0]
 
     def refused(text: str) -> None:
-        with played.captured(stream):
+        with simulated.captured(stream):
             try:
                 step()
             except RuntimeError as error:
@@ -156,7 +156,7 @@ def graphs(group: Any) -> None:
 
     refused(f"of {BATCH} tokens, hidden 256, {experts} experts and top-3 is captured: expected one such call before")
     step()
-    with played.captured(stream) as graph:
+    with simulated.captured(stream) as graph:
         held = step()
     for factor in (1, -2, 4):
         x.copy_(traffic.x[rank] * factor)
@@ -207,12 +207,12 @@ def kernels(group: Any) -> None:
     def launched(wanted: tuple[int, int], call: Callable[[], Any]) -> Any:
         """By all ranks, whose counts are one."""
         buffer._group.barrier()
-        before = played.launches()
+        before = simulated.launches()
         buffer._group.barrier()
         result = call()
-        played_torch.GPU.synchronize()
+        simulated_torch.GPU.synchronize()
         buffer._group.barrier()
-        found = played.launches()
+        found = simulated.launches()
         assert (found[0] - before[0], found[1] - before[1]) == (size * wanted[0], size * wanted[1]), (found, before)
         return result
 
@@ -249,7 +249,7 @@ def at_the_start(group: Any) -> None:
 
     def taken(*given: Any) -> int:
         buffer = deep_ep.Buffer(group, *given)
-        stats = buffer._at(played_torch.GPU)[0].ep.stats()
+        stats = buffer._at(simulated_torch.GPU)[0].ep.stats()
         assert (stats["used_bytes"], stats["growths"]) == (0, 0), stats
         return int(stats["reserved_bytes"])
 
@@ -311,7 +311,7 @@ class Gpu(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
         torch.set_num_threads(1)
-        played_torch.play()
+        simulated_torch.play()
 
     def test_bodies(self) -> None:
         bodies: list[Any] = [
@@ -335,17 +335,17 @@ class Gpu(unittest.TestCase):
         for body in bodies:
             name = getattr(body, "__name__", None) or body.func.__name__
             with self.subTest(body=name):
-                ranks.on_threads(2, _played, body)
+                ranks.on_threads(2, _simulated, body)
 
     def test_stays_away(self) -> None:
         with mock.patch.dict(os.environ, EXPAR_DEEP_EP_MASK_TIMEOUT="4"):
-            ranks.on_threads(2, _played, functools.partial(stays_away, over=threading.Event()))
+            ranks.on_threads(2, _simulated, functools.partial(stays_away, over=threading.Event()))
 
     def test_interrupted(self) -> None:
         """Ctrl-C while the host waits for what the current stream holds."""
         (group,) = expar.Group.threads(1)
         with group:
-            buffer, stream = deep_ep.Buffer(played_torch.group_of(group)), played_torch.GPU.current()
+            buffer, stream = deep_ep.Buffer(simulated_torch.group_of(group)), simulated_torch.GPU.current()
             go_on = threading.Event()
             stream.slowly(functools.partial(go_on.wait, ranks.DEADLINE_S))
             timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
@@ -360,7 +360,7 @@ class Gpu(unittest.TestCase):
 
     def test_rows_apart(self) -> None:
         with mock.patch.object(_low_latency, "_combine_buffer", lend):
-            ranks.on_threads(2, _played, apart)
+            ranks.on_threads(2, _simulated, apart)
 
 
 class Memory(unittest.TestCase):

@@ -373,7 +373,7 @@ class Exchange(unittest.TestCase):
     def test_dropped(self) -> None:
         ranks.on_threads(2, dropped)
 
-    def test_refused(self) -> None:
+    def test_rejected(self) -> None:
         ranks.on_threads(3, refused)
 
 

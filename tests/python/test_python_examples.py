@@ -58,7 +58,7 @@ class Examples(unittest.TestCase):
             self.assertEqual(ended.returncode, 1, program)
             self.assertRegex(ended.stdout, "^No module named '.*': pip has it; .*PYTHONPATH=python\n$")
 
-    def test_bench_refuses(self) -> None:
+    def test_bench_rejects(self) -> None:
         ended = ranks.launched(1, str(EXAMPLES / "bench.py"), "--topk", "9")
         self.assertNotEqual(ended.returncode, 0)
         self.assertIn("--topk is 9: expected at most the 4 experts", ended.stdout)

@@ -16,25 +16,25 @@ from expar import _arguments, _event
 from expar._device import device_of, stream_of
 
 import gpu_calls
-import played
+import simulated
 import ranks
 
 
 def _with_card(group: expar.Group, body: Any) -> None:
-    played.driver()
-    body(group, gpu_calls.PlayedCard())
+    simulated.driver()
+    body(group, gpu_calls.SimulatedCard())
 
 
 def streams_of_dlpack(group: expar.Group, card: Any) -> None:
     """Inputs are asked for on the call's stream. Outputs come after that stream for their consumer's, and go back after
     the consumer's."""
-    own, other = played.Stream(), played.Stream()
+    own, other = simulated.Stream(), simulated.Stream()
     with expar.Buffer(group, device="cuda:0", num_sms=2, pool_bytes=1 << 20) as buffer:
         x = card.put(numpy.ones((5, 64), "float32"))
         experts = card.put(numpy.zeros((5, 1), "int64"))
         done = buffer.dispatch(x, experts, num_experts=group.size, stream=own)
         assert x.streams == [own.cuda_stream] and experts.streams == [own.cuda_stream]
-        taken = played.values_of(done.x, other)
+        taken = simulated.values_of(done.x, other)
         assert (taken == 1).all() and len(taken) == (0 if group.rank else 5 * group.size)
         if group.rank == 0:
             pointer = done.x._owner.pointer
@@ -47,7 +47,7 @@ def streams_of_dlpack(group: expar.Group, card: Any) -> None:
 
 def events(group: expar.Group, card: Any) -> None:
     """Those of streams and of calls, waited for by streams and by calls."""
-    own, other = played.Stream(), played.Stream()
+    own, other = simulated.Stream(), simulated.Stream()
     with expar.Buffer(group, device="cuda:0", num_sms=2) as buffer:
         x, experts = card.put(numpy.ones((5, 64), "float32")), card.put(numpy.zeros((5, 1), "int64"))
         recorded = expar.Event.record(other)
@@ -65,7 +65,7 @@ def events(group: expar.Group, card: Any) -> None:
 def far_ahead(group: expar.Group, card: Any) -> None:
     """The host runs ahead of a stream that stands still, and drops each result. Calls take the same memory again, and
     what the program keeps until they end is its own."""
-    stream, opened = played.Stream(), threading.Event()
+    stream, opened = simulated.Stream(), threading.Event()
     with expar.Buffer(group, device="cuda:0", num_sms=2, pool_bytes=1 << 20) as buffer:
         rows, experts = numpy.ones((64, 512), "float32"), numpy.zeros((64, 1), "int64")
         x, lane = card.put(rows), dict(stream=stream, async_finish=True)
@@ -92,7 +92,7 @@ def far_ahead(group: expar.Group, card: Any) -> None:
         for name in ("growths", "queue_calls", "other_blocks", "used_high_bytes"):
             assert after[name] == before[name], (name, before, after)
         assert after["direct_calls"] == before["direct_calls"] + 40
-        assert (played.values_of(last.y, stream) == rows).all()
+        assert (simulated.values_of(last.y, stream) == rows).all()
 
 
 class Gpu(unittest.TestCase):
@@ -129,12 +129,12 @@ class Gpu(unittest.TestCase):
         """Memory of results is held for good; the rest has come back before the interpreter is gone."""
         code = """
 import atexit, sys
-import numpy, expar, gpu_calls, played
+import numpy, expar, gpu_calls, simulated
 atexit.register(lambda: print("held:", [len(each._held) for each in allocators.values()]))
-played.driver()
+simulated.driver()
 from expar._allocator import _allocators as allocators
-group, card, stream = expar.Group.from_env(), gpu_calls.PlayedCard(), played.Stream()
-options = dict(device="cuda:0", num_sms=2, pool_limit_bytes=128, allocator=lambda size: played.empty(size, "uint8"))
+group, card, stream = expar.Group.from_env(), gpu_calls.SimulatedCard(), simulated.Stream()
+options = dict(device="cuda:0", num_sms=2, pool_limit_bytes=128, allocator=lambda size: simulated.empty(size, "uint8"))
 buffer = expar.Buffer(group, **options)
 x, idx = card.put(numpy.ones((9, 64), "float32")), card.put(numpy.zeros((9, 1), "int64"))
 rows, other = (buffer.dispatch(x, idx, num_experts=2, stream=stream) for _ in range(2))
@@ -159,14 +159,14 @@ del other
         self.assertEqual(stream_of(7, 0), 7)
         self.assertRaises(TypeError, stream_of, "main", 0)
 
-    def test_refused(self) -> None:
+    def test_rejected(self) -> None:
         """A GPU that is not there, options of the other kind of buffer, and NumPy's arrays of a GPU's memory."""
         for group in expar.Group.threads(1):
             with group:
                 with self.assertRaisesRegex(expar.Error, "99"):
                     expar.Buffer(group, device="cuda:99")
                 with expar.Buffer(group, device="cuda:0", num_sms=2, pool_bytes=1 << 20) as buffer:
-                    rows = buffer.alloc((3, 4), "f32", stream=played.Stream())
+                    rows = buffer.alloc((3, 4), "f32", stream=simulated.Stream())
                     self.assertEqual(rows.__dlpack_device__(), (2, 0))
                     self.assertRaises(BufferError, rows.numpy)
                     self.assertFalse(hasattr(rows, "__array_interface__"))

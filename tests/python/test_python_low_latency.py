@@ -200,7 +200,7 @@ def refused(group: expar.Group) -> None:
             assert error.status == expar.Status.ERR_STATE
 
 
-def is_refused(text: str, call: Callable[[], Any]) -> None:
+def is_rejected(text: str, call: Callable[[], Any]) -> None:
     try:
         call()
     except expar.Error as error:
@@ -216,10 +216,10 @@ def reserve(group: expar.Group) -> None:
     x, idx = numpy.full((6, 128), group.rank, "float16"), numpy.zeros((6, 1), "int64")
     with buffer:
         assert buffer.mask_query() == [False] * group.size
-        is_refused("has no shape; expected expar_ll_set_shape", lambda: buffer.dispatch(x, idx))
-        is_refused("max_topk 8; expected at most", lambda: buffer.set_shape(6, 128, 8, 4 * group.size))
+        is_rejected("has no shape; expected expar_ll_set_shape", lambda: buffer.dispatch(x, idx))
+        is_rejected("max_topk 8; expected at most", lambda: buffer.set_shape(6, 128, 8, 4 * group.size))
         assert buffer.set_shape(6, 128, 2, 4 * group.size) == 4
-        is_refused("the buffer has its shape", lambda: buffer.set_shape(6, 128, 2, 4 * group.size))
+        is_rejected("the buffer has its shape", lambda: buffer.set_shape(6, 128, 2, 4 * group.size))
         found = buffer.dispatch(x, idx)
         assert found.count.numpy().tolist() == [6 * group.size if group.rank == 0 else 0, 0, 0, 0]
 
@@ -278,7 +278,7 @@ class LowLatency(unittest.TestCase):
     def test_own_memory(self) -> None:
         ranks.on_threads(2, own_memory)
 
-    def test_refused(self) -> None:
+    def test_rejected(self) -> None:
         ranks.on_threads(3, refused)
 
     def test_reserve(self) -> None:

@@ -100,7 +100,7 @@ static void takes_and_gives(expar_group *group, void *shared)
     free_heap(group, heap);
 }
 
-static void refusals_leave_it_usable(expar_group *group, void *shared)
+static void rejections_leave_it_usable(expar_group *group, void *shared)
 {
     (void)shared;
     uint64_t offset = 0;
@@ -276,7 +276,7 @@ static void no_part(expar_group *group, void *shared)
     (void)shared;
     device_heap *heap = make_heap(group);
     if (!heap) return;
-    CHECK(!device_heap_grows(heap) && device_heap_own_room(heap) == 0, "the heap grows");
+    CHECK(!device_heap_grows(heap) && device_heap_own_space(heap) == 0, "the heap grows");
     CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, device_heap_grow(heap, "test", MIB));
     CHECK_TEXT("by CUDA IPC the device heap does not grow");
     free_heap(group, heap);
@@ -308,10 +308,10 @@ static void memory_is_taken_and_given(void **state)
     run(takes_and_gives);
 }
 
-static void a_refused_take_leaves_the_heap_usable(void **state)
+static void a_rejected_take_leaves_the_heap_usable(void **state)
 {
     (void)state;
-    run(refusals_leave_it_usable);
+    run(rejections_leave_it_usable);
 }
 
 static void a_rank_without_a_gpu_is_named(void **state)
@@ -327,7 +327,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(ranks_grow_apart),
         cmocka_unit_test(growth_fails_on_all_ranks),
         cmocka_unit_test(a_part_outlives_the_heap),
-        cmocka_unit_test(a_refused_take_leaves_the_heap_usable),
+        cmocka_unit_test(a_rejected_take_leaves_the_heap_usable),
         cmocka_unit_test(a_rank_without_a_gpu_is_named),
     };
     kind_read(argc, argv);

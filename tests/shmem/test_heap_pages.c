@@ -181,7 +181,7 @@ static void test_card(void **state)
     assert_true(ranks_run(&(ranks_plan){.kind = RANKS_PROCESSES, .size = 1}, read_card, NULL));
 }
 
-static void refuse_variables(expar_group *group, void *shared)
+static void reject_variables(expar_group *group, void *shared)
 {
     (void)shared;
     CHECK(expar_globals_share(group) == EXPAR_ERR_UNSUPPORTED && strstr(expar_last_error(), "huge pages"), "%s",
@@ -203,7 +203,7 @@ static void test_group(void **state)
     set_aside(8);
     expected_page_bytes = PAGE;
     run_group(use_heap);
-    run_group(refuse_variables);
+    run_group(reject_variables);
 }
 
 /* Nothing is refused for want of huge pages. */

@@ -51,7 +51,7 @@ static _Noreturn void be_rank(const expar_unique_id *id, int32_t rank, knob_id k
     _exit(check_failures() ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
-static void play(knob_id id, int64_t other)
+static void trial(knob_id id, int64_t other)
 {
     const int64_t deadline_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
     ranks_host host;
@@ -75,7 +75,7 @@ static void test_other_values_are_told(void **state)
 {
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(alike); i++)
-        play(alike[i], knob(alike[i]) + 1);
+        trial(alike[i], knob(alike[i]) + 1);
 }
 
 /* Knobs that may differ from rank to rank, and the same values written in other forms. */
@@ -83,8 +83,8 @@ static void test_others_do_not_matter(void **state)
 {
     (void)state;
     size_t count;
-    play(KNOB_HEAP_CHUNK_BYTES, knob_table(&count)[KNOB_HEAP_CHUNK_BYTES].value);
-    play(KNOB_TREE_STAR, knob_table(&count)[KNOB_TREE_STAR].value);
+    trial(KNOB_HEAP_CHUNK_BYTES, knob_table(&count)[KNOB_HEAP_CHUNK_BYTES].value);
+    trial(KNOB_TREE_STAR, knob_table(&count)[KNOB_TREE_STAR].value);
 }
 
 /* The table says of each which kind it is. Those of buffers are compared when a buffer is made. */

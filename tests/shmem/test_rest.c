@@ -19,7 +19,7 @@ static _Thread_local struct {
     bool on;
     int64_t now_ns, step_ns; /* each look at the clock takes so long */
     int looks, yields, core;
-} played;
+} simulated;
 
 int64_t __real_clock_ns(void);
 int64_t __wrap_clock_ns(void);
@@ -30,30 +30,30 @@ int __wrap_sched_getcpu(void);
 
 int64_t __wrap_clock_ns(void)
 {
-    if (!played.on) return __real_clock_ns();
-    played.looks++;
-    return played.now_ns += played.step_ns;
+    if (!simulated.on) return __real_clock_ns();
+    simulated.looks++;
+    return simulated.now_ns += simulated.step_ns;
 }
 
 int __wrap_sched_yield(void)
 {
-    if (!played.on) return __real_sched_yield();
-    played.yields++;
+    if (!simulated.on) return __real_sched_yield();
+    simulated.yields++;
     return 0;
 }
 
 int __wrap_sched_getcpu(void)
 {
-    return played.on ? played.core : __real_sched_getcpu();
+    return simulated.on ? simulated.core : __real_sched_getcpu();
 }
 
-static void play(int64_t step_ns, int core)
+static void trial(int64_t step_ns, int core)
 {
-    played.on = true;
-    played.now_ns = 1000000;
-    played.step_ns = step_ns;
-    played.looks = played.yields = 0;
-    played.core = core;
+    simulated.on = true;
+    simulated.now_ns = 1000000;
+    simulated.step_ns = step_ns;
+    simulated.looks = simulated.yields = 0;
+    simulated.core = core;
 }
 
 /* ---- a wait ------------------------------------------------------------------------------------------------------ */
@@ -114,15 +114,15 @@ static int turns_to_sleep(sym_rest *rest, counts before)
 static void spins_for_its_time(sym *self)
 {
     set_cores(self, false);
-    play(1000, CORE);
+    trial(1000, CORE);
     counts before = counts_of(self);
     sym_rest rest = sym_rest_begin(self, "the test");
-    while (played.looks < SPIN_NS / 1000)
+    while (simulated.looks < SPIN_NS / 1000)
         take_turns(&rest, 1);
-    CHECK(played.yields == 0 && yields_since(self, before) == 0, "%d yields within the time", played.yields);
+    CHECK(simulated.yields == 0 && yields_since(self, before) == 0, "%d yields within the time", simulated.yields);
     CHECK(sleeps_since(self, before) == 0, "slept within the time");
     turns_to_yield(&rest, before);
-    CHECK(played.looks <= SPIN_NS / 1000 + 2, "%d looks at the clock before the first yield", played.looks);
+    CHECK(simulated.looks <= SPIN_NS / 1000 + 2, "%d looks at the clock before the first yield", simulated.looks);
     CHECK(sleeps_since(self, before) == 0, "slept before it had yielded");
     turns_to_sleep(&rest, before);
     CHECK(sleeps_since(self, before) == 1, "%llu sleeps", (unsigned long long)sleeps_since(self, before));
@@ -133,17 +133,17 @@ static void spins_for_its_time(sym *self)
 static void asks_no_clock_at_first(sym *self)
 {
     set_cores(self, false);
-    play(1000, CORE);
+    trial(1000, CORE);
     sym_rest rest = sym_rest_begin(self, "the test");
     take_turns(&rest, 3);
     sym_rest_end(&rest);
-    CHECK(played.looks == 0 && played.yields == 0, "%d looks, %d yields", played.looks, played.yields);
+    CHECK(simulated.looks == 0 && simulated.yields == 0, "%d looks, %d yields", simulated.looks, simulated.yields);
 }
 
 static void progress_begins_again(sym *self)
 {
     set_cores(self, false);
-    play(SPIN_NS, CORE);
+    trial(SPIN_NS, CORE);
     counts before = counts_of(self);
     sym_rest rest = sym_rest_begin(self, "the test");
     turns_to_yield(&rest, before);
@@ -156,11 +156,12 @@ static void progress_begins_again(sym *self)
 static void crowds_do_not_spin(sym *self)
 {
     set_cores(self, true);
-    play(1000, CORE);
+    trial(1000, CORE);
     counts before = counts_of(self);
     sym_rest rest = sym_rest_begin(self, "the test");
     int turns = turns_to_yield(&rest, before);
-    CHECK(turns <= 5 && played.looks == 0, "yielded at turn %d, behind %d looks at the clock", turns, played.looks);
+    CHECK(turns <= 5 && simulated.looks == 0, "yielded at turn %d, behind %d looks at the clock", turns,
+          simulated.looks);
     turns_to_sleep(&rest, before);
     CHECK(sleeps_since(self, before) == 1, "%llu sleeps", (unsigned long long)sleeps_since(self, before));
     sym_rest_end(&rest);
@@ -172,7 +173,7 @@ static void waits_may_be_crowded(sym *self)
     set_cores(self, false);
     CHECK(!sym_outnumbers(self, 3), "three threads of two ranks outnumber six cores");
     CHECK(sym_outnumbers(self, 4), "four threads of two ranks do not outnumber six cores");
-    play(1000, CORE);
+    trial(1000, CORE);
     counts before = counts_of(self);
     sym_rest rest = sym_rest_begin(self, "the test");
     rest.crowded = true;
@@ -190,7 +191,7 @@ static void waits_may_be_crowded(sym *self)
 static void shared_cores_are_given_away(sym *self)
 {
     set_cores(self, false);
-    play(1, CORE);
+    trial(1, CORE);
     sym_control *other = sym_at(self, 1, 0);
     uint32_t noted = atomic_load(&other->core);
     atomic_store(&other->core, CORE + 1);
@@ -215,7 +216,7 @@ static void shared_cores_are_given_away(sym *self)
 static void unknown_cores_are_not_shared(sym *self)
 {
     set_cores(self, false);
-    play(1, -1);
+    trial(1, -1);
     sym_control *other = sym_at(self, 1, 0);
     uint32_t noted = atomic_load(&other->core);
     atomic_store(&other->core, 0);
@@ -230,7 +231,7 @@ static void unknown_cores_are_not_shared(sym *self)
 typedef void (*rest_scene)(sym *self);
 
 /* The other rank is out of the way: it waits at the end, and in a crowd it says nothing of its core. */
-static void play_scenes(expar_group *group, void *shared)
+static void trial_scenes(expar_group *group, void *shared)
 {
     static const rest_scene scenes[] = {
         spins_for_its_time,   asks_no_clock_at_first,      progress_begins_again,       crowds_do_not_spin,
@@ -246,7 +247,7 @@ static void play_scenes(expar_group *group, void *shared)
         CHECK(sym_at(self, 1, 0) != NULL, "rank 1 is not mapped");
         scenes[i](self);
     }
-    played.on = false;
+    simulated.on = false;
     self->crowded = crowded;
     self->spin_ns = spin_ns;
     self->host_cores = cores;
@@ -257,7 +258,7 @@ static void play_scenes(expar_group *group, void *shared)
 static void waits_spin_yield_and_sleep(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 2, play_scenes);
+    kind_run((ranks_plan){0}, 2, trial_scenes);
 }
 
 /* ---- what the variable says -------------------------------------------------------------------------------------- */

@@ -181,23 +181,23 @@ static void survive(expar_group *group, void *shared)
 }
 
 /* The state of a scene under way, for the test. */
-typedef struct play {
+typedef struct trial {
     scene *s;
     ranks_host host;
     pid_t pids[MOST_RANKS];
-} play;
+} trial;
 
-static void begin(play *p, scene *s)
+static void begin(trial *p, scene *s)
 {
     ranks_plan plan = {.kind = RANKS_PROCESSES, .size = s->size, .heap_bytes = (size_t)4 << 20};
     plan.ranks_per_node = kind_ranks_per_node(&plan);
-    *p = (play){.s = s};
+    *p = (trial){.s = s};
     assert_true(ranks_host_start(&p->host));
     for (int32_t r = 0; r < s->size; r++)
         assert_true((p->pids[r] = ranks_fork(&plan, &p->host.id, r, survive, s)) > 0);
 }
 
-static void stop_victim(const play *p)
+static void stop_victim(const trial *p)
 {
     int status;
     const int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
@@ -210,7 +210,7 @@ static void stop_victim(const play *p)
 }
 
 /* False when some rank's checks failed, or it had to be killed. */
-static bool finish(play *p)
+static bool finish(trial *p)
 {
     const int64_t until_ms = ranks_clock_ms() + 2 * DEADLINE_MS;
     bool late = false, good = true;
@@ -222,7 +222,7 @@ static bool finish(play *p)
 }
 
 /* Stopped before it comes all miss it; stopped inside some have heard of it what they need. */
-static bool play_out(play *p)
+static bool trial_out(trial *p)
 {
     const bool good = finish(p);
     const int32_t blaming = atomic_load(&p->s->blaming);
@@ -237,19 +237,19 @@ static bool play_out(play *p)
 static void stop_in(int32_t size, const scene *given, int32_t count)
 {
     scene *scenes = mmap(NULL, MOST_SCENES * sizeof *scenes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    play plays[MOST_SCENES];
+    trial trials[MOST_SCENES];
     bool good = true;
     assert_true(scenes != MAP_FAILED);
     for (int32_t i = 0; i < count; i++) {
         scenes[i] = (scene){.call = given[i].call, .size = size, .inside = given[i].inside};
-        begin(&plays[i], &scenes[i]);
+        begin(&trials[i], &scenes[i]);
     }
     for (int32_t i = 0; i < count; i++)
-        stop_victim(&plays[i]);
+        stop_victim(&trials[i]);
     for (int32_t i = 0; i < count; i++)
-        if (!play_out(&plays[i])) good = false;
+        if (!trial_out(&trials[i])) good = false;
     for (int32_t i = count - 1; i >= 0; i--) /* later ones hold what ends the earlier ones */
-        if (!ranks_host_stop(&plays[i].host)) good = false;
+        if (!ranks_host_stop(&trials[i].host)) good = false;
     assert_true(good);
     munmap(scenes, MOST_SCENES * sizeof *scenes);
 }

@@ -6,7 +6,7 @@
  *
  * Prints one line; ends with 1 when a result was wrong or memory grew. */
 #include "ep/harness/ranks.h"
-#include "ep/low_latency/play.h"
+#include "ep/low_latency/trial.h"
 #include "soak/watch.h"
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +60,7 @@ static bool end_both(lowlat_call calls[2], random_source *own)
 }
 
 /* Four calls. Shared: all ranks draw the same from it. */
-static bool play_round(const soak *s, expar_ll *ll, int32_t rank, random_source *shared, random_source *own)
+static bool trial_round(const soak *s, expar_ll *ll, int32_t rank, random_source *shared, random_source *own)
 {
     lowlat_call there[2], back[2];
     int load[2] = {(int)random_between(shared, 0, LOADS - 1), (int)random_between(shared, 0, LOADS - 1)};
@@ -89,7 +89,7 @@ static bool play_round(const soak *s, expar_ll *ll, int32_t rank, random_source 
     return right;
 }
 
-static void play(expar_group *group, void *context)
+static void trial(expar_group *group, void *context)
 {
     soak *s = context;
     const int32_t rank = expar_group_rank(group);
@@ -103,7 +103,7 @@ static void play(expar_group *group, void *context)
     config.num_experts = job->num_experts;
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     for (int64_t calls = 4; calls <= s->calls + 3; calls += 4) {
-        if (!play_round(s, ll, rank, &shared, &own)) break;
+        if (!trial_round(s, ll, rank, &shared, &own)) break;
         if (rank == 0) watch_look(&s->watch, calls);
     }
     if (check_failures()) expar_group_abort(group);
@@ -147,7 +147,7 @@ int main(int argc, char **argv)
     watch_begin(&s.watch, s.calls);
     draw_loads(&s, ranks);
     const ranks_plan plan = {.kind = kind, .size = ranks, .heap_bytes = (size_t)32 << 20};
-    bool passed = ranks_run(&plan, play, &s);
+    bool passed = ranks_run(&plan, trial, &s);
     for (int i = 0; i < LOADS; i++) {
         lowlat_answers_free(s.back[i], s.traffic[i]);
         lowlat_traffic_free(s.traffic[i]);

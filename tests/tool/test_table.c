@@ -56,7 +56,7 @@ static void alarms_are_red_on_a_terminal(void **state)
     free(text);
 }
 
-static void colour_can_be_refused(void **state)
+static void colour_can_be_rejected(void **state)
 {
     (void)state;
     static const struct {
@@ -163,7 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(columns_are_aligned),
         cmocka_unit_test(alarms_are_red_on_a_terminal),
-        cmocka_unit_test(colour_can_be_refused),
+        cmocka_unit_test(colour_can_be_rejected),
         cmocka_unit_test(tables_without_titles),
         cmocka_unit_test(nothing_is_cut),
         cmocka_unit_test(control_characters_are_shown),

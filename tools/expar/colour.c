@@ -13,6 +13,6 @@ bool terminal_steered(int fd)
 
 bool colour_wanted(int fd)
 {
-    const char *refused = getenv("NO_COLOR");
-    return !(refused && *refused) && terminal_steered(fd);
+    const char *rejected = getenv("NO_COLOR");
+    return !(rejected && *rejected) && terminal_steered(fd);
 }

@@ -137,7 +137,7 @@ static const char *torchrun_secret(void)
 }
 
 /* Variables that were set by hand may be fewer than torchrun's. */
-static expar_status refuse_torchrun(int32_t size, int32_t local_size)
+static expar_status reject_torchrun(int32_t size, int32_t local_size)
 {
     if (local_size > 0)
         return error_set(
@@ -163,7 +163,7 @@ static expar_status from_torchrun(boot_request *request)
         return EXPAR_OK;
     }
     const char *secret = torchrun_secret();
-    return secret ? meet_by_tcp(request, secret) : refuse_torchrun(request->size, local_size);
+    return secret ? meet_by_tcp(request, secret) : reject_torchrun(request->size, local_size);
 }
 
 static bool is_open_mpi(void)
@@ -212,7 +212,7 @@ static expar_status from_pmix(boot_request *request)
 }
 
 /* srun without PMIx tells its tasks their numbers, but not where to meet. */
-static expar_status refuse_srun(void)
+static expar_status reject_srun(void)
 {
     const char *size = env_foreign("SLURM_STEP_NUM_TASKS");
     if (!size || !env_foreign("SLURM_PROCID") || strcmp(size, "1") == 0) return EXPAR_OK;
@@ -242,7 +242,7 @@ expar_status boot_request_from_env(boot_request *request)
     else if (is_open_mpi())
         status = from_open_mpi(&found);
     else
-        status = refuse_srun();
+        status = reject_srun();
     if (status == EXPAR_OK && !is_expar_run()) status = check_local(BOOT_MAX_RANKS);
     status = interrupt_take(status, "joining");
     if (status == EXPAR_OK)

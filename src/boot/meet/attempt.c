@@ -23,7 +23,7 @@ static void failure_know(attempt_failure *failure, int32_t rank)
     if (rank >= 0 && rank < BOOT_MAX_RANKS) failure->told[rank] = true;
 }
 
-static void failure_keep(attempt_failure *failure, const hello_verdict *verdict, int32_t size, int32_t culprit_size)
+static void failure_keep(attempt_failure *failure, const handshake_verdict *verdict, int32_t size, int32_t culprit_size)
 {
     failure->verdict = *verdict;
     failure->until_ns = clock_ns() + FAILURE_KEPT_NS;
@@ -36,25 +36,25 @@ static void failure_keep(attempt_failure *failure, const hello_verdict *verdict,
 /* Frees what belongs to the running try, which has ended. The clients stay. */
 static void attempt_reset(attempt *self)
 {
-    free(self->hellos);
+    free(self->handshakes);
     free(self->members);
     free(self->came);
     free(self->stands);
-    self->hellos = NULL;
+    self->handshakes = NULL;
     self->members = NULL;
     self->came = self->stands = NULL;
     self->size = self->num_came = self->num_standing = 0;
 }
 
-static bool attempt_start(attempt *self, const hello *first)
+static bool attempt_start(attempt *self, const handshake *first)
 {
     size_t size = (size_t)first->prefix.size;
     failure_forget(&self->failure);
-    self->hellos = calloc(size, sizeof *self->hellos);
+    self->handshakes = calloc(size, sizeof *self->handshakes);
     self->members = calloc(size, sizeof *self->members);
     self->came = calloc(size, sizeof *self->came);
     self->stands = calloc(size, sizeof *self->stands);
-    if (!self->hellos || !self->members || !self->came || !self->stands) {
+    if (!self->handshakes || !self->members || !self->came || !self->stands) {
         attempt_reset(self);
         return false;
     }
@@ -74,24 +74,24 @@ static void dismiss_members(attempt *self, wire_kind kind, const void *payload, 
 }
 
 /* Ends the try for all ranks. refused: prefix of the greeting that was rejected because of it; NULL: none. */
-static void attempt_fail(attempt *self, const hello_verdict *verdict, const hello_prefix *refused)
+static void attempt_fail(attempt *self, const handshake_verdict *verdict, const handshake_prefix *rejected)
 {
-    dismiss_members(self, WIRE_REFUSED, verdict, sizeof *verdict);
-    failure_keep(&self->failure, verdict, self->size, refused ? refused->size : self->size);
+    dismiss_members(self, WIRE_REJECTED, verdict, sizeof *verdict);
+    failure_keep(&self->failure, verdict, self->size, rejected ? rejected->size : self->size);
     for (int32_t rank = 0; rank < self->size; rank++) {
         if (self->came[rank]) failure_know(&self->failure, rank);
     }
-    if (refused) failure_know(&self->failure, refused->rank);
+    if (rejected) failure_know(&self->failure, rejected->rank);
     attempt_reset(self);
 }
 
 /* Returns true if this greeting comes late for a failed try; its sender is told the reason. */
-static bool failure_tell(attempt_failure *failure, client *from, const hello_prefix *greeting)
+static bool failure_tell(attempt_failure *failure, client *from, const handshake_prefix *greeting)
 {
     if (clock_ns() > failure->until_ns || failure->told[greeting->rank]) return false;
     if (greeting->size != failure->size && greeting->size != failure->culprit_size) return false;
     failure_know(failure, greeting->rank);
-    client_dismiss(from, WIRE_REFUSED, &failure->verdict, sizeof failure->verdict);
+    client_dismiss(from, WIRE_REJECTED, &failure->verdict, sizeof failure->verdict);
     return true;
 }
 
@@ -114,9 +114,9 @@ static void describe_progress(const attempt *self, char *text, size_t bytes)
 
 /* Rejects a greeting, and with it the try: the others would wait in vain. If it is the first to come, the others are
    told when they come. */
-static void refuse(attempt *self, client *from, const hello_verdict *verdict, const hello_prefix *greeting)
+static void reject(attempt *self, client *from, const handshake_verdict *verdict, const handshake_prefix *greeting)
 {
-    client_dismiss(from, WIRE_REFUSED, verdict, sizeof *verdict);
+    client_dismiss(from, WIRE_REJECTED, verdict, sizeof *verdict);
     if (self->size > 0) {
         attempt_fail(self, verdict, greeting);
     } else {
@@ -127,19 +127,19 @@ static void refuse(attempt *self, client *from, const hello_verdict *verdict, co
 
 static void send_table(attempt *self)
 {
-    size_t bytes = hello_table_bytes(self->size);
+    size_t bytes = handshake_table_bytes(self->size);
     unsigned char *table = malloc(bytes);
     if (!table) {
-        hello_verdict verdict;
+        handshake_verdict verdict;
         verdict_set(&verdict, EXPAR_ERR_MEMORY, "the rendezvous is out of memory");
         attempt_fail(self, &verdict, NULL);
         return;
     }
-    hello_table_head head = {.size = self->size};
+    handshake_table_head head = {.size = self->size};
     randombytes_buf(head.attempt, sizeof head.attempt);
     memcpy(table, &head, sizeof head);
     for (int32_t rank = 0; rank < self->size; rank++) {
-        hello_entry entry = {.place = self->hellos[rank].place, .contact = self->hellos[rank].contact};
+        handshake_entry entry = {.place = self->handshakes[rank].place, .contact = self->handshakes[rank].contact};
         memcpy(table + sizeof head + (size_t)rank * sizeof entry, &entry, sizeof entry);
     }
     for (int32_t rank = 0; rank < self->size; rank++)
@@ -147,11 +147,11 @@ static void send_table(attempt *self)
     free(table);
 }
 
-static void admit(attempt *self, client *from, const hello *greeting)
+static void admit(attempt *self, client *from, const handshake *greeting)
 {
     int32_t rank = greeting->prefix.rank;
     int64_t deadline_ns = clock_ns() + greeting->timeout_ms * 1000000;
-    self->hellos[rank] = *greeting;
+    self->handshakes[rank] = *greeting;
     self->members[rank] = from;
     self->came[rank] = true;
     self->num_came++;
@@ -162,12 +162,12 @@ static void admit(attempt *self, client *from, const hello *greeting)
     if (self->num_came == self->size) send_table(self);
 }
 
-static void take_hello(attempt *self, client *from)
+static void take_handshake(attempt *self, client *from)
 {
-    hello greeting;
-    hello_verdict verdict;
-    if (!hello_check(from->inbox.payload, from->inbox.header.bytes, &greeting, &verdict)) {
-        refuse(self, from, &verdict, &greeting.prefix);
+    handshake greeting;
+    handshake_verdict verdict;
+    if (!handshake_check(from->inbox.payload, from->inbox.header.bytes, &greeting, &verdict)) {
+        reject(self, from, &verdict, &greeting.prefix);
         return;
     }
     int32_t rank = greeting.prefix.rank;
@@ -175,16 +175,16 @@ static void take_hello(attempt *self, client *from)
         if (failure_tell(&self->failure, from, &greeting.prefix)) return;
         if (!attempt_start(self, &greeting)) {
             verdict_set(&verdict, EXPAR_ERR_MEMORY, "the rendezvous is out of memory");
-            refuse(self, from, &verdict, &greeting.prefix);
+            reject(self, from, &verdict, &greeting.prefix);
             return;
         }
     }
-    if (!hello_agree(&self->first, &greeting, &verdict)) {
-        refuse(self, from, &verdict, &greeting.prefix);
+    if (!handshake_agree(&self->first, &greeting, &verdict)) {
+        reject(self, from, &verdict, &greeting.prefix);
     } else if (self->came[rank]) {
         verdict_set(&verdict, EXPAR_ERR_MISMATCH, "two processes join as rank %d: pid %d and pid %d", rank,
-                    self->hellos[rank].place.pid, greeting.place.pid);
-        refuse(self, from, &verdict, &greeting.prefix);
+                    self->handshakes[rank].place.pid, greeting.place.pid);
+        reject(self, from, &verdict, &greeting.prefix);
     } else {
         admit(self, from, &greeting);
     }
@@ -201,9 +201,9 @@ static void take_stands(attempt *self, client *from)
     attempt_reset(self);
 }
 
-static void take_refusal(attempt *self, client *from)
+static void take_rejection(attempt *self, client *from)
 {
-    hello_verdict theirs, verdict;
+    handshake_verdict theirs, verdict;
     int32_t rank = from->rank;
     verdict_read(from->inbox.payload, from->inbox.header.bytes, &theirs);
     verdict_set(&verdict, (expar_status)theirs.status, "rank %d: %.480s", rank, theirs.text);
@@ -214,12 +214,12 @@ bool attempt_frame(attempt *self, client *from)
 {
     wire_kind kind = (wire_kind)from->inbox.header.kind;
     bool member = from->state == CLIENT_MEMBER;
-    if (!member && kind == WIRE_HELLO)
-        take_hello(self, from);
+    if (!member && kind == WIRE_HANDSHAKE)
+        take_handshake(self, from);
     else if (member && kind == WIRE_STANDS)
         take_stands(self, from);
-    else if (member && kind == WIRE_REFUSED)
-        take_refusal(self, from);
+    else if (member && kind == WIRE_REJECTED)
+        take_rejection(self, from);
     else
         return false;
     wire_inbox_clear(&from->inbox);
@@ -229,12 +229,12 @@ bool attempt_frame(attempt *self, client *from)
 void attempt_lost(attempt *self, client *member)
 {
     char progress[400];
-    hello_verdict verdict;
+    handshake_verdict verdict;
     int32_t rank = member->rank;
     if (member->state != CLIENT_MEMBER) return;
     describe_progress(self, progress, sizeof progress);
     verdict_set(&verdict, EXPAR_ERR_BOOTSTRAP, "rank %d (pid %d) died or left while the group was formed (%s)", rank,
-                self->hellos[rank].place.pid, progress);
+                self->handshakes[rank].place.pid, progress);
     self->members[rank] = NULL;
     attempt_fail(self, &verdict, NULL);
 }
@@ -242,7 +242,7 @@ void attempt_lost(attempt *self, client *member)
 void attempt_check_time(attempt *self, int64_t now_ns)
 {
     char progress[400];
-    hello_verdict verdict;
+    handshake_verdict verdict;
     if (now_ns < attempt_deadline_ns(self)) return;
     describe_progress(self, progress, sizeof progress);
     verdict_set(&verdict, EXPAR_ERR_BOOTSTRAP, "time-out: %s", progress);

@@ -15,7 +15,7 @@
 
 /* The state that is kept of the last failed try. */
 typedef struct attempt_failure {
-    hello_verdict verdict;
+    handshake_verdict verdict;
     /* until then late ranks are told; 0: nothing to tell */
     int64_t until_ns;
     /* size of the group, and the size that the rejected rank gave, which may differ; ranks of both sizes belong to this
@@ -31,9 +31,9 @@ typedef struct attempt {
     /* 0: no try is running */
     int32_t size;
     /* the greeting with which the others must agree */
-    hello first;
+    handshake first;
     /* [size] */
-    hello *hellos;
+    handshake *handshakes;
     /* [size] NULL: has not come */
     client **members;
     /* [size] */

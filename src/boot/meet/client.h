@@ -3,7 +3,7 @@
 #ifndef EXPAR_BOOT_MEET_CLIENT_H
 #define EXPAR_BOOT_MEET_CLIENT_H
 
-#include "boot/meet/hello.h"
+#include "boot/meet/handshake.h"
 #include "boot/wire/wire.h"
 
 typedef enum client_state {
@@ -21,7 +21,7 @@ typedef struct client {
     auth auth;
     wire_inbox inbox;
     wire_outbox outbox;
-    unsigned char payload[HELLO_LIMIT_BYTES];
+    unsigned char payload[HANDSHAKE_LIMIT_BYTES];
 } client;
 
 /* Takes ownership of the socket. NULL: out of memory (the socket is closed). */

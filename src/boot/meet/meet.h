@@ -6,7 +6,7 @@
  *
  *   meet.c         one rank's way: where to meet, the rendezvous, the mesh
  *   rendezvous.c   its connection to the rendezvous        mesh.c      control sockets to all others
- *   hello.c        records of both, and their checks       session.c   one control socket on its way
+ *   handshake.c        records of both, and their checks       session.c   one control socket on its way
  *   server.c       the rendezvous: a thread                client.c    one connection to it
  *   unique_id.c    ids, and the servers of those           attempt.c   one try to form a group there
  *                  that were made here                     roll.c      who is there when rank 0 is not */

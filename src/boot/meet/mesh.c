@@ -56,30 +56,30 @@ typedef struct builder {
     mesh *mesh;
     rendezvous *rendezvous;
     int32_t rank, size;
-    hello_entry *table;   /* [size] */
-    hello_mesh names;     /* to: -1 */
-    int *fds;             /* [BOOT_LINES · size], -1: not yet */
-    session *sessions;    /* [capacity]: BOOT_LINES to each lower rank, then the accepted ones */
-    struct pollfd *polls; /* [capacity + 3] */
+    handshake_entry *table; /* [size] */
+    handshake_mesh names;   /* to: -1 */
+    int *fds;               /* [BOOT_LINES · size], -1: not yet */
+    session *sessions;      /* [capacity]: BOOT_LINES to each lower rank, then the accepted ones */
+    struct pollfd *polls;   /* [capacity + 3] */
     int32_t capacity, used;
     int32_t num_connects; /* number of sessions to lower ranks */
     int32_t num_missing;
-    bool told;              /* the rendezvous knows that all control sockets of this rank stand */
-    bool go;                /* those of all ranks stand */
-    int64_t give_up_ns;     /* INT64_MAX: no trouble yet */
-    int64_t answer_due_ns;  /* a host that has not answered a connection by then never will */
-    int64_t connect_due_ns; /* later: nor will a higher rank connect that has not done so by then */
-    hello_verdict trouble;  /* the last trouble */
+    bool told;                 /* the rendezvous knows that all control sockets of this rank stand */
+    bool go;                   /* those of all ranks stand */
+    int64_t give_up_ns;        /* INT64_MAX: no trouble yet */
+    int64_t answer_due_ns;     /* a host that has not answered a connection by then never will */
+    int64_t connect_due_ns;    /* later: nor will a higher rank connect that has not done so by then */
+    handshake_verdict trouble; /* the last trouble */
 } builder;
 
 static void mesh_take_table(builder *self, const boot_request *request)
 {
-    hello_table_head head;
+    handshake_table_head head;
     const unsigned char *payload = self->rendezvous->inbox.payload;
     memcpy(&head, payload, sizeof head);
     memcpy(self->table, payload + sizeof head, (size_t)request->size * sizeof *self->table);
     wire_inbox_clear(&self->rendezvous->inbox);
-    self->names = (hello_mesh){.magic = HELLO_MAGIC, .from = request->rank, .to = -1};
+    self->names = (handshake_mesh){.magic = HANDSHAKE_MAGIC, .from = request->rank, .to = -1};
     memcpy(self->names.attempt, head.attempt, sizeof head.attempt);
 }
 
@@ -134,7 +134,7 @@ static expar_status builder_init(builder *self, mesh *control, rendezvous *entra
 
 static bool address_of_peer(const builder *self, int32_t rank, address *out)
 {
-    const hello_entry *peer = &self->table[rank];
+    const handshake_entry *peer = &self->table[rank];
     if (peer->place.host == self->table[self->rank].place.host)
         return address_from_unix_name(peer->contact.unix_name, out);
     return address_from_ip(&peer->contact.tcp, out);
@@ -156,7 +156,7 @@ static void note_trouble(builder *self, int32_t rank, const char *what, int erro
 static void start_connecting(builder *self, session *one)
 {
     address where;
-    hello_mesh names = self->names;
+    handshake_mesh names = self->names;
     one->retry_ns = clock_ns() + RETRY_NS;
     if (!address_of_peer(self, one->rank, &where)) {
         note_trouble(self, one->rank, "it is on another host, but the ranks met at a place that only this host has", 0);
@@ -243,7 +243,7 @@ static expar_status hear_rendezvous(builder *self)
     wire_result result = wire_inbox_pull(&from->inbox, from->fd);
     if (result == WIRE_AGAIN) return EXPAR_OK;
     if (result == WIRE_CLOSED) return rendezvous_lost(from);
-    if (result == WIRE_DONE && from->inbox.header.kind == WIRE_REFUSED) return rendezvous_verdict(from);
+    if (result == WIRE_DONE && from->inbox.header.kind == WIRE_REJECTED) return rendezvous_verdict(from);
     self->go = result == WIRE_DONE && from->inbox.header.kind == WIRE_GO && self->told;
     if (self->go) return EXPAR_OK;
     if (result == WIRE_DONE && from->inbox.header.kind == WIRE_LATER) return rendezvous_lost(from);
@@ -295,7 +295,7 @@ static expar_status check_time(builder *self)
         find_unconnected(self);
     }
     if (self->num_missing > 0 && now_ns >= self->give_up_ns) {
-        (void)wire_send_frame(self->rendezvous->fd, WIRE_REFUSED, &self->trouble, sizeof self->trouble,
+        (void)wire_send_frame(self->rendezvous->fd, WIRE_REJECTED, &self->trouble, sizeof self->trouble,
                               now_ns + RETRY_NS);
         return error_set((expar_status)self->trouble.status, "%s", self->trouble.text);
     }

@@ -8,12 +8,12 @@
 #ifndef EXPAR_BOOT_MEET_MESH_H
 #define EXPAR_BOOT_MEET_MESH_H
 
-#include "boot/meet/hello.h"
+#include "boot/meet/handshake.h"
 #include "boot/wire/wire.h"
 
 typedef struct mesh {
     int unix_listener, tcp_listener; /* -1: none */
-    hello_contact contact;
+    handshake_contact contact;
 } mesh;
 
 struct rendezvous;

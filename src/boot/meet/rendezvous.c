@@ -16,8 +16,8 @@
 expar_status rendezvous_open(rendezvous *self, const address *where, const auth_key *key, const boot_request *request,
                              int64_t deadline_ns)
 {
-    size_t limit_bytes = hello_table_bytes(request->size);
-    if (limit_bytes < sizeof(hello_verdict)) limit_bytes = sizeof(hello_verdict);
+    size_t limit_bytes = handshake_table_bytes(request->size);
+    if (limit_bytes < sizeof(handshake_verdict)) limit_bytes = sizeof(handshake_verdict);
     *self = (rendezvous){.where = *where, .request = request, .key = *key, .deadline_ns = deadline_ns, .fd = -1};
     self->meeting = !request->have_id;
     self->inbox = (wire_inbox){.payload = malloc(limit_bytes), .limit_bytes = limit_bytes};
@@ -33,7 +33,7 @@ void rendezvous_close(rendezvous *self)
 
 expar_status rendezvous_verdict(const rendezvous *self)
 {
-    hello_verdict verdict;
+    handshake_verdict verdict;
     verdict_read(self->inbox.payload, self->inbox.header.bytes, &verdict);
     return error_set((expar_status)verdict.status, "%s", verdict.text);
 }
@@ -150,7 +150,7 @@ static expar_status approach(rendezvous *self, bool *again)
 
 static expar_status rendezvous_take_table(const rendezvous *self, int32_t size)
 {
-    if (hello_table_check(self->inbox.payload, self->inbox.header.bytes, size)) return EXPAR_OK;
+    if (handshake_table_check(self->inbox.payload, self->inbox.header.bytes, size)) return EXPAR_OK;
     return error_set(EXPAR_ERR_BOOTSTRAP, "the rendezvous sent a malformed table");
 }
 
@@ -174,7 +174,7 @@ static expar_status await_table(rendezvous *self, int32_t size, bool *again)
             break;
         case WIRE_TABLE:
             return rendezvous_take_table(self, size);
-        case WIRE_REFUSED:
+        case WIRE_REJECTED:
             return rendezvous_verdict(self);
         case WIRE_LATER:
             *again = true;
@@ -185,19 +185,19 @@ static expar_status await_table(rendezvous *self, int32_t size, bool *again)
     }
 }
 
-static expar_status say_hello(rendezvous *self, const boot_request *request, const boot_place *place, mesh *control)
+static expar_status say_handshake(rendezvous *self, const boot_request *request, const boot_place *place, mesh *control)
 {
-    hello greeting;
+    handshake greeting;
     address local;
     if (!address_is_unix(&self->where) && address_local(self->fd, &local)) {
         expar_status status = mesh_listen_tcp(control, &local);
         if (status != EXPAR_OK) return status;
     }
-    hello_fill(request, place, &control->contact, &greeting);
+    handshake_fill(request, place, &control->contact, &greeting);
     int64_t left_ms = (self->deadline_ns - clock_ns()) / 1000000;
     greeting.timeout_ms = left_ms > 1 ? left_ms : 1;
     /* If the connection is gone, reading the answer shows it. */
-    (void)wire_send_frame(self->fd, WIRE_HELLO, &greeting, sizeof greeting, self->deadline_ns);
+    (void)wire_send_frame(self->fd, WIRE_HANDSHAKE, &greeting, sizeof greeting, self->deadline_ns);
     return EXPAR_OK;
 }
 
@@ -207,7 +207,7 @@ expar_status rendezvous_enter(rendezvous *self, const boot_request *request, con
     for (;;) {
         bool again = false;
         expar_status status = approach(self, &again);
-        if (status == EXPAR_OK && !again) status = say_hello(self, request, place, control);
+        if (status == EXPAR_OK && !again) status = say_handshake(self, request, place, control);
         if (status == EXPAR_OK && !again) status = await_table(self, request->size, &again);
         if (status != EXPAR_OK || !again) return status;
         wire_close(&self->fd);

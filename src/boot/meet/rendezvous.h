@@ -3,7 +3,7 @@
 #ifndef EXPAR_BOOT_MEET_RENDEZVOUS_H
 #define EXPAR_BOOT_MEET_RENDEZVOUS_H
 
-#include "boot/meet/hello.h"
+#include "boot/meet/handshake.h"
 #include "boot/meet/mesh.h"
 #include "boot/wire/wire.h"
 
@@ -25,7 +25,7 @@ typedef struct rendezvous {
 /* `request` must live as long. */
 expar_status rendezvous_open(rendezvous *self, const address *where, const auth_key *key, const boot_request *request,
                              int64_t deadline_ns);
-/* Sends the rank's `hello`, and again if the rendezvous wants so, until the table comes. The table then lies in the
+/* Sends the rank's `handshake`, and again if the rendezvous wants so, until the table comes. The table then lies in the
  * inbox, checked. Opens the TCP listener of `control` if it is needed. */
 expar_status rendezvous_enter(rendezvous *self, const boot_request *request, const boot_place *place, mesh *control);
 /* Sets the error for a closed connection, or for a frame that ends the try. */

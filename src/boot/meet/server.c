@@ -85,9 +85,9 @@ static bool accept_one(boot_server *server)
     if (fd < 0) {
         int error = errno;
         if (!out_of_descriptors(error)) return error == EINTR || error == ECONNABORTED;
-        bool room = drop_oldest_transient(server);
-        if (!room) server->paused_until_ns = clock_ns() + PAUSE_NS;
-        return room;
+        bool spare = drop_oldest_transient(server);
+        if (!spare) server->paused_until_ns = clock_ns() + PAUSE_NS;
+        return spare;
     }
     if (!address_same_user(fd)) {
         LOG(LOG_WARN, "rendezvous: dropping a connection from another user");

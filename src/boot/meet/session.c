@@ -7,7 +7,7 @@
 #include <poll.h>
 #include <string.h>
 
-void session_start(session *self, int fd, auth_side side, const auth_key *key, const hello_mesh *names)
+void session_start(session *self, int fd, auth_side side, const auth_key *key, const handshake_mesh *names)
 {
     int32_t rank = side == AUTH_CONNECTS ? names->to : -1;
     *self = (session){.state = side == AUTH_CONNECTS ? SESSION_CONNECT : SESSION_AUTH,
@@ -22,8 +22,9 @@ void session_start(session *self, int fd, auth_side side, const auth_key *key, c
 /* Returns whether the other end belongs to this attempt, means this rank, and may connect here. */
 static bool names_fit(const session *self, int32_t size)
 {
-    const hello_mesh *mine = &self->mine, *theirs = &self->theirs;
-    if (theirs->magic != HELLO_MAGIC || memcmp(theirs->attempt, mine->attempt, sizeof mine->attempt) != 0) return false;
+    const handshake_mesh *mine = &self->mine, *theirs = &self->theirs;
+    if (theirs->magic != HANDSHAKE_MAGIC || memcmp(theirs->attempt, mine->attempt, sizeof mine->attempt) != 0)
+        return false;
     if (theirs->to != mine->from) return false;
     if (self->side == AUTH_CONNECTS) return theirs->from == mine->to && theirs->line == mine->line;
     if (theirs->line < 0 || theirs->line >= BOOT_LINES) return false;

@@ -82,7 +82,7 @@ static bool send_record(asker *self, int32_t peer, const ask_record *record)
 static void asker_answer(asker *self, int32_t peer, const ask_record *asked)
 {
     boot_answer own;
-    notes_read(self->boot->notes, &asked->topic, self->boot->timeout_ms, &own);
+    registry_read(self->boot->registry, &asked->topic, self->boot->timeout_ms, &own);
     ask_record record = {.mark = ASK_MARK | ASK_ANSWER,
                          .serial = asked->serial,
                          .topic = own.topic,

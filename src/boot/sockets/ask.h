@@ -4,8 +4,8 @@
  *
  * Every pair of ranks has a second control socket for this, its line. On the first socket an answer would have to wait
  * for a frame of a collective. If the rank has not come to that collective, the answer is needed most. A waiting thread
- * asks on the line itself. The monitor reads the lines, answers from the wait registry (notes.h), and passes answers to
- * the threads that asked. So a rank answers whatever its other threads do, unless it is stopped or cut off.
+ * asks on the line itself. The monitor reads the lines, answers from the wait registry (registry.h), and passes answers
+ * to the threads that asked. So a rank answers whatever its other threads do, unless it is stopped or cut off.
  *
  * A rank learns of a death by a closed socket or from another rank. It first tells all ranks on the lines, because its
  * caller may end the process as soon as it knows. So a rank that sees a socket close reads that rank's line to its end.
@@ -16,7 +16,7 @@
 #ifndef EXPAR_BOOT_SOCKETS_ASK_H
 #define EXPAR_BOOT_SOCKETS_ASK_H
 
-#include "boot/notes.h"
+#include "boot/registry.h"
 
 #define ASK_MARK 0x45584100u
 typedef enum ask_kind {

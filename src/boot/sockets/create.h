@@ -2,7 +2,7 @@
 /* Creates the boot of ranks that are processes, over the control sockets with which they have met. boot.h describes its
  * operations. Everything else in this folder is private.
  *
- * Called by join.c; calls meet.h for how the sockets lie, wire, notes.h, ranks.h and base.
+ * Called by join.c; calls meet.h for how the sockets lie, wire, registry.h, ranks.h and base.
  *
  *   sockets.c    the table of operations, the good-bye    watch.c   the monitor: a thread that sees peers go
  *   exchange.c   one frame to and from every peer, of     ask.c     its lines: which rank waits for which, and

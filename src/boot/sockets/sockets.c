@@ -149,7 +149,7 @@ static void sockets_say_goodbye(const boot_sockets *self)
 static void free_parts(boot_sockets *self)
 {
     ask_close(self->asker);
-    notes_destroy(&self->notes);
+    registry_destroy(&self->registry);
     if (self->abort_event >= 0) close(self->abort_event);
     pthread_mutex_destroy(&self->read_lock);
     free(self->lanes);
@@ -225,7 +225,7 @@ static expar_status make_parts(boot_sockets *self)
 {
     const size_t size = (size_t)self->base.size;
     pthread_mutex_init(&self->read_lock, NULL);
-    notes_init(&self->notes);
+    registry_init(&self->registry);
     self->lanes = calloc(size, sizeof *self->lanes);
     self->polls = calloc(size + 1, sizeof *self->polls);
     self->byes = calloc(size, sizeof *self->byes);
@@ -249,7 +249,7 @@ expar_status boot_sockets_create(const boot_request *request, int *fds, boot_pla
                         .timeout_ms = request->timeout_ms,
                         .late_limit_ms = request->late_limit_ms,
                         .places = places,
-                        .notes = &self->notes};
+                        .registry = &self->registry};
     for (size_t i = 0; i < BOOT_LINES * size; i++)
         if (fds[i] >= 0) wire_keep_alive(fds[i], BOOT_HOST_SILENT_MS);
     expar_status status = make_parts(self);

@@ -60,7 +60,7 @@ typedef struct boot_sockets {
     /* [size] in fds */
     const int *lines;
     /* the target of base.notes */
-    boot_notes notes;
+    boot_registry registry;
     /* [size] */
     lane *lanes;
     /* [size + 1] */

@@ -81,13 +81,13 @@ wire_result wire_pull(int fd, void *data, size_t bytes, size_t *moved);
 
 /* Frames between a rank and the rendezvous. */
 typedef enum wire_kind {
-    WIRE_HELLO = 1, /* rank to rendezvous: the rank's greeting */
-    WIRE_WELCOME,   /* rendezvous to rank: it accepts the greeting; from now on it gives a reason before it ends */
-    WIRE_TABLE,     /* rendezvous to rank: all ranks are here, and where */
-    WIRE_STANDS,    /* rank to rendezvous: its control sockets stand */
-    WIRE_GO,        /* rendezvous to rank: the control sockets of all ranks stand */
-    WIRE_REFUSED,   /* both directions: the try has failed, with its reason */
-    WIRE_LATER      /* rendezvous to rank: it closes; the rank shall come again */
+    WIRE_HANDSHAKE = 1, /* rank to rendezvous: the rank's greeting */
+    WIRE_WELCOME,       /* rendezvous to rank: it accepts the greeting; from now on it gives a reason before it ends */
+    WIRE_TABLE,         /* rendezvous to rank: all ranks are here, and where */
+    WIRE_STANDS,        /* rank to rendezvous: its control sockets stand */
+    WIRE_GO,            /* rendezvous to rank: the control sockets of all ranks stand */
+    WIRE_REJECTED,      /* both directions: the try has failed, with its reason */
+    WIRE_LATER          /* rendezvous to rank: it closes; the rank shall come again */
 } wire_kind;
 
 typedef struct wire_header {

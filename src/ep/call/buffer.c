@@ -12,10 +12,10 @@
 static void retire(const ep_buffer *buffer)
 {
     const uint64_t calls = buffer->calls + 1;
-    ep_refusal refusal = {.status = EXPAR_ERR_PEER};
+    ep_rejection rejection = {.status = EXPAR_ERR_PEER};
     if (buffer->poison.status != EXPAR_OK) return;
-    snprintf(refusal.text, sizeof refusal.text, "rank %d has abandoned the buffer", buffer->rank);
-    buffer->exec->ops->retire(buffer->exec, (uint32_t)calls, &refusal);
+    snprintf(rejection.text, sizeof rejection.text, "rank %d has abandoned the buffer", buffer->rank);
+    buffer->exec->ops->retire(buffer->exec, (uint32_t)calls, &rejection);
     /* This is for ranks that are in that call already, that await something else of it, or whose records cannot have
        such a rejection. */
     const boot_topic next = ep_buffer_topic(buffer, buffer->kind->number(calls));
@@ -51,26 +51,26 @@ void ep_buffer_begin(ep_buffer *buffer, const ep_buffer_kind *kind, expar_group 
     buffer->device = (expar_device){.type = device.type ? device.type : EXPAR_CPU, .index = device.index};
     buffer->exec_kind = executor_kind_of(buffer->device.type);
     buffer->number = number;
-    buffer->parting = (ep_parting){.group = group, .call = kind->destroying, .number = number};
+    buffer->teardown = (ep_teardown){.group = group, .call = kind->destroying, .number = number};
     pthread_mutex_init(&buffer->poison_lock, NULL);
 }
 
 expar_status ep_buffer_make_parts(ep_buffer *buffer, ep_executor_maker make, const void *plan)
 {
     error_kept kept;
-    expar_status status = ep_parting_make(&buffer->parting);
+    expar_status status = ep_teardown_make(&buffer->teardown);
     if (status != EXPAR_OK) return status;
     status = make(buffer, plan);
     if (status == EXPAR_OK) return EXPAR_OK;
     error_keep(&kept, status);
-    ep_parting_give(&buffer->parting);
+    ep_teardown_give(&buffer->teardown);
     return error_restore(&kept);
 }
 
 void ep_buffer_free_parts(ep_buffer *buffer)
 {
     ep_issuer_free(buffer->issuer);
-    ep_unheard_release(buffer->unheard);
+    ep_unread_release(buffer->unread);
     pthread_mutex_destroy(&buffer->poison_lock);
     buffer->group = NULL;
     atomic_store_explicit(&buffer->life.references, 0, memory_order_release);
@@ -149,10 +149,10 @@ static bool all_come(ep_buffer *buffer, expar_status ended)
     const char *destroying = buffer->kind->destroying;
     if (sym_check(symmetric, destroying) != EXPAR_OK ||
         (ended == EXPAR_ERR_PEER && sym_blame_silent(symmetric, ended))) {
-        ep_parting_fail(&buffer->parting);
+        ep_teardown_fail(&buffer->teardown);
         return false;
     }
-    if (ep_parting_meet(&buffer->parting) == EXPAR_OK) return true;
+    if (ep_teardown_meet(&buffer->teardown) == EXPAR_OK) return true;
     LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
     return false;
 }
@@ -167,13 +167,14 @@ static void end_together(ep_buffer *buffer)
     if (sound) group->boot->call = destroying;
     if (buffer->kind->let_go) buffer->kind->let_go(buffer);
     buffer->exec->ops->destroy(buffer->exec, sound, ended == EXPAR_OK);
-    if (sound && ep_parting_give(&buffer->parting) != EXPAR_OK) LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
+    if (sound && ep_teardown_give(&buffer->teardown) != EXPAR_OK)
+        LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
     if (sound) group->boot->call = NULL;
     buffer->exec = NULL;
 }
 
 /* Rejects the destroy: the buffer lives on. */
-static expar_status refuse_end(ep_buffer *buffer, bool taken, expar_status status)
+static expar_status reject_end(ep_buffer *buffer, bool taken, expar_status status)
 {
     atomic_store_explicit(&buffer->ended, false, memory_order_relaxed);
     if (taken) atomic_store_explicit(&buffer->busy, 0, memory_order_release);
@@ -188,12 +189,12 @@ expar_status ep_buffer_destroy(ep_buffer *buffer)
         atomic_exchange_explicit(&buffer->ended, true, memory_order_relaxed))
         return ep_buffer_has_ended(destroying);
     const expar_status ours = group_check_process(buffer->group, destroying);
-    if (ours != EXPAR_OK) return refuse_end(buffer, false, ours);
+    if (ours != EXPAR_OK) return reject_end(buffer, false, ours);
     if (!atomic_compare_exchange_strong(&buffer->busy, &idle, 1))
-        return refuse_end(buffer, false,
+        return reject_end(buffer, false,
                           error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", destroying));
     const expar_status waited = ep_issuer_await(buffer->issuer, EP_CALL_ENDED);
-    if (waited != EXPAR_OK) return refuse_end(buffer, true, error_prefix(waited, "%s", destroying));
+    if (waited != EXPAR_OK) return reject_end(buffer, true, error_prefix(waited, "%s", destroying));
     end_together(buffer);
     atomic_fetch_sub_explicit(&buffer->group->users, 1, memory_order_relaxed);
     ep_buffer_leave(buffer);
@@ -211,7 +212,7 @@ static void leave_by_thread(void *buffer)
    thread's record stays until the buffer's last reference goes: others may wait there for the calls. */
 static void leave_alone(ep_buffer *buffer)
 {
-    ep_parting_leave(&buffer->parting);
+    ep_teardown_leave(&buffer->teardown);
     if (atomic_load(&buffer->busy)) buffer->exec->ops->halt(buffer->exec);
     if (buffer->issuer) ep_issuer_let_go(buffer->issuer, leave_by_thread, buffer);
     atomic_fetch_sub_explicit(&buffer->group->users, 1, memory_order_relaxed);

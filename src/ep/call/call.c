@@ -46,7 +46,7 @@ expar_status ep_call_check_poison(const ep_call *call)
    none. */
 static bool is_broken_off(const ep_call *call, expar_status status)
 {
-    if (status == EXPAR_ERR_INTERRUPTED) return call->refusal.status != EXPAR_ERR_INTERRUPTED;
+    if (status == EXPAR_ERR_INTERRUPTED) return call->rejection.status != EXPAR_ERR_INTERRUPTED;
     return status == EXPAR_ERR_PEER || status == EXPAR_ERR_ABORTED;
 }
 
@@ -58,7 +58,7 @@ static expar_status poison_with_group(const ep_call *call, expar_status status)
 void ep_call_note_uncaptured(const ep_call *call, expar_status status)
 {
     const boot_topic topic = call_topic(call);
-    boot_note_refused(call->buffer->group->boot, &topic, status, expar_last_error());
+    boot_note_rejected(call->buffer->group->boot, &topic, status, expar_last_error());
 }
 
 expar_status ep_call_step(const ep_call *call, expar_status status)
@@ -91,7 +91,7 @@ expar_status ep_call_settle(const ep_call *call)
     return status == EXPAR_OK ? ep_call_check_earlier(call) : ep_call_prefix(call, status);
 }
 
-expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, ep_buffer *buffer)
+expar_status ep_call_begin(ep_call *call, const char *name, const ep_parts *halves, ep_buffer *buffer)
 {
     const ep_buffer_kind *kind = buffer->kind;
     expar_status status = ep_buffer_take(buffer, name);
@@ -99,7 +99,7 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
     call->buffer = buffer;
     call->name = name;
     call->halves = halves;
-    call->behind = EP_CALL_ENDED;
+    call->after = EP_CALL_ENDED;
     /* If several calls may be open, the number of the failed one is not known. */
     call->number = kind->overlaps ? 0 : kind->number(buffer->calls);
     status = ep_call_check_earlier(call);
@@ -107,7 +107,7 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *hal
     ep_call_tell_untold(call);
     /* The call before the last has ended when the last one, after it on the same thread, is sent. If the last one has
        ended in its caller's thread, this is not known. */
-    if (kind->overlaps && buffer->last_issued) call->behind = EP_CALL_SENT;
+    if (kind->overlaps && buffer->last_issued) call->after = EP_CALL_SENT;
     buffer->last_issued = false;
     call->number = kind->number(++buffer->calls) + call->second;
     const boot_topic topic = call_topic(call);
@@ -168,7 +168,7 @@ expar_status ep_call_promise(ep_call *call)
         if (status != EXPAR_OK) return status;
     }
     expar_status status = event_create_for_call(&call->event);
-    if (status == EXPAR_OK && call->buffer->unheard) ep_unheard_hear(call->buffer->unheard, call->event);
+    if (status == EXPAR_OK && call->buffer->unread) ep_unread_hear(call->buffer->unread, call->event);
     return status;
 }
 
@@ -206,7 +206,7 @@ expar_status ep_call_follow(ep_call *call)
 
 expar_status ep_call_open(ep_call *call)
 {
-    expar_status status = ep_call_await(call, call->behind);
+    expar_status status = ep_call_await(call, call->after);
     if (status == EXPAR_OK) status = ep_call_check_poison(call);
     call->opened = status == EXPAR_OK;
     return status;
@@ -246,12 +246,12 @@ static expar_status carry_on(ep_call *call)
 static expar_status run_issued(void *issued)
 {
     ep_call *call = issued;
-    const bool refused = call->refusal.status != EXPAR_OK;
-    expar_status status = refused ? ep_call_check_poison(call) : carry_on(call);
-    if (refused && status == EXPAR_OK) status = call->halves->refuse(call);
+    const bool rejected = call->rejection.status != EXPAR_OK;
+    expar_status status = rejected ? ep_call_check_poison(call) : carry_on(call);
+    if (rejected && status == EXPAR_OK) status = call->halves->reject(call);
     poison_with_group(call, status);
     expar_event_release(call->wait_event);
-    if (!refused) call->halves->drop(call);
+    if (!rejected) call->halves->drop(call);
     free(call);
     return status;
 }
@@ -280,10 +280,10 @@ typedef struct ending {
 } ending;
 
 /* An executor_done_fn. The executor tells all ends before it is destroyed, and the buffer with it. */
-static void end_by_stream(void *context, expar_status status, const ep_verdict *verdict, int64_t dropped)
+static void end_by_stream(void *context, expar_status status, const ep_vote *vote, int64_t dropped)
 {
     ending *end = context;
-    status = end->call.halves->judge(&end->call, status, verdict);
+    status = end->call.halves->judge(&end->call, status, vote);
     if (status == EXPAR_OK && dropped > 0)
         status = ep_call_prefix(
             &end->call,
@@ -318,7 +318,7 @@ static expar_status close_steps(ep_call *call)
 
 expar_status ep_call_finish(ep_call *call)
 {
-    if (call->own && call->refusal.status == EXPAR_OK) {
+    if (call->own && call->rejection.status == EXPAR_OK) {
         issue(call);
         return EXPAR_OK;
     }
@@ -346,7 +346,7 @@ expar_status ep_call_receive(ep_call *call, const char *name, void *stream)
 static void withdraw(const ep_call *call)
 {
     call->buffer->calls--;
-    call->buffer->last_issued = call->behind == EP_CALL_SENT;
+    call->buffer->last_issued = call->after == EP_CALL_SENT;
 }
 
 expar_status ep_call_end(ep_call *call, expar_status status)

@@ -6,9 +6,9 @@
  * The device that carries them out is chosen when the buffer is made. The executor says when the facts of a step are
  * known. No call branches on either (check.c and the modes' shape.c look at the device of tensors).
  *
- * buffer.c    a buffer's lifetime: which threads are inside, and how it ends; parting.c whether all ranks come to it
- * call.c      a call, from its beginning to its end; refusal.c how it is rejected verdict.c   the result of the vote of
- * all ranks; unheard.c failures of calls that no caller has asked about issuer.c    a buffer's own thread, for calls
+ * buffer.c    a buffer's lifetime: which threads are inside, and how it ends; teardown.c whether all ranks come to it
+ * call.c      a call, from its beginning to its end; rejection.c how it is rejected vote.c   the result of the vote of
+ * all ranks; unread.c failures of calls that no caller has asked about issuer.c    a buffer's own thread, for calls
  * that finish there check.c     tensors as arguments; names.c enumerations by name, for texts; output.c the memory of
  * results, which is
  *               counted (base/life.h)
@@ -16,7 +16,7 @@
  * A call goes through phases. It is *begun* in the caller's thread: arguments are checked and memory is taken, and a
  * fresh dispatch learns there how many rows come. It is *sent* when all ranks know that all of them go on, and when
  * this rank has sent everything that needs no other rank. It is *received* when everything that comes to this rank is
- * in its place. It is *ended* when its waiter has been told. The two parts between (ep_halves), send and receive, run
+ * in its place. It is *ended* when its waiter has been told. The two parts between (ep_parts), send and receive, run
  * in the caller's thread. With async_finish they run by themselves: on the stream, or on the buffer's own thread
  * (issuer.c).
  *
@@ -65,44 +65,44 @@ void ep_issuer_let_go(ep_issuer *issuer, void (*leave)(void *owner), void *owner
 /* Frees what is left of the issuer then. NULL is allowed. */
 void ep_issuer_free(ep_issuer *issuer);
 
-/* ---- unheard.c --------------------------------------------------------------------------------------------------- */
-typedef struct ep_unheard ep_unheard;
+/* ---- unread.c ---------------------------------------------------------------------------------------------------- */
+typedef struct ep_unread ep_unread;
 /* Returns NULL if there is no memory. */
-ep_unheard *ep_unheard_make(void);
-void ep_unheard_release(ep_unheard *unheard); /* NULL is allowed */
+ep_unread *ep_unread_make(void);
+void ep_unread_release(ep_unread *unread); /* NULL is allowed */
 /* Keeps the failure, unless it already keeps one that expar_ep_query has not reported. Any thread. */
-void ep_unheard_note(ep_unheard *unheard, const error_kept *ended);
+void ep_unread_note(ep_unread *unread, const error_kept *ended);
 /* Sets this thread's last error to the kept failure, returns its status, and keeps none. */
-expar_status ep_unheard_take(ep_unheard *unheard);
+expar_status ep_unread_take(ep_unread *unread);
 /* Keeps the call's failure if the event is freed and no thread has waited for it. Call this before anything but the
    event's call knows the event. */
-void ep_unheard_hear(ep_unheard *unheard, expar_event *event);
+void ep_unread_hear(ep_unread *unread, expar_event *event);
 
-/* ---- parting.c --------------------------------------------------------------------------------------------------- */
-/* The data with which a buffer's ranks come to its end (parting.c). */
-typedef struct ep_parting {
+/* ---- teardown.c -------------------------------------------------------------------------------------------------- */
+/* The data with which a buffer's ranks come to its end (teardown.c). */
+typedef struct ep_teardown {
     expar_group *group;
     const char *call; /* the public call that ends the buffer: "expar_ep_destroy" */
     uint64_t offset;  /* of the words in the heap by which ranks tell each other */
     uint32_t number;  /* of the buffer in its group */
-} ep_parting;
+} ep_teardown;
 /* Takes and frees memory of the heap for the buffer's end; collective. */
-static inline uint64_t ep_parting_bytes(int32_t ranks)
+static inline uint64_t ep_teardown_bytes(int32_t ranks)
 {
     return (uint64_t)ranks * sizeof(uint64_t);
 }
-expar_status ep_parting_make(ep_parting *parting);
-expar_status ep_parting_give(ep_parting *parting);
-/* Tells all ranks that this one does not come to the buffer's end. Call it once, and not after ep_parting_meet. Waits
+expar_status ep_teardown_make(ep_teardown *teardown);
+expar_status ep_teardown_give(ep_teardown *teardown);
+/* Tells all ranks that this one does not come to the buffer's end. Call it once, and not after ep_teardown_meet. Waits
    for no rank; any thread. */
-void ep_parting_leave(ep_parting *parting);
+void ep_teardown_leave(ep_teardown *teardown);
 /* Tells all ranks that this one does not come to the end because its group has failed, as the last error says. The last
    error is kept. */
-void ep_parting_fail(ep_parting *parting);
+void ep_teardown_fail(ep_teardown *teardown);
 /* This rank comes to the end. EXPAR_OK: all ranks do, and the buffer is freed together. EXPAR_ERR_PEER while the group
    has not failed: a rank has abandoned the buffer, and all ranks learn this alike. If the group has failed:
    EXPAR_ERR_PEER, EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED. */
-expar_status ep_parting_meet(ep_parting *parting);
+expar_status ep_teardown_meet(ep_teardown *teardown);
 
 /* ---- buffer.c ---------------------------------------------------------------------------------------------------- */
 
@@ -118,7 +118,7 @@ typedef struct ep_buffer_kind {
        after it. */
     uint64_t (*number)(uint64_t calls);
     /* Returns the error of a vote in which forms differ; it names the first member that does. own: this rank. */
-    expar_status (*mismatch)(const ep_verdict *verdict, int32_t own);
+    expar_status (*mismatch)(const ep_vote *vote, int32_t own);
     /* frees what calls have left in the buffer, before the executor is destroyed; NULL: nothing */
     void (*let_go)(ep_buffer *buffer);
     /* frees the record when no thread is inside; executor and group are already destroyed */
@@ -141,14 +141,14 @@ struct ep_buffer {
     ep_issuer *issuer; /* made by the first call that finishes on it */
     bool last_issued;  /* the last call finishes on it. Touched by the calling thread only */
     uint32_t number;   /* number of the buffer in its group, from 1: the same on all ranks */
-    ep_parting parting;
+    ep_teardown teardown;
     uint64_t calls;       /* calls that were made: equal on all ranks. Touched by the calling thread only */
     _Atomic int32_t busy; /* 1 while a call is begun, or runs in the caller's thread: set and cleared by that thread
                              (acquire, release) */
-    ep_unheard *unheard;  /* NULL: each call reports earlier ones that did not end well */
+    ep_unread *unread;    /* NULL: each call reports earlier ones that did not end well */
     pthread_mutex_t poison_lock;
-    ep_refusal own_refusal; /* the last rejection that a call of this rank returned. Guarded by poison_lock */
-    error_kept poison;      /* not OK after a call that failed on its way, which other ranks may not know. Guarded by
+    ep_rejection own_rejection; /* the last rejection that a call of this rank returned. Guarded by poison_lock */
+    error_kept poison; /* not OK after a call that failed on its way, which other ranks may not know. Guarded by
                                poison_lock; set once */
 };
 
@@ -182,36 +182,36 @@ static inline boot_topic ep_buffer_topic(const ep_buffer *buffer, uint64_t numbe
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 /* The rest of a call once it is begun: its send and its receive, and the mode's functions around them. */
-typedef struct ep_halves {
+typedef struct ep_parts {
     size_t bytes; /* size of the whole call, whose first member is its ep_call */
     expar_status (*send)(ep_call *call);
     expar_status (*receive)(ep_call *call);
     /* Opens the call with only this rank's rejection, so that the others do not wait for it. Returns OK, or a
        failure. */
-    expar_status (*refuse)(ep_call *call);
+    expar_status (*reject)(ep_call *call);
     /* Turns the executor's status of the call's end into this rank's error. */
-    expar_status (*judge)(const ep_call *call, expar_status status, const ep_verdict *verdict);
+    expar_status (*judge)(const ep_call *call, expar_status status, const ep_vote *vote);
     /* These are for a call that runs by itself, or whose receive comes later. `hold` takes references to what the call
        uses, since the caller may drop its own at any time. `drop` releases them when the call has ended. */
     void (*hold)(ep_call *call);
     void (*drop)(ep_call *call);
-} ep_halves;
+} ep_parts;
 
 struct ep_call {
     ep_buffer *buffer;
     const char *name; /* "expar_ep_dispatch" */
-    const ep_halves *halves;
-    bool second;        /* the second of two kinds of call that have numbers */
-    uint64_t number;    /* in its topic (ep_buffer_kind) */
-    ep_phase phase;     /* set by the thread that carries the call out */
-    ep_refusal refusal; /* this rank's own rejection; status 0: none */
+    const ep_parts *halves;
+    bool second;            /* the second of two kinds of call that have numbers */
+    uint64_t number;        /* in its topic (ep_buffer_kind) */
+    ep_phase phase;         /* set by the thread that carries the call out */
+    ep_rejection rejection; /* this rank's own rejection; status 0: none */
     exec_call exec;
     expar_event *wait_event; /* the caller's; NULL: none */
     expar_event *event;      /* with async_finish; else NULL */
     bool by_itself;          /* with async_finish, once that is known */
     bool leaves;             /* all of it runs on the buffer's own thread, which begins with records that fit it */
     bool hooked;             /* its receive comes when the caller asks for it (ep_call_receive) */
-    ep_phase behind;         /* before it opens, all calls before it have reached this phase */
+    ep_phase after;          /* before it opens, all calls before it have reached this phase */
     ep_call *own;            /* memory for a copy of the call if the buffer's own thread is to finish it; else NULL */
     ep_issuer_job job;       /* of that copy */
     /* the buffer's own thread finishes it; set in that copy, and in the call that it was made from */
@@ -226,7 +226,7 @@ struct ep_call {
 
 /* Takes the buffer for the beginning of a call, and gives the call its number. The call is zero before, but for
    `second`. On failure nothing is held. */
-expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, ep_buffer *buffer);
+expar_status ep_call_begin(ep_call *call, const char *name, const ep_parts *halves, ep_buffer *buffer);
 /* Sets the call's stream, and its SMs or threads (0: as the buffer says). Nothing is put on the stream yet. asked:
    something will ask how the call ended. */
 expar_status ep_call_learn(ep_call *call, void *stream, int32_t num_sms, bool asked);
@@ -278,14 +278,14 @@ expar_status ep_call_check_earlier(const ep_call *call);
 /* Like ep_call_check_poison, after this rank's calls have ended. */
 expar_status ep_call_settle(const ep_call *call);
 
-/* Rejects the call on this rank (refusal.c): keeps status and the last error's text for the other ranks, and adds the
+/* Rejects the call on this rank (rejection.c): keeps status and the last error's text for the other ranks, and adds the
    call's name to the text. Returns status. */
-expar_status ep_call_refuse(ep_call *call, expar_status status);
+expar_status ep_call_reject(ep_call *call, expar_status status);
 /* Rejects the call for a reason that a step found and has already told the other ranks. */
-expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal);
-/* Rejects the call as ep_call_refuse does, and opens it with only this rank's rejection. That happens here, or by
+expar_status ep_call_rejected(ep_call *call, const ep_rejection *rejection);
+/* Rejects the call as ep_call_reject does, and opens it with only this rank's rejection. That happens here, or by
    itself in its turn if the call was to finish so. */
-expar_status ep_call_tell_refusal(ep_call *call, expar_status status);
+expar_status ep_call_tell_rejection(ep_call *call, expar_status status);
 /* Reports a call that no graph of this rank has, while graphs of other ranks may have it. */
 void ep_call_note_uncaptured(const ep_call *call, expar_status status);
 /* Queues the rest of the call, of which `own` is a copy, for the buffer's own thread (call.c). */
@@ -294,12 +294,12 @@ void ep_call_issue(ep_call *call, ep_call *own);
 expar_status ep_call_prepare_issue(ep_buffer *buffer);
 
 /* Returns OK when all ranks agreed; else this rank's own rejection, EXPAR_ERR_REMOTE or EXPAR_ERR_MISMATCH
-   (verdict.c). */
-expar_status ep_call_verdict(const ep_call *call, const ep_verdict *verdict);
+   (vote.c). */
+expar_status ep_call_vote(const ep_call *call, const ep_vote *vote);
 /* The judge of a mode whose failures are found by its next call. Returns the status with the call's name, or the result
    of the vote. */
-expar_status ep_call_judge(const ep_call *call, expar_status status, const ep_verdict *verdict);
-/* Logs the failure of an earlier call that no caller has asked about, and keeps it for expar_ep_query (verdict.c). */
+expar_status ep_call_judge(const ep_call *call, expar_status status, const ep_vote *vote);
+/* Logs the failure of an earlier call that no caller has asked about, and keeps it for expar_ep_query (vote.c). */
 void ep_call_tell_untold(const ep_call *call);
 
 /* ---- check.c ----------------------------------------------------------------------------------------------------- */

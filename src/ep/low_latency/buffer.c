@@ -58,7 +58,7 @@ static expar_status ll_agree(expar_group *group, const expar_ll_config *config, 
         {.name = "number of buffers that were created on the group", .value = number},
     };
     const boot_matter matter = {.what = "the low-latency buffer",
-                                .refused = "rejected its config",
+                                .rejected = "rejected its config",
                                 .fields = fields,
                                 .num_fields = ARRAY_LENGTH(fields)};
     return sym_agree(group->sym, &matter, own);
@@ -181,7 +181,7 @@ expar_status expar_ll_get_stats(expar_ll *ll, expar_ll_stats *stats)
     if (status == EXPAR_OK) status = ep_buffer_enter(&ll->base, name);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     const ll_counts *counts = ll->base.exec->ll->count(ll->base.exec);
-    const expar_ll_stats full = {.heap_bytes = counts->heap_bytes + ep_parting_bytes(ll->base.group->size),
+    const expar_ll_stats full = {.heap_bytes = counts->heap_bytes + ep_teardown_bytes(ll->base.group->size),
                                  .dispatches = count_of(&counts->dispatches),
                                  .combines = count_of(&counts->combines),
                                  .dispatch_messages = count_of(&counts->dispatch_messages),

@@ -26,11 +26,11 @@ void ll_op_drop(ep_call *base)
 /* ---- how calls went ---------------------------------------------------------------------------------------------- */
 
 /* Names the first member in which two forms differ: that rank's, and this one's. */
-expar_status ll_mismatch(const ep_verdict *verdict, int32_t own_rank)
+expar_status ll_mismatch(const ep_vote *vote, int32_t own_rank)
 {
     ll_form other, own;
-    memcpy(&other, verdict->form, sizeof other);
-    memcpy(&own, verdict->other, sizeof own);
+    memcpy(&other, vote->form, sizeof other);
+    memcpy(&own, vote->other, sizeof own);
     const ep_agreed members[] = {
         {"format", &ep_names_format, other.format, own.format},
         {"sum", &ep_names_sum, other.sum, own.sum},
@@ -38,17 +38,17 @@ expar_status ll_mismatch(const ep_verdict *verdict, int32_t own_rank)
         {"top-k", NULL, other.topk, own.topk},
         {"handle (number of the dispatch that made it)", NULL, other.route, own.route},
     };
-    const expar_status differs = ep_check_agreed(members, ARRAY_LENGTH(members), verdict->rank, own_rank);
+    const expar_status differs = ep_check_agreed(members, ARRAY_LENGTH(members), vote->rank, own_rank);
     if (differs != EXPAR_OK) return differs;
     return error_set(EXPAR_ERR_MISMATCH, "dtype of x is %s on rank %d and %s on rank %d; expected the same",
-                     expar_dtype_string((expar_dtype)other.dtype), verdict->rank,
+                     expar_dtype_string((expar_dtype)other.dtype), vote->rank,
                      expar_dtype_string((expar_dtype)own.dtype), own_rank);
 }
 
-expar_status ll_judge(const ep_call *call, expar_status status, const ep_verdict *verdict)
+expar_status ll_judge(const ep_call *call, expar_status status, const ep_vote *vote)
 {
     if (status != EXPAR_OK) return ep_call_poison(call, ep_call_prefix(call, status));
-    status = ep_call_verdict(call, verdict);
+    status = ep_call_vote(call, vote);
     /* PEER: a rank has left the buffer for good. LIMIT: rows did not fit here, which no other rank knows; without
        poison the others would await this rank's combine. */
     return status == EXPAR_ERR_PEER || status == EXPAR_ERR_LIMIT ? ep_call_poison(call, status) : status;
@@ -58,10 +58,10 @@ expar_status ll_tell_earlier(expar_ll *ll, const char *name, uint64_t number)
 {
     executor *exec = ll->base.exec;
     const ep_call earlier = {.buffer = &ll->base, .name = "an earlier call", .number = number};
-    ep_verdict verdict;
+    ep_vote vote;
     int64_t dropped;
-    if (!exec->ops->streams || !exec->ops->untold(exec, &verdict, &dropped)) return EXPAR_OK;
-    const expar_status status = ll_judge(&earlier, EXPAR_OK, &verdict);
+    if (!exec->ops->streams || !exec->ops->untold(exec, &vote, &dropped)) return EXPAR_OK;
+    const expar_status status = ll_judge(&earlier, EXPAR_OK, &vote);
     return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", name);
 }
 
@@ -78,40 +78,40 @@ expar_status expar_ll_query(expar_ll *ll)
 
 static void count_call(ll_op *op)
 {
-    op->half = (int32_t)(++ll_of(&op->base)->made[op->step.call.kind] % LL_HALVES);
+    op->half = (int32_t)(++ll_of(&op->base)->made[op->step.call.kind] % LL_SLOTS);
 }
 
 /* Tells a rejection by the message headers of the call alone. */
-static expar_status tell_refusal(const ep_call *base, exec_call *call, ll_kind kind)
+static expar_status tell_rejection(const ep_call *base, exec_call *call, ll_kind kind)
 {
     executor *exec = base->buffer->exec;
-    ll_op told = {.step.call = {.kind = kind, .number = base->number, .refusal = base->refusal}};
+    ll_op told = {.step.call = {.kind = kind, .number = base->number, .rejection = base->rejection}};
     expar_status status = exec->ll->prepare(exec, &told.step.call);
     if (status == EXPAR_OK) status = exec->ll->send(exec, call, &told.step.call);
     return status == EXPAR_OK ? EXPAR_OK : ll_judge(base, status, NULL);
 }
 
-static expar_status ll_refuse(ep_call *base)
+static expar_status ll_reject(ep_call *base)
 {
     ll_op *op = (ll_op *)base;
     count_call(op);
-    return tell_refusal(base, &base->exec, op->step.call.kind);
+    return tell_rejection(base, &base->exec, op->step.call.kind);
 }
 
 /* Tells the rejection in the call's turn, since the other ranks wait for it. In a capture it only records it. */
-static expar_status refuse_in_turn(ll_op *op, expar_status refused)
+static expar_status reject_in_turn(ll_op *op, expar_status rejected)
 {
     ep_call *base = &op->base;
     ll_call *call = &op->step.call;
     error_kept own;
-    error_keep(&own, ep_call_refuse(base, refused));
+    error_keep(&own, ep_call_reject(base, rejected));
     mem_block_release(call->record);
     call->record = NULL;
     expar_status status = EXPAR_OK;
     if (base->exec.captured)
         ep_call_note_uncaptured(base, own.status);
     else
-        status = tell_refusal(base, &base->exec, call->kind);
+        status = tell_rejection(base, &base->exec, call->kind);
     return status == EXPAR_OK ? error_restore(&own) : status;
 }
 
@@ -131,8 +131,8 @@ static expar_status check_open(const ll_op *op)
 static expar_status find_why_not(ll_op *op)
 {
     const ll_call *call = &op->step.call;
-    if (call->refusal.status != EXPAR_OK)
-        return error_set((expar_status)call->refusal.status, "%s", call->refusal.text);
+    if (call->rejection.status != EXPAR_OK)
+        return error_set((expar_status)call->rejection.status, "%s", call->rejection.text);
     const expar_status status = check_open(op);
     return status == EXPAR_OK ? ep_call_follow(&op->base) : status;
 }
@@ -157,11 +157,11 @@ static expar_status ll_send(ep_call *base)
     if (status != EXPAR_OK) return ll_judge(base, status, NULL);
     status = find_why_not(op);
     if (status != EXPAR_OK && base->followed && !base->exec.placed) return ll_judge(base, status, NULL);
-    if (status != EXPAR_OK) return refuse_in_turn(op, status);
+    if (status != EXPAR_OK) return reject_in_turn(op, status);
     status = keep_in_graph(op);
     if (status == EXPAR_OK) status = exec->ll->send(exec, &base->exec, call);
     if (status != EXPAR_OK) return ll_judge(base, status, NULL);
-    if (!call->open) return ep_call_refused(base, &call->refusal);
+    if (!call->open) return ep_call_rejected(base, &call->rejection);
     ll_of(base)->open[call->kind][op->half] = base->hooked;
     return EXPAR_OK;
 }
@@ -181,8 +181,8 @@ static expar_status ll_receive(ep_call *base)
     }
     if (status == EXPAR_OK) status = exec->ll->receive(exec, &base->exec, call);
     /* Tokens that it went on without. */
-    if (status == EXPAR_OK && call->refusal.status != EXPAR_OK) return ep_call_refused(base, &call->refusal);
-    status = ll_judge(base, status, &call->verdict);
+    if (status == EXPAR_OK && call->rejection.status != EXPAR_OK) return ep_call_rejected(base, &call->rejection);
+    status = ll_judge(base, status, &call->vote);
     if (status != EXPAR_OK) return status;
     if (call->kind == LL_DISPATCH) atomic_store_explicit(&op->handle->filled, true, memory_order_release);
     return base->exec.captured ? EXPAR_OK : ll_tell_earlier(ll, base->name, base->number);
@@ -190,20 +190,20 @@ static expar_status ll_receive(ep_call *base)
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-static const ep_halves ll_halves = {.bytes = sizeof(ll_op),
-                                    .send = ll_send,
-                                    .receive = ll_receive,
-                                    .refuse = ll_refuse,
-                                    .judge = ll_judge,
-                                    .hold = ll_op_hold,
-                                    .drop = ll_op_drop};
+static const ep_parts ll_parts = {.bytes = sizeof(ll_op),
+                                  .send = ll_send,
+                                  .receive = ll_receive,
+                                  .reject = ll_reject,
+                                  .judge = ll_judge,
+                                  .hold = ll_op_hold,
+                                  .drop = ll_op_drop};
 
 expar_status ll_op_begin(ll_op *op, const char *name, ll_kind kind, expar_ll *ll)
 {
     op->step.call.kind = kind;
     op->base.second = kind == LL_COMBINE;
     expar_status status = ll_check_known(ll, name);
-    if (status == EXPAR_OK) status = ep_call_begin(&op->base, name, &ll_halves, &ll->base);
+    if (status == EXPAR_OK) status = ep_call_begin(&op->base, name, &ll_parts, &ll->base);
     if (status != EXPAR_OK) return status;
     status = ll_check_shaped(ll, name);
     op->base.withdrawn = status != EXPAR_OK;
@@ -234,7 +234,7 @@ expar_status ll_op_promise(ll_op *op)
 expar_status ll_op_finish(ll_op *op, expar_status prepared)
 {
     ep_call *base = &op->base;
-    expar_status status = prepared == EXPAR_OK ? ep_call_finish(base) : ep_call_tell_refusal(base, prepared);
+    expar_status status = prepared == EXPAR_OK ? ep_call_finish(base) : ep_call_tell_rejection(base, prepared);
     if (status != EXPAR_OK)
         ep_call_break_promise(base);
     else if (op->hook)

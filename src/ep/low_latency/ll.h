@@ -38,7 +38,7 @@ struct expar_ll {
     /* The number of calls of each kind, and which slots have a call that waits for its hook. The host knows this as
        long as no call was made in a capture. Written by the thread that carries a call out, one after the other. */
     uint64_t made[LL_KINDS];
-    bool open[LL_KINDS][LL_HALVES];
+    bool open[LL_KINDS][LL_SLOTS];
     bool in_graphs; /* a call was made in a capture */
     uint32_t era;   /* of masks: each clean begins one, and handles of earlier ones are no longer valid */
 };
@@ -127,10 +127,10 @@ expar_status ll_op_end(ll_op *op, expar_status status);
 /* Take a reference to handle and output, and drop it. */
 void ll_op_hold(ep_call *base);
 void ll_op_drop(ep_call *base);
-/* The judge of ep_halves. All failures, and final rejections, leave the ranks in different places. */
-expar_status ll_judge(const ep_call *call, expar_status status, const ep_verdict *verdict);
+/* The judge of ep_parts. All failures, and final rejections, leave the ranks in different places. */
+expar_status ll_judge(const ep_call *call, expar_status status, const ep_vote *vote);
 /* The mismatch function of ep_buffer_kind, for two ll_form. */
-expar_status ll_mismatch(const ep_verdict *verdict, int32_t own);
+expar_status ll_mismatch(const ep_vote *vote, int32_t own);
 /* If calls only put work on streams: reports how an earlier one ended that no caller has asked about. number: of the
    call that comes after it. */
 expar_status ll_tell_earlier(expar_ll *ll, const char *name, uint64_t number);

@@ -64,8 +64,8 @@ static expar_status clean_with(expar_ll *ll, const char *name, ll_clean_step *st
     const expar_status status = exec->ll->mask_clean(exec, step);
     /* Others may have come to a decision with this rank, and await it in calls, whose numbers are lower. */
     const ep_call clean = {.buffer = &ll->base, .name = name, .number = status == EXPAR_OK ? CLEAN_NUMBER : 0};
-    const ep_refusal *own = &step->call.refusal;
-    if (status != EXPAR_OK || own->status == EXPAR_OK) return ll_judge(&clean, status, &step->call.verdict);
+    const ep_rejection *own = &step->call.rejection;
+    if (status != EXPAR_OK || own->status == EXPAR_OK) return ll_judge(&clean, status, &step->call.vote);
     return ep_call_prefix(&clean, error_set((expar_status)own->status, "%s", own->text));
 }
 

@@ -138,6 +138,6 @@ expar_status expar_ll_get_buffer_size(const expar_ll_config *config, int32_t num
     expar_status status = ll_shape_make(config, num_ranks, &full, &shape);
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", name));
     const ll_reserved reserve = ll_reserved_of(num_ranks, full.reserve_bytes);
-    *bytes = (reserve.bytes ? reserve.total_bytes : ll_space_of(&shape).total_bytes) + ep_parting_bytes(num_ranks);
+    *bytes = (reserve.bytes ? reserve.total_bytes : ll_space_of(&shape).total_bytes) + ep_teardown_bytes(num_ranks);
     return EXPAR_OK;
 }

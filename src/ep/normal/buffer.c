@@ -51,7 +51,7 @@ static expar_status buffer_agree(expar_group *group, const expar_ep *ep, expar_s
         {.name = "number of expar_ep_create calls on the group", .value = ep->base.number},
     };
     const boot_matter matter = {
-        .what = "the buffer", .refused = "rejected its config", .fields = fields, .num_fields = ARRAY_LENGTH(fields)};
+        .what = "the buffer", .rejected = "rejected its config", .fields = fields, .num_fields = ARRAY_LENGTH(fields)};
     return sym_agree(group->sym, &matter, own);
 }
 
@@ -78,8 +78,8 @@ static expar_status new_buffer(expar_group *group, const ep_shape *shape, const 
     ep->pool_limit_bytes = (uint64_t)config->pool_limit_bytes;
     ep->allocator = (mem_allocator){.alloc = config->alloc, .free = config->free, .context = config->alloc_context};
     *out = ep;
-    ep->base.unheard = ep_unheard_make();
-    return ep->base.unheard ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
+    ep->base.unread = ep_unread_make();
+    return ep->base.unread ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
 }
 
 static expar_status make_executor(ep_buffer *buffer, const void *plan)
@@ -166,7 +166,7 @@ static expar_status ask_of_calls(expar_ep *ep, const char *name)
     expar_status status = ep_call_check_earlier(&asking);
     if (status != EXPAR_OK) return status;
     ep_call_tell_untold(&asking);
-    return ep_unheard_take(ep->base.unheard);
+    return ep_unread_take(ep->base.unread);
 }
 
 expar_status expar_ep_query(expar_ep *ep)

@@ -75,7 +75,7 @@ static ep_combine_step combine_step(const combine_call *call)
     const ep_plan_place *map = &plan->parts[EXPAR_EP_PART_ROW_MAP];
     ep_combine_step step = {.epoch = normal_epoch(&call->base),
                             .form = call->brings.form,
-                            .refusal = call->base.refusal,
+                            .rejection = call->base.rejection,
                             .routing = &args->handle->routing,
                             .mode = plan->mode,
                             .x = x->data,
@@ -95,7 +95,7 @@ static ep_combine_step combine_step(const combine_call *call)
                             .out_weights = args->out_topk_weights.data,
                             .out_weights_pitch = tensor_pitch(&args->out_topk_weights),
                             .deferred = args->async_finish || call->base.exec.captured,
-                            .verdict = {.rank = -1}};
+                            .vote = {.rank = -1}};
     fill_biases(call, &step);
     return step;
 }
@@ -114,17 +114,17 @@ static expar_status combine_send(ep_call *base)
 {
     combine_call *call = (combine_call *)base;
     executor *exec = base->buffer->exec;
-    expar_status status = normal_make_room(base);
+    expar_status status = normal_make_space(base);
     if (status != EXPAR_OK) return status;
     status = ep_call_follow(base);
     if (status == EXPAR_OK) status = look_at_map(call);
     if (status == EXPAR_OK) status = reduce(call);
     if (status == EXPAR_OK) status = plan_copy(base, &call->plan, true);
     if (!base->exec.placed) return ep_call_step(base, status);
-    if (status != EXPAR_OK) ep_call_refuse(base, status);
+    if (status != EXPAR_OK) ep_call_reject(base, status);
     call->step = combine_step(call);
     status = ep_call_step(base, exec->normal->combine_send(exec, &base->exec, &call->step));
-    return status == EXPAR_OK ? ep_call_verdict(base, &call->step.verdict) : status;
+    return status == EXPAR_OK ? ep_call_vote(base, &call->step.vote) : status;
 }
 
 static expar_status combine_receive(ep_call *base)
@@ -146,13 +146,13 @@ static void combine_drop(ep_call *base)
     expar_ep_handle_release((expar_ep_handle *)call->args.handle);
 }
 
-static const ep_halves combine_halves = {.bytes = sizeof(combine_call),
-                                         .send = combine_send,
-                                         .receive = combine_receive,
-                                         .refuse = normal_refuse,
-                                         .judge = ep_call_judge,
-                                         .hold = combine_hold,
-                                         .drop = combine_drop};
+static const ep_parts combine_parts = {.bytes = sizeof(combine_call),
+                                       .send = combine_send,
+                                       .receive = combine_receive,
+                                       .reject = normal_reject,
+                                       .judge = ep_call_judge,
+                                       .hold = combine_hold,
+                                       .drop = combine_drop};
 
 static expar_status combine_fit(combine_call *call)
 {
@@ -194,7 +194,7 @@ static void combine_give(const combine_call *call, expar_ep_combine_result *resu
 expar_status expar_ep_combine(expar_ep *ep, const expar_ep_combine_args *args, expar_ep_combine_result *result)
 {
     combine_call call = {0};
-    expar_status status = normal_begin(&call.base, "expar_ep_combine", &combine_halves, ep);
+    expar_status status = normal_begin(&call.base, "expar_ep_combine", &combine_parts, ep);
     if (status != EXPAR_OK) return ep_ended(ep, status);
     status = combine_check(&call, args, result);
     if (status == EXPAR_OK) status = combine_fit(&call);
@@ -203,7 +203,7 @@ expar_status expar_ep_combine(expar_ep *ep, const expar_ep_combine_args *args, e
         status = combine_carry_out(&call);
     } else {
         plan_release(&call.base, &call.plan);
-        if (!call.base.told) status = ep_call_tell_refusal(&call.base, status);
+        if (!call.base.told) status = ep_call_tell_rejection(&call.base, status);
     }
     if (status != EXPAR_OK) ep_call_break_promise(&call.base);
     if (status == EXPAR_OK && result) combine_give(&call, result);

@@ -7,7 +7,7 @@
 
 typedef struct combine_call {
     ep_call base;
-    ep_brings brings;
+    ep_requirements brings;
     expar_ep_combine_args args;
     ep_plan plan;
     ep_combine_step step; /* between send and receive */

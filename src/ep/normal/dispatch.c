@@ -27,8 +27,8 @@ static void dispatch_fill_form(dispatch_call *call)
     if (args->src_tokens || args->src_stride || tensor_given(&args->out_src_token))
         form->options |= EP_OPTION_SRC_TOKENS;
     if (args->global_experts) form->options |= EP_OPTION_GLOBAL_EXPERTS;
-    form->options |= opening_slots_option(&call->base, dispatch_cached(call) ? call->given->routing.keeps_slots
-                                                                             : args->keep_slots != 0);
+    form->options |= prologue_slots_option(&call->base, dispatch_cached(call) ? call->given->routing.keeps_slots
+                                                                              : args->keep_slots != 0);
     if (!dispatch_cached(call)) return;
     form->topk = call->given->routing.topk;
     form->experts = call->given->routing.experts;
@@ -44,7 +44,7 @@ static expar_status count_experts(const dispatch_call *call, int64_t *sum)
     size_t locals = (size_t)call->made->routing.local_experts;
     if (!output->tokens_per_expert) output->tokens_per_expert = malloc(locals * sizeof *output->tokens_per_expert);
     if (!output->tokens_per_expert) return error_set(EXPAR_ERR_MEMORY, "no memory for %zu counts", locals);
-    *sum = opening_round_counts(&call->opening, &call->made->routing, output->tokens_per_expert);
+    *sum = prologue_round_counts(&call->prologue, &call->made->routing, output->tokens_per_expert);
     return EXPAR_OK;
 }
 
@@ -52,7 +52,7 @@ static expar_status size_fresh(const dispatch_call *call)
 {
     expar_ep_handle *made = call->made;
     if (dispatch_cached(call)) return EXPAR_OK;
-    made->expert_rows = opening_worst_expert_rows(&call->opening, made);
+    made->expert_rows = prologue_worst_expert_rows(&call->prologue, made);
     return dispatch_sized(call) ? EXPAR_OK : count_experts(call, &made->expert_rows);
 }
 
@@ -118,7 +118,7 @@ static ep_dispatch_step dispatch_step(const dispatch_call *call)
     const expar_tensor *x = &args->x, *scales = &args->x_scales;
     ep_dispatch_step step = {.epoch = normal_epoch(&call->base),
                              .form = call->brings.form,
-                             .refusal = call->base.refusal,
+                             .rejection = call->base.rejection,
                              /* A cached dispatch only reads it. */
                              .routing = (ep_routing *)&dispatch_handle(call)->routing,
                              .x = x->data,
@@ -127,11 +127,11 @@ static ep_dispatch_step dispatch_step(const dispatch_call *call)
                              .scales = scales->data,
                              .scales_row_pitch = scales->strides[0],
                              .scales_column_pitch = scales->strides[1],
-                             .route = opening_view(&call->opening),
+                             .route = prologue_view(&call->prologue),
                              .arrival = dispatch_arrival(call),
                              .sent_ahead = call->sent_ahead,
                              .deferred = args->num_worst_tokens || args->async_finish || call->base.exec.captured,
-                             .verdict = {.rank = -1}};
+                             .vote = {.rank = -1}};
     return step;
 }
 
@@ -141,8 +141,8 @@ static ep_dispatch_step dispatch_step(const dispatch_call *call)
 static expar_status dispatch_take_counts(dispatch_call *call)
 {
     int64_t sum;
-    opening_take_counts(&call->opening, call->made);
-    if (call->opening.num_worst_tokens) return count_experts(call, &sum);
+    prologue_take_counts(&call->prologue, call->made);
+    if (call->prologue.num_worst_tokens) return count_experts(call, &sum);
     dispatch_settle_spare(call);
     expar_status status = take_results(call);
     error_kept kept;
@@ -167,19 +167,19 @@ static expar_status notify(dispatch_call *call)
     ep_notify_step step = {.epoch = normal_epoch(base),
                            .form = call->brings.form,
                            .routing = &call->made->routing,
-                           .route = opening_view(&call->opening),
-                           .growth = opening_growth(base, &call->opening, call->args.async_finish),
+                           .route = prologue_view(&call->prologue),
+                           .growth = prologue_growth(base, &call->prologue, call->args.async_finish),
                            .lacking = call->lacking_bytes,
                            .deferred = call->args.num_worst_tokens != 0,
-                           .verdict = {.rank = -1}};
-    if (opening_counts_step(call->made, &call->counts, &counts)) step.counts = &counts;
+                           .vote = {.rank = -1}};
+    if (prologue_counts_step(call->made, &call->counts, &counts)) step.counts = &counts;
     if (call->offered_bytes) {
         rows = dispatch_step(call);
-        rows.room = dispatch_offer_spare(call);
+        rows.spare = dispatch_advert_spare(call);
         rows.deferred = true;
         step.rows = &rows;
     }
-    expar_status status = opening_notify(base, &step);
+    expar_status status = prologue_notify(base, &step);
     if (step.told) call->counts = (expar_ep_recv_counts){0};
     /* Asynchronous calls: the result struct was filled when the call returned; do not write to it here. */
     if (status != EXPAR_OK || base->leaves) return status;
@@ -187,7 +187,7 @@ static expar_status notify(dispatch_call *call)
     if (!step.counted) return grow_for_later(call);
     status = dispatch_take_counts(call);
     if (call->growth != EXPAR_OK) return ep_call_step(base, status);
-    if (status != EXPAR_OK) ep_call_refuse(base, status);
+    if (status != EXPAR_OK) ep_call_reject(base, status);
     return EXPAR_OK;
 }
 
@@ -205,10 +205,10 @@ static expar_status dispatch_open(dispatch_call *call)
 {
     ep_call *base = &call->base;
     if (!base->leaves) return EXPAR_OK;
-    expar_status status = normal_make_room(base);
+    expar_status status = normal_make_space(base);
     if (status != EXPAR_OK || dispatch_cached(call)) return status;
     status = ep_call_follow(base);
-    return status == EXPAR_OK ? notify(call) : ep_call_tell_refusal(base, status);
+    return status == EXPAR_OK ? notify(call) : ep_call_tell_rejection(base, status);
 }
 
 static expar_status send_rows(dispatch_call *call)
@@ -217,10 +217,10 @@ static expar_status send_rows(dispatch_call *call)
     executor *exec = base->buffer->exec;
     expar_status status = dispatch_cached(call) ? ep_call_follow(base) : EXPAR_OK;
     if (!base->exec.placed) return ep_call_step(base, status);
-    if (status != EXPAR_OK) ep_call_refuse(base, status);
+    if (status != EXPAR_OK) ep_call_reject(base, status);
     call->step = dispatch_step(call);
     status = ep_call_step(base, exec->normal->dispatch_send(exec, &base->exec, &call->step));
-    return status == EXPAR_OK ? ep_call_verdict(base, &call->step.verdict) : status;
+    return status == EXPAR_OK ? ep_call_vote(base, &call->step.vote) : status;
 }
 
 static expar_status dispatch_send(ep_call *base)
@@ -252,7 +252,7 @@ static expar_status receive_rows(dispatch_call *call)
     expar_status status = ep_call_step(base, exec->normal->dispatch_receive(exec, &base->exec, &call->step));
     if (status != EXPAR_OK) return status;
     status = dispatch_arrange(call);
-    if (status == EXPAR_OK) status = opening_tell_counts(base, dispatch_handle(call), &call->counts);
+    if (status == EXPAR_OK) status = prologue_tell_counts(base, dispatch_handle(call), &call->counts);
     return status == EXPAR_OK ? tell_dropped(call) : ep_call_prefix(base, status);
 }
 
@@ -278,13 +278,13 @@ static void dispatch_drop(ep_call *base)
     plan_release(base, &call->plan);
 }
 
-static const ep_halves dispatch_halves = {.bytes = sizeof(dispatch_call),
-                                          .send = dispatch_send,
-                                          .receive = dispatch_receive,
-                                          .refuse = normal_refuse,
-                                          .judge = ep_call_judge,
-                                          .hold = dispatch_hold,
-                                          .drop = dispatch_drop};
+static const ep_parts dispatch_parts = {.bytes = sizeof(dispatch_call),
+                                        .send = dispatch_send,
+                                        .receive = dispatch_receive,
+                                        .reject = normal_reject,
+                                        .judge = ep_call_judge,
+                                        .hold = dispatch_hold,
+                                        .drop = dispatch_drop};
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
@@ -297,7 +297,7 @@ static expar_status dispatch_fit(dispatch_call *call)
     if (status != EXPAR_OK || fits) return status;
     const ep_grow_step step = {.bytes = sizes,
                                .count = dispatch_sizes_ahead(call, sizes),
-                               .tokens = dispatch_cached(call) ? -1 : call->opening.tokens};
+                               .tokens = dispatch_cached(call) ? -1 : call->prologue.tokens};
     return normal_grow(&call->base, &call->brings, step);
 }
 
@@ -313,7 +313,7 @@ static expar_status dispatch_prepare(dispatch_call *call)
     expar_status status = early ? ep_call_follow(&call->base) : EXPAR_OK;
     if (status == EXPAR_OK) status = exec->normal->prepare(exec, &call->brings.form, dispatch_row_bytes(call));
     if (status == EXPAR_OK && fresh)
-        status = opening_make_handle(&call->base, &call->brings.form, &call->opening, &call->made);
+        status = prologue_make_handle(&call->base, &call->brings.form, &call->prologue, &call->made);
     if (status == EXPAR_OK && dispatch_sized(call)) status = take_results(call);
     if (status == EXPAR_OK && !dispatch_sized(call)) dispatch_take_spare(call);
     if (status == EXPAR_OK && fresh && captured) status = ep_call_follow(&call->base);
@@ -337,7 +337,7 @@ static void give_up(dispatch_call *call)
 expar_status expar_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result)
 {
     dispatch_call call = {0};
-    expar_status status = normal_begin(&call.base, "expar_ep_dispatch", &dispatch_halves, ep);
+    expar_status status = normal_begin(&call.base, "expar_ep_dispatch", &dispatch_parts, ep);
     if (status != EXPAR_OK) return ep_ended(ep, status);
     status = dispatch_check(&call, args, result);
     if (status == EXPAR_OK) status = dispatch_fit(&call);
@@ -345,7 +345,7 @@ expar_status expar_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args,
     if (status == EXPAR_OK)
         status = dispatch_carry_out(&call);
     else if (!call.base.told)
-        status = ep_call_tell_refusal(&call.base, status);
+        status = ep_call_tell_rejection(&call.base, status);
     if (status == EXPAR_OK || status == EXPAR_ERR_DROPPED)
         dispatch_tell(&call, result);
     else

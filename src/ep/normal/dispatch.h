@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A dispatch in progress; shared by the files of dispatch, wish.c and plan.c only. */
+/* A dispatch in progress; shared by the files of dispatch, request.c and plan.c only. */
 #ifndef EXPAR_EP_NORMAL_DISPATCH_H
 #define EXPAR_EP_NORMAL_DISPATCH_H
 
-#include "ep/normal/opening.h"
 #include "ep/normal/plan.h"
+#include "ep/normal/prologue.h"
 
 #include <stddef.h>
 
 typedef struct dispatch_call {
     ep_call base;
-    ep_brings brings;
+    ep_requirements brings;
     expar_ep_dispatch_args args;
-    ep_opening opening;           /* of these */
+    ep_prologue prologue;         /* of these */
     expar_ep_recv_counts counts;  /* that the caller wants */
     const expar_ep_handle *given; /* the caller's handle, or NULL */
     expar_ep_handle *made;        /* by a fresh dispatch */
@@ -93,7 +93,7 @@ expar_status dispatch_plan(dispatch_call *call);
 /* Says that the output did not fit into the pool, where it should be. */
 bool dispatch_lies_beside(const dispatch_call *call);
 
-/* ---- wish.c ------------------------------------------------------------------------------------------------------ */
+/* ---- request.c --------------------------------------------------------------------------------------------------- */
 /* Fills the sizes of the blocks that the call takes, if its rows are known; returns their number. */
 int32_t dispatch_sizes(const dispatch_call *call, uint64_t sizes[3]);
 /* Does the same if they are known before the header exchange; else returns 0. */
@@ -102,7 +102,7 @@ int32_t dispatch_sizes_ahead(dispatch_call *call, uint64_t sizes[3]);
    ahead, the pool has memory, and nothing can fail afterwards: this advertisement is binding if the rows fit. */
 void dispatch_take_spare(dispatch_call *call);
 /* Returns the spare memory that was taken, for the advertisement. */
-ep_room dispatch_offer_spare(const dispatch_call *call);
+ep_free_space dispatch_advert_spare(const dispatch_call *call);
 /* Trims the spare memory to the rows, whose number is now known, or frees it if they do not fit. */
 void dispatch_settle_spare(dispatch_call *call);
 

@@ -19,18 +19,18 @@ static expar_status dispatch_check_x(const dispatch_call *call)
     return ep_check_scales(call->base.buffer->device, &call->args.x_scales, x->shape[0], ep->limits.scales);
 }
 
-static ep_opening dispatch_opening(const expar_ep_dispatch_args *args)
+static ep_prologue dispatch_prologue(const expar_ep_dispatch_args *args)
 {
-    return (ep_opening){.tokens = args->x.shape[0],
-                        .topk_idx = args->topk_idx,
-                        .topk_weights = args->topk_weights,
-                        .topk_idx_copy = args->topk_idx_copy,
-                        .token_in_rank = args->token_in_rank,
-                        .tokens_per_expert = args->tokens_per_expert,
-                        .num_worst_tokens = args->num_worst_tokens,
-                        .num_experts = args->num_experts,
-                        .expert_alignment = args->expert_alignment,
-                        .keep_slots = args->keep_slots != 0};
+    return (ep_prologue){.tokens = args->x.shape[0],
+                         .topk_idx = args->topk_idx,
+                         .topk_weights = args->topk_weights,
+                         .topk_idx_copy = args->topk_idx_copy,
+                         .token_in_rank = args->token_in_rank,
+                         .tokens_per_expert = args->tokens_per_expert,
+                         .num_worst_tokens = args->num_worst_tokens,
+                         .num_experts = args->num_experts,
+                         .expert_alignment = args->expert_alignment,
+                         .keep_slots = args->keep_slots != 0};
 }
 
 static expar_status check_fresh(const dispatch_call *call)
@@ -42,7 +42,7 @@ static expar_status check_fresh(const dispatch_call *call)
                         : args->keep_slots                   ? "keep_slots"
                         : tensor_given(&args->topk_idx_copy) ? "topk_idx_copy"
                                                              : NULL;
-    return opening_check(ep_of(&call->base), &call->opening, needs);
+    return prologue_check(ep_of(&call->base), &call->prologue, needs);
 }
 
 /* Checks topk_idx and topk_weights of a dispatch with a handle, which gives the places of rows. */
@@ -53,7 +53,7 @@ static expar_status check_topk_beside_handle(const dispatch_call *call)
     bool given = tensor_given(&args->topk_idx);
     if (!given && tensor_given(&args->topk_weights))
         return error_set(EXPAR_ERR_NULL, "topk_idx is not given, but topk_weights is, which needs it");
-    expar_status status = given ? opening_check_topk(ep_of(&call->base), &call->opening) : EXPAR_OK;
+    expar_status status = given ? prologue_check_topk(ep_of(&call->base), &call->prologue) : EXPAR_OK;
     if (status != EXPAR_OK) return status;
     if (given && args->topk_idx.shape[1] != routing->topk)
         return error_set(EXPAR_ERR_SHAPE, "topk_idx has %lld slots a token; expected the %d of the handle",
@@ -78,7 +78,7 @@ static expar_status check_cached(const dispatch_call *call)
     if (args->x.shape[0] != call->given->routing.tokens)
         return error_set(EXPAR_ERR_SHAPE, "x has %lld tokens; expected the %lld of the handle's dispatch",
                          (long long)args->x.shape[0], (long long)call->given->routing.tokens);
-    status = opening_check_sizes(&call->opening);
+    status = prologue_check_sizes(&call->prologue);
     return status == EXPAR_OK ? check_topk_beside_handle(call) : status;
 }
 
@@ -99,7 +99,7 @@ static expar_status dispatch_check_options(const expar_ep_dispatch_args *args)
 static expar_status check_capture(const dispatch_call *call)
 {
     const expar_ep_dispatch_args *args = &call->args;
-    expar_status status = dispatch_cached(call) ? EXPAR_OK : opening_check_capture(&call->base, &call->opening);
+    expar_status status = dispatch_cached(call) ? EXPAR_OK : prologue_check_capture(&call->base, &call->prologue);
     if (status != EXPAR_OK) return status;
     return ep_call_check_events(&call->base, args->wait_event, args->async_finish);
 }
@@ -240,7 +240,7 @@ expar_status dispatch_check(dispatch_call *call, const expar_ep_dispatch_args *a
     call->base.wait_event = call->args.wait_event;
     call->given = call->args.handle;
     ep_call_set_async(&call->base, call->args.async_finish != 0, dispatch_sized(call));
-    call->opening = dispatch_opening(&call->args);
+    call->prologue = dispatch_prologue(&call->args);
     if ((status = ep_copy_struct("result", &unused, sizeof unused, result)) != EXPAR_OK) return status;
     if ((status = dispatch_check_flags(&call->args)) != EXPAR_OK) return status;
     if ((status = dispatch_check_x(call)) != EXPAR_OK) return status;
@@ -248,6 +248,6 @@ expar_status dispatch_check(dispatch_call *call, const expar_ep_dispatch_args *a
     if (status == EXPAR_OK) status = dispatch_check_options(&call->args);
     if (status == EXPAR_OK) status = check_stride(call);
     if (status == EXPAR_OK) status = check_capture(call);
-    if (status == EXPAR_OK) status = opening_check_counts(ep_of(&call->base), call->args.recv_counts, &call->counts);
+    if (status == EXPAR_OK) status = prologue_check_counts(ep_of(&call->base), call->args.recv_counts, &call->counts);
     return status == EXPAR_OK ? check_outputs(call) : status;
 }

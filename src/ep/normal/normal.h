@@ -7,10 +7,10 @@
  *
  *   shape.c     from a config to the buffer's shape and size
  *   buffer.c    expar_ep: create, destroy, abandon, query
- *   brings.c    the parts of every call here beside call.h: a form, for which records and rings may have to grow
- *   opening.h, opening.c  how a routing is opened: the common part of a fresh dispatch and a route; route.c the route
+ *   requirements.c    the parts of every call here beside call.h: a form, for which records and rings may have to grow
+ *   prologue.h, prologue.c  how a routing is opened: the common part of a fresh dispatch and a route; route.c the route
  *   plan.h, plan.c  the way of a call's rows, and where they are
- *   wish.h, wish.c  what a dispatch wants to receive, and what it tells of that before its counts
+ *   request.h, request.c  what a dispatch wants to receive, and what it tells of that before its counts
  *   dispatch.c  the call; dispatch_check.c its checks, dispatch_results.c its results
  *   combine.c   the call; combine_check.c its checks
  *   layout.c    expar_ep_get_layout
@@ -56,17 +56,17 @@ static inline expar_status ep_ended(const expar_ep *ep, expar_status status)
     return status == EXPAR_OK ? status : error_tell(ep ? ep->base.rank : -1, status);
 }
 
-/* ---- a call, beside call.h (brings.c) ---------------------------------------------------------------------------- */
+/* ---- a call, beside call.h (requirements.c) ---------------------------------------------------------------------- */
 
 /* The requirements on records and rings. */
-typedef struct ep_brings {
+typedef struct ep_requirements {
     ep_form form;
     int64_t row_bytes; /* of the rows that the call brings */
-} ep_brings;
+} ep_requirements;
 /* The first members of every call of normal mode. */
 typedef struct normal_call {
     ep_call base;
-    ep_brings brings;
+    ep_requirements brings;
 } normal_call;
 
 static inline expar_ep *ep_of(const ep_call *call)
@@ -78,22 +78,22 @@ static inline uint32_t normal_epoch(const ep_call *call)
     return (uint32_t)call->number;
 }
 /* Begins a call as ep_call_begin does. */
-expar_status normal_begin(ep_call *call, const char *name, const ep_halves *halves, expar_ep *ep);
+expar_status normal_begin(ep_call *call, const char *name, const ep_parts *halves, expar_ep *ep);
 /* The mismatch function of ep_buffer_kind, for forms. */
-expar_status normal_mismatch(const ep_verdict *verdict, int32_t own);
-/* The refuse function of ep_halves: tells the rejection by a header. */
-expar_status normal_refuse(ep_call *call);
+expar_status normal_mismatch(const ep_vote *vote, int32_t own);
+/* The refuse function of ep_parts: tells the rejection by a header. */
+expar_status normal_reject(ep_call *call);
 /* Says whether records and rings fit a call as they are. For a call that runs on the buffer's thread it says true,
    since that thread asks later. Ask once in a call, after earlier calls that may enlarge them. EXPAR_ERR_INTERRUPTED,
    as by ep_call_open. */
-expar_status normal_fits(ep_call *call, const ep_brings *brings, bool *fits);
+expar_status normal_fits(ep_call *call, const ep_requirements *brings, bool *fits);
 /* Enlarges records and rings, on all ranks together, in the call's epoch. If the growth takes an epoch of its own, the
    call gets the next one. No call of the buffer runs meanwhile: this rank's earlier ones have ended first. A failure
    has been told to the other ranks, and leaves the buffer unchanged. step: the growth step of the call. */
-expar_status normal_grow(ep_call *call, const ep_brings *brings, ep_grow_step step);
+expar_status normal_grow(ep_call *call, const ep_requirements *brings, ep_grow_step step);
 /* Does both, for a call that runs on the buffer's thread, on that thread; else it has no effect. A call that fails here
    is over. */
-expar_status normal_make_room(ep_call *call);
+expar_status normal_make_space(ep_call *call);
 
 struct expar_ep_handle {
     life_record life; /* EP_HANDLE_MAGIC */

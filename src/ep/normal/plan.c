@@ -4,7 +4,7 @@
  * Rows go directly (DIRECT) if peers reach every part: in the pool, in the caller's memory, or in a copy of that in the
  * pool. Else all parts go by the queue. */
 #include "ep/normal/combine.h"
-#include "ep/normal/wish.h"
+#include "ep/normal/request.h"
 
 #include <stdio.h>
 
@@ -36,12 +36,12 @@ static int first_part(uint32_t parts)
     return part;
 }
 
-static expar_status refuse_address(const char *name, const void *data)
+static expar_status reject_address(const char *name, const void *data)
 {
     return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but %s.data %p is not in the symmetric heap", name, data);
 }
 
-static expar_status refuse_pool(const expar_ep *ep, uint64_t bytes, const char *what)
+static expar_status reject_pool(const expar_ep *ep, uint64_t bytes, const char *what)
 {
     mem_pool *pool = ep->base.exec->pool;
     return error_set(EXPAR_ERR_BUFFER_SIZE,
@@ -55,9 +55,9 @@ static expar_status refuse_pool(const expar_ep *ep, uint64_t bytes, const char *
 
 /* Takes the block from the pool while rows are to come directly, else from other memory. With AUTO a full pool also
    leads to other memory, which then decides the way, too. */
-static expar_status output_take_block(expar_ep *ep, const wish *w, uint64_t bytes, ep_plan *plan, mem_block **block)
+static expar_status output_take_block(expar_ep *ep, const request *w, uint64_t bytes, ep_plan *plan, mem_block **block)
 {
-    bytes = wish_at_least_one(bytes);
+    bytes = request_at_least_one(bytes);
     if (plan->mode == EP_MODE_QUEUE) return ep_other_take(ep, bytes, block);
     if (mem_pool_take(ep->base.exec->pool, bytes, block) == EXPAR_OK) return EXPAR_OK;
     /* Without a limit there is no memory, as the error says. */
@@ -66,7 +66,7 @@ static expar_status output_take_block(expar_ep *ep, const wish *w, uint64_t byte
     if (w->path == EXPAR_EP_PATH_DIRECT) {
         char what[64];
         snprintf(what, sizeof what, "an output of %llu bytes", (unsigned long long)bytes);
-        return refuse_pool(ep, bytes, what);
+        return reject_pool(ep, bytes, what);
     }
     LOG(LOG_INFO, "pool has no space for %llu bytes: this output comes by the queue", (unsigned long long)bytes);
     plan->mode = EP_MODE_QUEUE;
@@ -74,30 +74,30 @@ static expar_status output_take_block(expar_ep *ep, const wish *w, uint64_t byte
 }
 
 /* All that there is may be the caller's. */
-static expar_status take_result_block(expar_ep *ep, const wish *w, ep_plan *plan)
+static expar_status take_result_block(expar_ep *ep, const request *w, ep_plan *plan)
 {
-    const uint64_t bytes = wish_block(w).total_bytes;
+    const uint64_t bytes = request_block(w).total_bytes;
     if (bytes == 0 && ep_block_map_of(&w->shape).total_bytes > 0) return mem_block_private(1, &plan->output->block);
     return output_take_block(ep, w, bytes, plan, &plan->output->block);
 }
 
 /* Rows that were to pass through the pool on their way to the caller's memory come by the queue if it is full. */
-static void take_stage(const expar_ep *ep, wish *w, ep_plan *plan)
+static void take_stage(const expar_ep *ep, request *w, ep_plan *plan)
 {
-    if (mem_pool_take(ep->base.exec->pool, wish_block(w).total_bytes, &plan->output->block) == EXPAR_OK) return;
+    if (mem_pool_take(ep->base.exec->pool, request_block(w).total_bytes, &plan->output->block) == EXPAR_OK) return;
     w->staged = 0;
     plan->mode = EP_MODE_QUEUE;
 }
 
 /* All blocks of one output are of one kind: if the second does not fit into the pool, the first is taken again. */
-static expar_status take_blocks(expar_ep *ep, wish *w, ep_plan *plan)
+static expar_status take_blocks(expar_ep *ep, request *w, ep_plan *plan)
 {
     expar_ep_output *output = plan->output;
     if (w->staged) take_stage(ep, w, plan);
     expar_status status = output->block ? EXPAR_OK : take_result_block(ep, w, plan);
     if (status != EXPAR_OK || !w->expert_major) return status;
     const ep_mode before = plan->mode;
-    status = output_take_block(ep, w, wish_arrival(w).total_bytes, plan, &output->arrival);
+    status = output_take_block(ep, w, request_arrival(w).total_bytes, plan, &output->arrival);
     if (status != EXPAR_OK || plan->mode == before) return status;
     mem_block_release(output->block);
     output->block = NULL;
@@ -114,12 +114,12 @@ typedef struct blocks {
 } blocks;
 
 /* Where rows of the part come: to the caller's memory, whose offset is known, or into a block. */
-static void place_arrival(const wish *w, const blocks *in, int part, ep_plan_place *place)
+static void place_arrival(const request *w, const blocks *in, int part, ep_plan_place *place)
 {
-    const bool first = wish_expands(w, part);
+    const bool first = request_expands(w, part);
     const mem_block *block = first ? in->arrival : in->result;
-    const uint64_t at = wish_begin(first ? &in->of_arrival : &in->of_result, part);
-    if (wish_arrives_there(w, part) && !wish_in_block(w, part)) {
+    const uint64_t at = request_begin(first ? &in->of_arrival : &in->of_result, part);
+    if (request_arrives_there(w, part) && !request_in_block(w, part)) {
         place->travels = w->out[part]->data;
         return;
     }
@@ -128,30 +128,30 @@ static void place_arrival(const wish *w, const blocks *in, int part, ep_plan_pla
 }
 
 /* The result: in the caller's memory, where rows have come, or where it is made of them. */
-static void *place_result(const wish *w, const blocks *in, int part, const ep_plan_place *place)
+static void *place_result(const request *w, const blocks *in, int part, const ep_plan_place *place)
 {
     const bool columns = part == EXPAR_EP_PART_SCALES && w->shape.column_bytes;
     if (w->out[part]) return w->out[part]->data;
-    if (place->travels && !wish_remakes(w, part)) return place->travels;
-    return (uint8_t *)in->result->data + (columns ? in->of_result.columns : wish_begin(&in->of_result, part));
+    if (place->travels && !request_remakes(w, part)) return place->travels;
+    return (uint8_t *)in->result->data + (columns ? in->of_result.columns : request_begin(&in->of_result, part));
 }
 
-static void place_parts(const wish *w, ep_plan *plan)
+static void place_parts(const request *w, ep_plan *plan)
 {
-    const blocks in = {plan->output->block, plan->output->arrival, wish_block(w), wish_arrival(w)};
+    const blocks in = {plan->output->block, plan->output->arrival, request_block(w), request_arrival(w)};
     for (int part = 0; part < EP_DISPATCH_PARTS; part++) {
         ep_plan_place *place = &plan->parts[part];
-        const int64_t row_bytes = wish_row_bytes(w, part);
-        if (row_bytes == 0 && !wish_makes(w, part)) continue;
+        const int64_t row_bytes = request_row_bytes(w, part);
+        if (row_bytes == 0 && !request_makes(w, part)) continue;
         if (row_bytes) place_arrival(w, &in, part, place);
-        place->bytes = wish_remakes(w, part) ? 0 : (uint64_t)(w->shape.rows * row_bytes);
+        place->bytes = request_remakes(w, part) ? 0 : (uint64_t)(w->shape.rows * row_bytes);
         place->data = place_result(w, &in, part, place);
     }
 }
 
 /* ---- the decision ------------------------------------------------------------------------------------------------ */
 
-static expar_status check_space(const wish *w)
+static expar_status check_space(const request *w)
 {
     for (int part = 0; part < EP_DISPATCH_PARTS; part++) {
         const bool of_x = part == EXPAR_EP_PART_X || part == EXPAR_EP_PART_SCALES || part == EXPAR_EP_PART_ROW_WEIGHTS;
@@ -165,18 +165,18 @@ static expar_status check_space(const wish *w)
 
 /* Says whether the caller's request and memory allow senders to write rows. Rows that do not come are not written: if
    rows are staged, their number must be known to copy the others. */
-static expar_status choose_way(const ep_call *call, wish *w, ep_plan *plan)
+static expar_status choose_way(const ep_call *call, request *w, ep_plan *plan)
 {
     plan->mode = w->path == EXPAR_EP_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
     if (w->path == EXPAR_EP_PATH_QUEUE) return EXPAR_OK;
     for (int part = 0; part < EP_DISPATCH_PARTS; part++)
-        if (wish_arrives_there(w, part))
+        if (request_arrives_there(w, part))
             plan->parts[part] = (ep_plan_place){.data = w->out[part]->data,
-                                                .bytes = (uint64_t)(w->shape.rows * wish_row_bytes(w, part))};
+                                                .bytes = (uint64_t)(w->shape.rows * request_row_bytes(w, part))};
     const uint32_t lacking = find_places(call, plan, 0);
     if (lacking && w->path == EXPAR_EP_PATH_DIRECT) {
         const int part = first_part(lacking);
-        return refuse_address(dispatch_out_name(part), plan->parts[part].data);
+        return reject_address(dispatch_out_name(part), plan->parts[part].data);
     }
     if (lacking && call->buffer->exec->normal->stages && w->rows_known)
         w->staged = lacking;
@@ -188,7 +188,7 @@ static expar_status choose_way(const ep_call *call, wish *w, ep_plan *plan)
 expar_status dispatch_plan(dispatch_call *call)
 {
     ep_plan *plan = &call->plan;
-    wish w = wish_of(call);
+    request w = part_request_of(call);
     plan->rows = w.shape.rows;
     expar_status status = check_space(&w);
     if (status == EXPAR_OK) status = choose_way(&call->base, &w, plan);
@@ -262,15 +262,15 @@ static void place_map(combine_call *call)
     place->bytes = (uint64_t)call->plan.rows * (uint64_t)handle->routing.topk * sizeof(int32_t);
 }
 
-static expar_status refuse_direct(const combine_call *call, int part)
+static expar_status reject_direct(const combine_call *call, int part)
 {
     const ep_plan_place *place = &call->plan.parts[part];
     const bool own =
         part == EXPAR_EP_PART_ROW_MAP || (part == EXPAR_EP_PART_X ? combine_reduces(call) : combine_weighs_rows(call));
     char what[64];
-    if (!own) return refuse_address(part == EXPAR_EP_PART_X ? "x" : "topk_weights", place->data);
+    if (!own) return reject_address(part == EXPAR_EP_PART_X ? "x" : "topk_weights", place->data);
     snprintf(what, sizeof what, "%lld rows", (long long)call->plan.rows);
-    return refuse_pool(ep_of(&call->base), place->bytes, what);
+    return reject_pool(ep_of(&call->base), place->bytes, what);
 }
 
 /* Blocks of the pool for parts that peers do not reach; the copies are made when the call runs. All, or none. */
@@ -307,7 +307,7 @@ static expar_status choose_combine_way(combine_call *call)
     const uint32_t lacking = find_places(&call->base, plan, any ? of_callers : 0);
     const bool copies = !(lacking & of_callers) || (any && exec->normal->stages);
     if (copies && take_copies(exec, plan, lacking)) plan->mode = EP_MODE_DIRECT;
-    return plan->mode == EP_MODE_DIRECT || any ? EXPAR_OK : refuse_direct(call, first_part(lacking));
+    return plan->mode == EP_MODE_DIRECT || any ? EXPAR_OK : reject_direct(call, first_part(lacking));
 }
 
 expar_status combine_plan(combine_call *call)

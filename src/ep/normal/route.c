@@ -1,41 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_route: how a fresh dispatch opens, and nothing else. The headers bring all facts of the routing, so a call
  * that has opened has nothing to send. It only fills the results that the caller asks for. */
-#include "ep/normal/opening.h"
+#include "ep/normal/prologue.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct route_call {
     ep_call base;
-    ep_brings brings;
+    ep_requirements brings;
     expar_ep_route_args args;
-    ep_opening opening;
+    ep_prologue prologue;
     expar_ep_recv_counts counts; /* that the caller wants */
     expar_ep_handle *made;
 } route_call;
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
-static ep_opening route_opening(const expar_ep_route_args *args)
+static ep_prologue route_prologue(const expar_ep_route_args *args)
 {
     const expar_tensor *by = tensor_given(&args->topk_idx) ? &args->topk_idx : &args->token_in_rank;
-    return (ep_opening){.tokens = by->shape[0],
-                        .topk_idx = args->topk_idx,
-                        .token_in_rank = args->token_in_rank,
-                        .tokens_per_expert = args->tokens_per_expert,
-                        .num_worst_tokens = args->num_worst_tokens,
-                        .num_experts = args->num_experts,
-                        .expert_alignment = args->expert_alignment,
-                        .keep_slots = args->keep_slots != 0};
+    return (ep_prologue){.tokens = by->shape[0],
+                         .topk_idx = args->topk_idx,
+                         .token_in_rank = args->token_in_rank,
+                         .tokens_per_expert = args->tokens_per_expert,
+                         .num_worst_tokens = args->num_worst_tokens,
+                         .num_experts = args->num_experts,
+                         .expert_alignment = args->expert_alignment,
+                         .keep_slots = args->keep_slots != 0};
 }
 
-static expar_status route_check_tokens(const expar_ep *ep, const ep_opening *opening)
+static expar_status route_check_tokens(const expar_ep *ep, const ep_prologue *prologue)
 {
-    if (opening->tokens <= ep->limits.tokens) return EXPAR_OK;
+    if (prologue->tokens <= ep->limits.tokens) return EXPAR_OK;
     return error_set(EXPAR_ERR_LIMIT,
                      "%s has %lld tokens; this buffer was created for at most %lld (config.max_tokens)",
-                     tensor_given(&opening->topk_idx) ? "topk_idx" : "token_in_rank", (long long)opening->tokens,
+                     tensor_given(&prologue->topk_idx) ? "topk_idx" : "token_in_rank", (long long)prologue->tokens,
                      (long long)ep->limits.tokens);
 }
 
@@ -55,14 +55,14 @@ static expar_status route_check(route_call *call, const expar_ep_route_args *arg
     if (status != EXPAR_OK) return status;
     base->wait_event = call->args.wait_event;
     ep_call_set_async(base, call->args.async_finish != 0, call->args.num_worst_tokens != 0);
-    call->opening = route_opening(&call->args);
+    call->prologue = route_prologue(&call->args);
     status = ep_copy_struct("result", &unused, sizeof unused, result);
     const char *needs = call->args.num_worst_tokens ? "num_worst_tokens" : call->args.keep_slots ? "keep_slots" : NULL;
     if (status == EXPAR_OK) status = route_check_flags(&call->args);
-    if (status == EXPAR_OK) status = opening_check(ep_of(base), &call->opening, needs);
-    if (status == EXPAR_OK) status = route_check_tokens(ep_of(base), &call->opening);
-    if (status == EXPAR_OK) status = opening_check_capture(base, &call->opening);
-    if (status == EXPAR_OK) status = opening_check_counts(ep_of(base), call->args.recv_counts, &call->counts);
+    if (status == EXPAR_OK) status = prologue_check(ep_of(base), &call->prologue, needs);
+    if (status == EXPAR_OK) status = route_check_tokens(ep_of(base), &call->prologue);
+    if (status == EXPAR_OK) status = prologue_check_capture(base, &call->prologue);
+    if (status == EXPAR_OK) status = prologue_check_counts(ep_of(base), call->args.recv_counts, &call->counts);
     if (status != EXPAR_OK) return status;
     return ep_call_check_events(base, call->args.wait_event, call->args.async_finish);
 }
@@ -71,12 +71,12 @@ static expar_status route_check(route_call *call, const expar_ep_route_args *arg
 
 static void route_fill_form(route_call *call)
 {
-    const ep_opening *opening = &call->opening;
-    bool topk = tensor_given(&opening->topk_idx);
+    const ep_prologue *prologue = &call->prologue;
+    bool topk = tensor_given(&prologue->topk_idx);
     call->brings.form = (ep_form){.kind = EP_ROUTE,
-                                  .topk = topk ? (int32_t)opening->topk_idx.shape[1] : 0,
-                                  .experts = opening->num_experts,
-                                  .options = opening_slots_option(&call->base, opening->keep_slots)};
+                                  .topk = topk ? (int32_t)prologue->topk_idx.shape[1] : 0,
+                                  .experts = prologue->num_experts,
+                                  .options = prologue_slots_option(&call->base, prologue->keep_slots)};
 }
 
 /* In a capture: the graph keeps what its kernels fill. */
@@ -90,7 +90,7 @@ static expar_status route_keep_in_graph(const route_call *call)
 /* It brings no rows. */
 static expar_status route_fit(route_call *call)
 {
-    const ep_grow_step step = {.tokens = call->opening.tokens};
+    const ep_grow_step step = {.tokens = call->prologue.tokens};
     bool fits;
     route_fill_form(call);
     expar_status status = normal_fits(&call->base, &call->brings, &fits);
@@ -103,21 +103,22 @@ static expar_status route_prepare(route_call *call)
     /* As in a dispatch. */
     bool early = !call->base.exec.captured && !call->base.leaves;
     expar_status status = early ? ep_call_follow(&call->base) : EXPAR_OK;
-    if (status == EXPAR_OK) status = opening_make_handle(&call->base, &call->brings.form, &call->opening, &call->made);
+    if (status == EXPAR_OK)
+        status = prologue_make_handle(&call->base, &call->brings.form, &call->prologue, &call->made);
     if (status == EXPAR_OK) status = ep_handle_make_counts(call->made);
     if (status == EXPAR_OK && call->base.exec.captured) status = ep_call_follow(&call->base);
     if (status == EXPAR_OK) status = route_keep_in_graph(call);
     if (status != EXPAR_OK) return status;
-    call->made->expert_rows = opening_worst_expert_rows(&call->opening, call->made);
+    call->made->expert_rows = prologue_worst_expert_rows(&call->prologue, call->made);
     return call->args.async_finish ? ep_call_promise(&call->base) : EXPAR_OK;
 }
 
 static void route_take_counts(route_call *call)
 {
     expar_ep_handle *made = call->made;
-    opening_take_counts(&call->opening, made);
-    int64_t sum = opening_round_counts(&call->opening, &made->routing, made->tokens_per_expert);
-    if (!call->opening.num_worst_tokens) made->expert_rows = sum;
+    prologue_take_counts(&call->prologue, made);
+    int64_t sum = prologue_round_counts(&call->prologue, &made->routing, made->tokens_per_expert);
+    if (!call->prologue.num_worst_tokens) made->expert_rows = sum;
 }
 
 static expar_status route_notify(route_call *call)
@@ -126,13 +127,13 @@ static expar_status route_notify(route_call *call)
     ep_notify_step step = {.epoch = normal_epoch(&call->base),
                            .form = call->brings.form,
                            .routing = &call->made->routing,
-                           .route = opening_view(&call->opening),
-                           .growth = opening_growth(&call->base, &call->opening, call->args.async_finish),
-                           .deferred = call->opening.num_worst_tokens != 0,
-                           .verdict = {.rank = -1}};
+                           .route = prologue_view(&call->prologue),
+                           .growth = prologue_growth(&call->base, &call->prologue, call->args.async_finish),
+                           .deferred = call->prologue.num_worst_tokens != 0,
+                           .vote = {.rank = -1}};
     executor *exec = call->base.buffer->exec;
-    if (opening_counts_step(call->made, &call->counts, &counts)) step.counts = &counts;
-    expar_status status = opening_notify(&call->base, &step);
+    if (prologue_counts_step(call->made, &call->counts, &counts)) step.counts = &counts;
+    expar_status status = prologue_notify(&call->base, &step);
     if (step.told) call->counts = (expar_ep_recv_counts){0};
     if (status == EXPAR_OK && step.grows) status = ep_call_step(&call->base, exec->normal->grow_pool(exec, NULL, 0));
     /* Asynchronous calls: the result struct was filled when the call returned; do not write to it here. */
@@ -143,16 +144,16 @@ static expar_status route_notify(route_call *call)
 static expar_status route_send(ep_call *base)
 {
     if (!base->leaves) return EXPAR_OK;
-    expar_status status = normal_make_room(base);
+    expar_status status = normal_make_space(base);
     if (status != EXPAR_OK) return status;
     status = ep_call_follow(base);
-    return status == EXPAR_OK ? route_notify((route_call *)base) : ep_call_tell_refusal(base, status);
+    return status == EXPAR_OK ? route_notify((route_call *)base) : ep_call_tell_rejection(base, status);
 }
 
 static expar_status route_receive(ep_call *base)
 {
     const route_call *call = (route_call *)base;
-    return ep_call_step(base, opening_tell_counts(base, call->made, &call->counts));
+    return ep_call_step(base, prologue_tell_counts(base, call->made, &call->counts));
 }
 
 static void route_hold(ep_call *base)
@@ -165,13 +166,13 @@ static void route_drop(ep_call *base)
     expar_ep_handle_release(((route_call *)base)->made);
 }
 
-static const ep_halves route_halves = {.bytes = sizeof(route_call),
-                                       .send = route_send,
-                                       .receive = route_receive,
-                                       .refuse = normal_refuse,
-                                       .judge = ep_call_judge,
-                                       .hold = route_hold,
-                                       .drop = route_drop};
+static const ep_parts route_parts = {.bytes = sizeof(route_call),
+                                     .send = route_send,
+                                     .receive = route_receive,
+                                     .reject = normal_reject,
+                                     .judge = ep_call_judge,
+                                     .hold = route_hold,
+                                     .drop = route_drop};
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
@@ -194,7 +195,7 @@ static void route_fill_result(const route_call *call, expar_ep_route_result *res
 expar_status expar_ep_route(expar_ep *ep, const expar_ep_route_args *args, expar_ep_route_result *result)
 {
     route_call call = {0};
-    expar_status status = normal_begin(&call.base, "expar_ep_route", &route_halves, ep);
+    expar_status status = normal_begin(&call.base, "expar_ep_route", &route_parts, ep);
     if (status != EXPAR_OK) return ep_ended(ep, status);
     status = route_check(&call, args, result);
     if (status == EXPAR_OK) status = route_fit(&call);
@@ -203,7 +204,7 @@ expar_status expar_ep_route(expar_ep *ep, const expar_ep_route_args *args, expar
         status = call.base.leaves ? EXPAR_OK : route_notify(&call);
         if (status == EXPAR_OK) status = ep_call_finish(&call.base);
     } else if (!call.base.told) {
-        status = ep_call_tell_refusal(&call.base, status);
+        status = ep_call_tell_rejection(&call.base, status);
     }
     if (status == EXPAR_OK) {
         route_fill_result(&call, result);

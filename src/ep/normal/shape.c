@@ -202,6 +202,6 @@ expar_status expar_ep_get_buffer_size(const expar_ep_config *config, int32_t num
     expar_status status = ep_shape_make(config, num_ranks, &shape);
     if (status == EXPAR_OK) status = shape_bytes(config, &shape, &taken);
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_ep_get_buffer_size"));
-    *bytes = taken + ep_parting_bytes(num_ranks);
+    *bytes = taken + ep_teardown_bytes(num_ranks);
     return EXPAR_OK;
 }

@@ -111,9 +111,9 @@ static void cpu_halt(executor *base)
     sym_ring(self->sym, self->sym->rank);
 }
 
-static void cpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
+static void cpu_retire(executor *base, uint32_t epoch, const ep_rejection *rejection)
 {
-    cpu_retirement_post(cpu_of(base), epoch, refusal);
+    cpu_retirement_post(cpu_of(base), epoch, rejection);
 }
 
 static expar_status cpu_call_begin(executor *base, exec_call *call, void *stream)
@@ -270,7 +270,7 @@ static expar_status cpu_make_part(cpu_executor *self, const executor_plan *plan)
 /* Makes all parts, or none. A rank that cannot make its own tells the others, and all free the place. */
 static expar_status cpu_make_parts(cpu_executor *self, const executor_plan *plan)
 {
-    const boot_matter matter = {.what = buffer_name, .refused = "could not make its part"};
+    const boot_matter matter = {.what = buffer_name, .rejected = "could not make its part"};
     expar_status status = sym_agree(self->sym, &matter, cpu_make_part(self, plan));
     if (status == EXPAR_OK) return EXPAR_OK;
     error_kept kept;
@@ -283,7 +283,7 @@ static expar_status cpu_make_parts(cpu_executor *self, const executor_plan *plan
 /* Comes before the buffer's size is known. All ranks have rails, or none has. */
 static expar_status make_rails(cpu_executor *self, const executor_plan *plan)
 {
-    const boot_matter matter = {.what = buffer_name, .refused = "could not make its rails"};
+    const boot_matter matter = {.what = buffer_name, .rejected = "could not make its rails"};
     return self->sym->all_mapped ? EXPAR_OK : sym_agree(self->sym, &matter, rail_make(self, plan));
 }
 

@@ -37,7 +37,7 @@ static void gpu_destroy(executor *base, bool sound, bool quiet)
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
     if (sound) gpu_records_give(self, &all_quiet);
     free(self->old_records);
-    gpu_home_leave(&self->core, all_quiet);
+    gpu_device_state_leave(&self->core, all_quiet);
     free(self);
 }
 
@@ -116,14 +116,14 @@ static void unmake(gpu_executor *self)
     bool quiet = !self->core.unsettled;
     close_part(self);
     if (self->core.place.buffer) device_heap_give(self->core.heap, buffer_name, self->core.place.buffer, &quiet);
-    gpu_home_leave(&self->core, quiet);
+    gpu_device_state_leave(&self->core, quiet);
 }
 
 /* Takes the memory, and makes all parts or none. On failure no kernel has used it on any rank. */
 static expar_status gpu_make(gpu_executor *self, const executor_plan *plan)
 {
     int32_t sharers = 0;
-    expar_status status = gpu_home_enter(&self->core, plan->device.index);
+    expar_status status = gpu_device_state_enter(&self->core, plan->device.index);
     if (status != EXPAR_OK) return status;
     /* A pool that cannot grow needs at least one block. */
     if (!device_heap_grows(self->core.heap) && !self->shape.pool_bytes) {

@@ -31,8 +31,8 @@ static expar_status open_endpoint(fabric *f, fabric_channel *c)
     if (code == 0) code = fi_ep_bind(c->ep, &c->cq->fid, FI_TRANSMIT | FI_RECV);
     if (code == 0) code = fi_enable(c->ep);
     if (code != 0) return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "opening an endpoint");
-    fabric_door_find(f, c);
-    fabric_door_shut(c);
+    fabric_admission_find(f, c);
+    fabric_admission_drop(c);
     return EXPAR_OK;
 }
 
@@ -110,7 +110,7 @@ static expar_status channel_exchange(const fabric *f, const introduction *own, e
     const boot_field fields[] = {
         {.name = "the provider", .text = known ? f->info->fabric_attr->prov_name : ""},
         {.name = "the number of channels", .value = known ? (uint64_t)f->num_channels : BOOT_UNKNOWN}};
-    const boot_matter matter = {.refused = "cannot open it",
+    const boot_matter matter = {.rejected = "cannot open it",
                                 .common = EXPAR_ERR_UNSUPPORTED,
                                 .lacks = "cannot open it",
                                 .fields = fields,

@@ -37,11 +37,11 @@ static void tell_batch(fabric_op *op, expar_status status)
 
 static void end_op(fabric *f, fabric_channel *c, fabric_op *op, expar_status status)
 {
-    fabric_op *behind = op->behind;
+    fabric_op *after = op->after;
     if (status != EXPAR_OK) atomic_store_explicit(&f->lost[op->pe], true, memory_order_relaxed);
     fabric_op_unlink(c, op);
     tell_batch(op, status);
-    if (behind) fabric_op_release(f, c, behind, status);
+    if (after) fabric_op_release(f, c, after, status);
 }
 
 /* Returns false if there is no free space; the op is late then. */

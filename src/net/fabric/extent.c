@@ -41,7 +41,7 @@ static expar_status extent_exchange(const fabric *f, fabric_extent *e, expar_sta
     char lacks[64];
     fabric_key own = {.key = mine == EXPAR_OK ? fi_mr_key(e->mr) : 0};
     if (f->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) own.address = (uint64_t)(uintptr_t)e->base;
-    const boot_matter matter = {.refused = "cannot register its part of the heap",
+    const boot_matter matter = {.rejected = "cannot register its part of the heap",
                                 .common = EXPAR_ERR_MEMORY,
                                 .lacks = lacks,
                                 .mine = &own,
@@ -113,7 +113,7 @@ expar_status fabric_segment_grow(fabric *f, transport_memory memory, uint64_t of
 {
     fabric_extent *made;
     fabric_segment *segment = &f->segments[memory];
-    if (!segment->extents) return transport_refuse(&f->base, memory);
+    if (!segment->extents) return transport_reject(&f->base, memory);
     size_t count = atomic_load_explicit(&segment->num_extents, memory_order_relaxed);
     if (count == segment->max_extents)
         return error_set(EXPAR_ERR_LIMIT, "the heap has grown %zu times, which is as often as it may", count);

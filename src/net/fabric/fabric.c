@@ -139,11 +139,11 @@ static expar_status fabric_open(const transport_site *site, transport **out)
     if (!f) return error_set(EXPAR_ERR_MEMORY, "no memory for the fabric transport of %d ranks", site->boot->size);
     expar_status status = fabric_channels_connect(f, open_locally(f));
     /* No rank connects before the keys of the page are exchanged, and so not before all ranks accept connections. */
-    if (status == EXPAR_OK) fabric_doors_open(f);
+    if (status == EXPAR_OK) fabric_admission_open(f);
     if (status == EXPAR_OK) status = open_page(f);
     if (status == EXPAR_OK) status = fabric_thread_start(f);
     if (status == EXPAR_OK) status = fabric_selftest(f);
-    if (status == EXPAR_OK) fabric_doors_shut(f);
+    if (status == EXPAR_OK) fabric_admission_shut(f);
     if (status == EXPAR_OK) status = fabric_turn_out(f);
     if (status != EXPAR_OK) {
         fabric_close(&f->base);
@@ -214,7 +214,7 @@ static expar_status fabric_post_request(transport *self, const transport_request
     if (request->signals && (too_large || request->bytes == 0)) return put_then_signal(f, request, batch);
     if (too_large) return fabric_run(f, "put", request);
     expar_status status = fabric_post(f, &sending, batch);
-    if (status == EXPAR_ERR_BUSY && (sending.done > 0 || sending.behind))
+    if (status == EXPAR_ERR_BUSY && (sending.done > 0 || sending.after))
         status = fabric_post_soon(f, "post", &sending, batch);
     fabric_sending_end(f, &sending, status);
     return status;

@@ -4,7 +4,7 @@
  *   library.c   libfabric by dlopen             choose.c    which provider, and its quirks
  *   traffic.c   the class of its traffic
  *   channel.c   endpoints and their addresses   extent.c    registered memory, and where the peers' is
- *   key.c       keys of registered memory       door.c      who may connect, and when
+ *   key.c       keys of registered memory       admission.c      who may connect, and when
  *   turn_out.c  who may stay connected
  *   post.c      operations leave                complete.c  operations come back
  *   wait.c      waiting for them, quiet         sleep.c     sleeping, and who makes the progress
@@ -104,7 +104,7 @@ typedef struct fabric_op {
     transport_request signal;
     /* For the pieces of a put: the record of the signal that follows them all. The signal is posted when no piece, and
        not the poster either, holds it back. */
-    struct fabric_op *behind;
+    struct fabric_op *after;
     uint32_t references;
     /* status of the pieces that have come back */
     expar_status status;
@@ -264,20 +264,20 @@ expar_status fabric_keys_open(const fabric *f);
 /* fi_mr_reg. If the provider leaves the key to its caller, this uses one that cannot be guessed. */
 int fabric_register(const fabric *f, const void *base, size_t bytes, uint64_t access, struct fid_mr **out);
 
-/* ---- door.c ------------------------------------------------------------------------------------------------------ */
+/* ---- admission.c ------------------------------------------------------------------------------------------------- */
 
 /* Sets listener, once the endpoint is enabled. */
-void fabric_door_find(const fabric *f, fabric_channel *channel);
-/* Drops new connections until fabric_doors_open. Best effort: a failure is logged. */
-void fabric_door_shut(const fabric_channel *channel);
+void fabric_admission_find(const fabric *f, fabric_channel *channel);
+/* Drops new connections until fabric_admission_open. Best effort: a failure is logged. */
+void fabric_admission_drop(const fabric_channel *channel);
 /* From here on the other ranks may connect. No rank connects before all ranks have called this. */
-void fabric_doors_open(const fabric *f);
+void fabric_admission_open(const fabric *f);
 /* Drops new connections again: all ranks are connected to each other. */
-void fabric_doors_shut(const fabric *f);
+void fabric_admission_shut(const fabric *f);
 
 /* ---- turn_out.c -------------------------------------------------------------------------------------------------- */
 
-/* Collective, after fabric_doors_shut: ends connections to this rank that no rank of the group has made. */
+/* Collective, after fabric_admission_shut: ends connections to this rank that no rank of the group has made. */
 expar_status fabric_turn_out(fabric *f);
 
 /* ---- extent.c ---------------------------------------------------------------------------------------------------- */
@@ -305,9 +305,9 @@ typedef struct fabric_sending {
     /* bytes that were posted */
     uint64_t done;
     /* record of the signal that follows several pieces; `sending` holds it back */
-    fabric_op *behind;
+    fabric_op *after;
     /* libfabric's code, if it has rejected a piece for good */
-    ssize_t refusal;
+    ssize_t rejection;
 } fabric_sending;
 
 /* Posts as much as there is free space for. EXPAR_ERR_BUSY: something is left; sending->done says from where. Small

@@ -42,9 +42,9 @@ static bool cut(const fabric *f, const transport_request *r, uint64_t done, piec
     const fabric_extent *e = fabric_extent_find(f, r->memory, r->offset + done);
     if (!e) return false;
     const uint64_t most = (uint64_t)knob(KNOB_FABRIC_PIECE_BYTES);
-    uint64_t bytes = r->bytes - done, room = e->bytes - (r->offset + done - e->offset);
+    uint64_t bytes = r->bytes - done, spare = e->bytes - (r->offset + done - e->offset);
     const uint8_t *local = r->kind == TRANSPORT_KIND_PUT ? r->source : r->dest;
-    if (bytes > room) bytes = room;
+    if (bytes > spare) bytes = spare;
     if (bytes > most) bytes = most;
     if (bytes > f->info->ep_attr->max_msg_size) bytes = f->info->ep_attr->max_msg_size;
     const size_t stage = FABRIC_STAGE_BYTES - bytes_ahead(r);
@@ -240,7 +240,7 @@ transport_request fabric_signal_of(const transport_request *put)
                                .operand = put->operand};
 }
 
-static bool has_room(const fabric *f, const fabric_channel *c, int32_t pe)
+static bool has_space(const fabric *f, const fabric_channel *c, int32_t pe)
 {
     return c->unused && c->in_flight[pe] < f->most_in_flight;
 }
@@ -258,7 +258,7 @@ static fabric_op *take_op(const fabric *f, fabric_channel *c, const transport_re
     op->leads = put_leads(f, r);
     op->confirms = false;
     op->signals = false;
-    op->behind = NULL;
+    op->after = NULL;
     op->next = NULL;
     op->previous = c->newest;
     if (c->newest)
@@ -281,11 +281,11 @@ static void add_signal(fabric_op *op, const transport_request *put)
 static bool take_signal(const fabric *f, fabric_channel *c, fabric_sending *sending, transport_batch *batch)
 {
     const transport_request *put = sending->request;
-    if (!has_room(f, c, put->pe)) return false;
-    sending->behind = take_op(f, c, put, batch);
-    add_signal(sending->behind, put);
-    sending->behind->references = 1; /* held back by `sending` */
-    sending->behind->status = EXPAR_OK;
+    if (!has_space(f, c, put->pe)) return false;
+    sending->after = take_op(f, c, put, batch);
+    add_signal(sending->after, put);
+    sending->after->references = 1; /* held back by `sending` */
+    sending->after->status = EXPAR_OK;
     return true;
 }
 
@@ -294,8 +294,8 @@ static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, fab
 {
     const transport_request *r = p->request;
     bool whole = p->bytes == r->bytes;
-    if (r->signals && !whole && !sending->behind && !take_signal(f, c, sending, batch)) return EXPAR_ERR_BUSY;
-    if (!has_room(f, c, r->pe)) return EXPAR_ERR_BUSY;
+    if (r->signals && !whole && !sending->after && !take_signal(f, c, sending, batch)) return EXPAR_ERR_BUSY;
+    if (!has_space(f, c, r->pe)) return EXPAR_ERR_BUSY;
     fabric_op *op = take_op(f, c, r, batch);
     if (r->signals && whole) add_signal(op, r);
     bool is_atomic = r->kind == TRANSPORT_KIND_ATOMIC;
@@ -303,27 +303,27 @@ static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, fab
     ssize_t code = is_atomic ? change(f, c, op, r) : move(f, c, op, p);
     if (code == 0) {
         if (r->kind == TRANSPORT_KIND_PUT && f->quirks->early) add_confirmation(op, p);
-        op->behind = sending->behind;
-        if (op->behind) op->behind->references++;
+        op->after = sending->after;
+        if (op->after) op->after->references++;
         return EXPAR_OK;
     }
     fabric_op_unlink(c, op);
     atomic_fetch_sub_explicit(&batch->left, 1, memory_order_relaxed);
     if (code == -FI_EAGAIN) return EXPAR_ERR_BUSY;
-    sending->refusal = code;
+    sending->rejection = code;
     return EXPAR_ERR_PEER;
 }
 
 void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status)
 {
     fabric_channel *c = fabric_channel_of(f, sending->request->pe);
-    if (!sending->behind) return;
+    if (!sending->after) return;
     pthread_mutex_lock(&c->lock);
     /* The caller gets this failure here, so the batch does not get it as well. */
-    if (status != EXPAR_OK) sending->behind->signals = false;
-    fabric_op_release(f, c, sending->behind, EXPAR_OK);
+    if (status != EXPAR_OK) sending->after->signals = false;
+    fabric_op_release(f, c, sending->after, EXPAR_OK);
     pthread_mutex_unlock(&c->lock);
-    sending->behind = NULL;
+    sending->after = NULL;
 }
 
 ssize_t fabric_post_rest(fabric *f, fabric_channel *c, fabric_op *op)
@@ -377,7 +377,7 @@ expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *ba
             status = fabric_serves(f, r->memory)
                          ? error_set(EXPAR_ERR_ADDRESS, "offset %llu of the symmetric heap has not been allocated",
                                      (unsigned long long)(r->offset + sending->done))
-                         : transport_refuse(&f->base, r->memory);
+                         : transport_reject(&f->base, r->memory);
             break;
         }
         status = post_piece(f, c, &p, sending, batch);
@@ -386,5 +386,5 @@ expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *ba
     pthread_mutex_unlock(&c->lock);
     if (status != EXPAR_ERR_PEER) return status;
     atomic_store_explicit(&f->lost[r->pe], true, memory_order_relaxed);
-    return unreachable(f, r, sending->refusal);
+    return unreachable(f, r, sending->rejection);
 }

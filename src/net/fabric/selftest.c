@@ -80,7 +80,7 @@ static expar_status touch_all(fabric *f)
 /* All ranks get the same result, so that none uses a transport that another has given up. */
 static expar_status selftest_agree(const fabric *f, expar_status mine)
 {
-    const boot_matter matter = {.refused = "failed", .common = EXPAR_ERR_UNSUPPORTED, .lacks = "failed the self-test"};
+    const boot_matter matter = {.rejected = "failed", .common = EXPAR_ERR_UNSUPPORTED, .lacks = "failed the self-test"};
     return boot_agree(f->site->boot, &matter, mine == EXPAR_OK ? EXPAR_OK : EXPAR_ERR_UNSUPPORTED, NULL);
 }
 

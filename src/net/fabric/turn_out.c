@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ends the connections of strangers, who may connect during the self-test (door.c). libfabric does not tell who is at
- * the other end. So each rank claims its own sockets: it tells each other rank, over the control sockets, the addresses
- * from which it has connected there. After the self-test no rank needs another connection than those. */
+/* Ends the connections of strangers, who may connect during the self-test (admission.c). libfabric does not tell who is
+ * at the other end. So each rank claims its own sockets: it tells each other rank, over the control sockets, the
+ * addresses from which it has connected there. After the self-test no rank needs another connection than those. */
 #include "net/fabric/fabric.h"
 
 #include <dirent.h>

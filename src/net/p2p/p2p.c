@@ -49,13 +49,13 @@ static void p2p_close(transport *self)
 
 /* A peer's descriptors: of its heap, and of the part that follows it; -1: it has sent none. */
 typedef struct peer_fds {
-    int heap, behind;
+    int heap, after;
 } peer_fds;
 
 static void close_fds(peer_fds *fds)
 {
     if (fds->heap >= 0) close(fds->heap);
-    if (fds->behind >= 0) close(fds->behind);
+    if (fds->after >= 0) close(fds->after);
     *fds = (peer_fds){-1, -1};
 }
 
@@ -65,24 +65,24 @@ static expar_status map_peer(p2p *p, transport_memory memory, int32_t r, peer_fd
     const transport_segment *own = &site->segments[memory];
     p2p_segment *segment = &p->segments[memory];
     if (r == p->rank || site->nodes[r] != site->nodes[p->rank]) return EXPAR_OK;
-    if (fds->heap < 0 || (own->behind && fds->behind < 0))
+    if (fds->heap < 0 || (own->after && fds->after < 0))
         return error_set(EXPAR_ERR_SYSTEM, "rank %d of this node has sent no heap to map", r);
     const peer_fds given = *fds;
     *fds = (peer_fds){-1, -1};
-    expar_status status = mem_region_map_both(given.heap, own->region->bytes, given.behind, &segment->mapped[r]);
+    expar_status status = mem_region_map_both(given.heap, own->region->bytes, given.after, &segment->mapped[r]);
     if (status != EXPAR_OK) return error_prefix(status, "heap of rank %d", r);
     segment->peers[r] = segment->mapped[r].base;
     return EXPAR_OK;
 }
 
 /* Exchanges the descriptors of one kind with all ranks; got[] is scratch. */
-static expar_status exchange_kind(const p2p *p, boot *ctl, int mine, int *got, peer_fds *fds, bool behind)
+static expar_status exchange_kind(const p2p *p, boot *ctl, int mine, int *got, peer_fds *fds, bool after)
 {
     for (int32_t r = 0; r < p->size; r++)
         got[r] = -1;
     expar_status status = ctl->ops->exchange_fds(ctl, mine, got);
     for (int32_t r = 0; r < p->size; r++)
-        *(behind ? &fds[r].behind : &fds[r].heap) = got[r];
+        *(after ? &fds[r].after : &fds[r].heap) = got[r];
     return status;
 }
 
@@ -97,7 +97,7 @@ static expar_status map_processes(p2p *p, transport_memory memory, const transpo
         fds[r] = (peer_fds){-1, -1};
     bool begun = status == EXPAR_OK;
     if (begun) status = exchange_kind(p, site->boot, own->region->fd, got, fds, false);
-    if (status == EXPAR_OK && own->behind) status = exchange_kind(p, site->boot, own->behind->fd, got, fds, true);
+    if (status == EXPAR_OK && own->after) status = exchange_kind(p, site->boot, own->after->fd, got, fds, true);
     for (int32_t r = 0; r < p->size && status == EXPAR_OK; r++)
         status = map_peer(p, memory, r, &fds[r], site);
     for (int32_t r = 0; begun && r < p->size; r++)
@@ -179,7 +179,7 @@ static void p2p_change(const transport_request *r, void *at)
 static expar_status p2p_run(transport *self, const transport_request *r)
 {
     uint8_t *at = p2p_map(self, r->pe, r->memory, r->offset);
-    if (!at) return transport_refuse(self, r->memory);
+    if (!at) return transport_reject(self, r->memory);
     switch (r->kind) {
     case TRANSPORT_KIND_PUT:
         p2p_store(at, r->source, r->bytes);
@@ -202,7 +202,7 @@ static expar_status p2p_post(transport *self, const transport_request *r, transp
     const transport_request apart = r->flagged ? transport_flag_apart(r) : *r;
     uint8_t *at = p2p_map(self, r->pe, r->memory, r->offset);
     uint8_t *signal = p2p_map(self, r->pe, apart.signal_memory, apart.signal_offset);
-    if (!at || !signal) return transport_refuse(self, at ? apart.signal_memory : r->memory);
+    if (!at || !signal) return transport_reject(self, at ? apart.signal_memory : r->memory);
     put_with_signal(&apart, at, signal);
     return EXPAR_OK;
 }

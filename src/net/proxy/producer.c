@@ -13,7 +13,7 @@
 typedef struct wait {
     proxy *self;
     const char *what;
-    bool for_room; /* for a free slot in the ring; else until all commands before `head` are done */
+    bool for_space; /* for a free slot in the ring; else until all commands before `head` are done */
     uint64_t head;
     uint64_t seen;    /* value of `done` when the clock was last reset */
     uint32_t excuses; /* value of `excuses` then */
@@ -25,7 +25,7 @@ static bool is_over(const void *context)
 {
     const wait *w = context;
     const proxy_port *port = &w->self->port;
-    if (!w->for_room) return proxy_has_done(port, w->head);
+    if (!w->for_space) return proxy_has_done(port, w->head);
     return proxy_load(&port->head) - proxy_load(&port->ring->consumed) < port->num_slots;
 }
 
@@ -54,7 +54,7 @@ static expar_status wait_turn(wait *w)
 
 expar_status proxy_issue(proxy *self, const char *what, const proxy_command *command)
 {
-    wait w = {.self = self, .what = what, .for_room = true};
+    wait w = {.self = self, .what = what, .for_space = true};
     expar_status status = EXPAR_OK;
     while (!proxy_try_issue(&self->port, command) && (status = wait_turn(&w)) == EXPAR_OK) {
     }

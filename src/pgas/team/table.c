@@ -150,9 +150,9 @@ static void free_formed(expar_team *list)
     }
 }
 
-static void table_end(group_resident *resident)
+static void table_end(group_attachment *attachment)
 {
-    team_table *table = (team_table *)resident;
+    team_table *table = (team_table *)attachment;
     for (int32_t s = 0; s < TEAM_SLOTS; s++) {
         free(table->channels[s].peers);
         team_reach_free(&table->teams[s].reach);
@@ -177,8 +177,8 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
     if (table) return EXPAR_OK;
     table = calloc(1, sizeof *table);
     if (!table)
-        return sym_refuse(self, call, error_set(EXPAR_ERR_MEMORY, "%s: no memory for the table of teams", call));
-    table->resident.end = table_end;
+        return sym_reject(self, call, error_set(EXPAR_ERR_MEMORY, "%s: no memory for the table of teams", call));
+    table->attachment.end = table_end;
     pthread_mutex_init(&table->turn, NULL);
     pthread_mutex_init(&table->lock, NULL);
     table->piece_bytes = piece_bytes_for(self);
@@ -191,10 +191,10 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
     /* Nobody raises a flag before it is clear. */
     if (status == EXPAR_OK) status = sym_barrier(self);
     if (status != EXPAR_OK) {
-        table_end(&table->resident);
+        table_end(&table->attachment);
         return status;
     }
-    group_keep(group, &table->resident);
+    group_keep(group, &table->attachment);
     *out = table;
     return EXPAR_OK;
 }

@@ -33,7 +33,7 @@ expar_status team_note(const expar_team *team, expar_status status)
     const boot_topic topic = team_topic(team);
     boot *ctl = team->group->boot;
     boot_note_new(ctl, &topic);
-    if (status != EXPAR_OK) boot_note_refused(ctl, &topic, status, expar_last_error());
+    if (status != EXPAR_OK) boot_note_rejected(ctl, &topic, status, expar_last_error());
     return status;
 }
 

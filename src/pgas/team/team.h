@@ -82,7 +82,7 @@ static inline expar_status team_ended(const expar_team *team, expar_status statu
 
 /* A rank's knowledge of all teams; an object attached to its group. */
 typedef struct team_table {
-    group_resident resident;
+    group_attachment attachment;
     uint64_t offset; /* of the channels' memory, which is freed with the heap */
     size_t piece_bytes;
     pthread_mutex_t lock;

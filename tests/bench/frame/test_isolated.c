@@ -14,9 +14,9 @@
 /* A letter for each thing asked for: o(pen), f(ill), d(ispatch), r(eceive), v(erify), x: release, c(lose), e(nded). */
 static char asked[256];
 static int num_asked;
-static uint64_t filled;      /* the salt of what is there */
-static int wrong_from;       /* verifications that find nothing wrong; -1: all */
-static bool opens, has_room; /* what the mode can do */
+static uint64_t filled;       /* the salt of what is there */
+static int wrong_from;        /* verifications that find nothing wrong; -1: all */
+static bool opens, has_space; /* what the mode can do */
 
 static bool ask(char letter)
 {
@@ -98,8 +98,8 @@ static bool made_describe(const struct bench_call *call, struct bench_result *re
 
 static bool made_limit_open(struct bench_contest *contest)
 {
-    contest->limit = has_room ? contest : NULL;
-    return has_room;
+    contest->limit = has_space ? contest : NULL;
+    return has_space;
 }
 
 static bool limit_run(void *context)
@@ -173,7 +173,7 @@ static void make(struct made *made, enum bench_pattern pattern)
     made->hooked.kind.hooked = true;
     num_asked = 0;
     wrong_from = -1;
-    opens = has_room = true;
+    opens = has_space = true;
     assert_int_equal(expar_group_create_threads(1, NULL, &made->world.group), EXPAR_OK);
 }
 
@@ -245,7 +245,7 @@ static void what_cannot_be_opened_has_no_result(void **state)
         struct made made;
         make(&made, BENCH_ISOLATED);
         opens = what == 0;
-        has_room = what == 1;
+        has_space = what == 1;
         assert_false(isolated(&made, 2));
         assert_string_equal(asked, what == 0 ? "cc" : "occ");
         assert_int_equal(made.results.count, 0);

@@ -55,7 +55,7 @@ static bool read_image(const struct image *image, struct npy *array, char error[
     return npy_read(path, array, error, 256);
 }
 
-static void expect_refusal(struct image image, const char *part)
+static void expect_rejection(struct image image, const char *part)
 {
     struct npy array = {.num_dims = -7};
     char error[256] = "";
@@ -88,7 +88,7 @@ static void all_integer_types_are_read(void **state)
     }
 }
 
-static void broken_files_are_refused(void **state)
+static void broken_files_are_rejected(void **state)
 {
     (void)state;
     static const int32_t data[2] = {1, 2};
@@ -96,30 +96,31 @@ static void broken_files_are_refused(void **state)
     static const char good[] = "{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }\n";
     struct image image = image_of(1, good, data, sizeof data);
     image.bytes[0] = 'x';
-    expect_refusal(image, "not a .npy file");
+    expect_rejection(image, "not a .npy file");
     image = image_of(1, good, data, sizeof data);
     image.count = 5;
-    expect_refusal(image, "not a .npy file");
+    expect_rejection(image, "not a .npy file");
     image.count = 30;
-    expect_refusal(image, "ends within its header");
-    expect_refusal(image_of(3, good, data, sizeof data), "version 3.0");
-    expect_refusal(image_of(1, good, data, 4), "where its header promises");
-    expect_refusal(image_of(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (1,), }\n", data, 8), "promises");
-    expect_refusal(image_of(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n", data, 8), "'<f4'");
-    expect_refusal(image_of(1, "{'descr': '>i4', 'fortran_order': False, 'shape': (2,), }\n", data, 8), "'>i4'");
-    expect_refusal(image_of(1, "{'descr': '<i4', 'fortran_order': True, 'shape': (2,), }\n", data, 8), "C order");
-    expect_refusal(image_of(1, "{'descr': '<i4', 'fortran_order': False, }\n", data, 8), "no 'shape'");
-    expect_refusal(image_of(1, "{'fortran_order': False, 'shape': (2,), }\n", data, 8), "no 'descr'");
-    expect_refusal(image_of(1, "['descr']\n", data, 8), "no dict");
-    expect_refusal(image_of(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (2, -1), }\n", data, 8), "the shape");
-    expect_refusal(image_of(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (2", data, 0), "the shape");
-    expect_refusal(image_of(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", data, 8),
-                   "2^30");
-    expect_refusal(image_of(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (99999999999999999999,)}", data, 8),
-                   "2^30");
-    expect_refusal(image_of(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (1,1,1,1,2)}", data, 8),
-                   "dimensions");
-    expect_refusal(image_of(1, "{'descr': '<i8', 'fortran_order': False, 'shape': (1,)}", large, 8), "is no index");
+    expect_rejection(image, "ends within its header");
+    expect_rejection(image_of(3, good, data, sizeof data), "version 3.0");
+    expect_rejection(image_of(1, good, data, 4), "where its header promises");
+    expect_rejection(image_of(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (1,), }\n", data, 8), "promises");
+    expect_rejection(image_of(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n", data, 8), "'<f4'");
+    expect_rejection(image_of(1, "{'descr': '>i4', 'fortran_order': False, 'shape': (2,), }\n", data, 8), "'>i4'");
+    expect_rejection(image_of(1, "{'descr': '<i4', 'fortran_order': True, 'shape': (2,), }\n", data, 8), "C order");
+    expect_rejection(image_of(1, "{'descr': '<i4', 'fortran_order': False, }\n", data, 8), "no 'shape'");
+    expect_rejection(image_of(1, "{'fortran_order': False, 'shape': (2,), }\n", data, 8), "no 'descr'");
+    expect_rejection(image_of(1, "['descr']\n", data, 8), "no dict");
+    expect_rejection(image_of(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (2, -1), }\n", data, 8),
+                     "the shape");
+    expect_rejection(image_of(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (2", data, 0), "the shape");
+    expect_rejection(
+        image_of(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (4294967296, 4294967296)}", data, 8), "2^30");
+    expect_rejection(image_of(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (99999999999999999999,)}", data, 8),
+                     "2^30");
+    expect_rejection(image_of(1, "{'descr': '<i4', 'fortran_order': False, 'shape': (1,1,1,1,2)}", data, 8),
+                     "dimensions");
+    expect_rejection(image_of(1, "{'descr': '<i8', 'fortran_order': False, 'shape': (1,)}", large, 8), "is no index");
 }
 
 /* Whatever the bytes, the reader says yes or no, and a yes has as many values as its shape. Replay: the seed is the
@@ -129,7 +130,7 @@ static void mutated_files_are_survived(void **state)
     (void)state;
     static const int16_t data[6] = {1, 2, 3, 4, 5, 6};
     struct image good = image_of(1, "{'descr': '<i2', 'fortran_order': False, 'shape': (2, 3), }\n", data, sizeof data);
-    int refused = 0;
+    int rejected = 0;
     for (unsigned round = 0; round < 2000; round++) {
         struct image image = good;
         struct npy array;
@@ -140,7 +141,7 @@ static void mutated_files_are_survived(void **state)
         if (rand() % 4 == 0) image.count = (size_t)rand() % image.count;
         if (!read_image(&image, &array, error)) {
             assert_true(strlen(error) > strlen(path));
-            refused++;
+            rejected++;
             continue;
         }
         int64_t count = 1;
@@ -149,14 +150,14 @@ static void mutated_files_are_survived(void **state)
         assert_int_equal(array.count, count);
         npy_free(&array);
     }
-    assert_true(refused > 500);
+    assert_true(rejected > 500);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_integer_types_are_read),
-        cmocka_unit_test(broken_files_are_refused),
+        cmocka_unit_test(broken_files_are_rejected),
         cmocka_unit_test(mutated_files_are_survived),
     };
     return cmocka_run_group_tests(tests, make_file, remove_file);

@@ -154,22 +154,23 @@ static void recorded_routing_is_used_row_by_row(void **state)
     free(routing);
 }
 
-static void expect_refusal(const char *name, struct routing_shape shape, const char *part)
+static void expect_rejection(const char *name, struct routing_shape shape, const char *part)
 {
     char error[512] = "";
     assert_false(routing_check(name, &shape, error, sizeof error));
     if (!strstr(error, part)) fail_msg("%s: '%s' does not say '%s'", name, error, part);
 }
 
-static void impossible_routings_are_refused(void **state)
+static void impossible_routings_are_rejected(void **state)
 {
     (void)state;
-    expect_refusal("uniform", (struct routing_shape){.num_ranks = 1, .topk = 9, .experts = 8}, "--topk 9 is more");
-    expect_refusal("grouped", (struct routing_shape){.num_ranks = 1, .topk = 1, .experts = 12}, "multiple of 8");
-    expect_refusal("grouped", (struct routing_shape){.num_ranks = 1, .topk = 5, .experts = 8}, "--topk 5 is too many");
-    expect_refusal(RECORDED_ROUTING, (struct routing_shape){.num_ranks = 1, .topk = 77}, "--topk says 77");
-    expect_refusal(RECORDED_ROUTING, (struct routing_shape){.num_ranks = 1, .experts = 2}, "is no expert of 2");
-    expect_refusal("absent.npy", (struct routing_shape){.num_ranks = 1}, "cannot be opened");
+    expect_rejection("uniform", (struct routing_shape){.num_ranks = 1, .topk = 9, .experts = 8}, "--topk 9 is more");
+    expect_rejection("grouped", (struct routing_shape){.num_ranks = 1, .topk = 1, .experts = 12}, "multiple of 8");
+    expect_rejection("grouped", (struct routing_shape){.num_ranks = 1, .topk = 5, .experts = 8},
+                     "--topk 5 is too many");
+    expect_rejection(RECORDED_ROUTING, (struct routing_shape){.num_ranks = 1, .topk = 77}, "--topk says 77");
+    expect_rejection(RECORDED_ROUTING, (struct routing_shape){.num_ranks = 1, .experts = 2}, "is no expert of 2");
+    expect_rejection("absent.npy", (struct routing_shape){.num_ranks = 1}, "cannot be opened");
 }
 
 int main(void)
@@ -184,7 +185,7 @@ int main(void)
         cmocka_unit_test(seeds_keep_their_meaning),
 
         cmocka_unit_test(recorded_routing_is_used_row_by_row),
-        cmocka_unit_test(impossible_routings_are_refused),
+        cmocka_unit_test(impossible_routings_are_rejected),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

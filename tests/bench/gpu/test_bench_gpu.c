@@ -175,7 +175,7 @@ static void test_patterns_are_verified(void **state)
     json_decref(json);
 }
 
-static void more_sms_than_there_are_are_refused(void **state)
+static void more_sms_than_there_are_are_rejected(void **state)
 {
     (void)state;
     int code;
@@ -194,7 +194,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_operation_is_verified), cmocka_unit_test(every_dtype_and_routing_is_verified),
         cmocka_unit_test(test_kernels_are_told),      cmocka_unit_test(test_kernels_without_stamps),
-        cmocka_unit_test(test_patterns_are_verified), cmocka_unit_test(more_sms_than_there_are_are_refused),
+        cmocka_unit_test(test_patterns_are_verified), cmocka_unit_test(more_sms_than_there_are_are_rejected),
     };
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);

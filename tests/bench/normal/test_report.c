@@ -147,8 +147,8 @@ static void json_of_gpu_results(void **state)
     assert_true(real(json_object_get(combine, "breakdown"), "late_rank") == 2);
     assert_true(real(combine, "kernel_us") == 41.5);
     assert_limit_json(combine);
-    static const char *const names[] = {"layout_us", "hellos_us", "wait_us",  "counts_us", "gap_us",
-                                        "open_us",   "rows_us",   "warps_us", "ranks_us",  "close_us"};
+    static const char *const names[] = {"layout_us", "headers_us", "wait_us",  "counts_us", "gap_us",
+                                        "open_us",   "rows_us",    "warps_us", "ranks_us",  "close_us"};
     assert_int_equal(json_object_size(spans), 11);
     for (int i = 0; i < 10; i++)
         assert_true(real(spans, names[i]) == i + 1.5);

@@ -118,7 +118,7 @@ typedef struct bad_value {
     const char *name, *value, *said; /* value NULL: unset */
 } bad_value;
 
-static void assert_refused(const bad_value *bad, expar_status status)
+static void assert_rejected(const bad_value *bad, expar_status status)
 {
     boot_request request, untouched;
     memset(&request, 0x33, sizeof request);
@@ -159,7 +159,7 @@ static void malformed_expar_run(void **state)
         setenv("EXPAR_RANK", "0", 1);
         setenv("EXPAR_SIZE", "4", 1);
         setenv("EXPAR_UNIQUE_ID", text, 1);
-        assert_refused(&bad[i], EXPAR_ERR_ARGUMENT);
+        assert_rejected(&bad[i], EXPAR_ERR_ARGUMENT);
     }
 }
 
@@ -184,7 +184,7 @@ static void malformed_torchrun(void **state)
         clear();
         set_torchrun(0, 4, 2);
         setenv("TORCHELASTIC_RUN_ID", "a-random-text", 1);
-        assert_refused(&bad[i], EXPAR_ERR_ARGUMENT);
+        assert_rejected(&bad[i], EXPAR_ERR_ARGUMENT);
     }
 }
 
@@ -194,9 +194,10 @@ static void several_hosts_need_a_secret(void **state)
     boot_request request = {0};
     clear();
     set_torchrun(1, 4, 2);
-    assert_refused(&(bad_value){"TORCHELASTIC_RUN_ID", NULL, "EXPAR_BOOTSTRAP_SECRET"}, EXPAR_ERR_BOOTSTRAP);
-    assert_refused(&(bad_value){"TORCHELASTIC_RUN_ID", "none", "EXPAR_BOOTSTRAP_SECRET"}, EXPAR_ERR_BOOTSTRAP);
-    assert_refused(&(bad_value){"LOCAL_WORLD_SIZE", NULL, "LOCAL_WORLD_SIZE is not: set it to 4"}, EXPAR_ERR_BOOTSTRAP);
+    assert_rejected(&(bad_value){"TORCHELASTIC_RUN_ID", NULL, "EXPAR_BOOTSTRAP_SECRET"}, EXPAR_ERR_BOOTSTRAP);
+    assert_rejected(&(bad_value){"TORCHELASTIC_RUN_ID", "none", "EXPAR_BOOTSTRAP_SECRET"}, EXPAR_ERR_BOOTSTRAP);
+    assert_rejected(&(bad_value){"LOCAL_WORLD_SIZE", NULL, "LOCAL_WORLD_SIZE is not: set it to 4"},
+                    EXPAR_ERR_BOOTSTRAP);
     setenv("TORCHELASTIC_RUN_ID", "a-random-text", 1);
     assert_int_equal(boot_request_from_env(&request), EXPAR_OK);
     assert_string_equal(request.meeting, "tcp:127.0.0.1:29501");
@@ -207,7 +208,7 @@ static void several_hosts_need_a_secret(void **state)
     clear();
     set_open_mpi(1, 4, 2);
     setenv("PMIX_NAMESPACE", "77", 1);
-    assert_refused(&(bad_value){"EXPAR_BOOTSTRAP_SECRET", NULL, "MASTER_ADDR"}, EXPAR_ERR_BOOTSTRAP);
+    assert_rejected(&(bad_value){"EXPAR_BOOTSTRAP_SECRET", NULL, "MASTER_ADDR"}, EXPAR_ERR_BOOTSTRAP);
     setenv("EXPAR_BOOTSTRAP_SECRET", "s", 1);
     setenv("MASTER_ADDR", "127.0.0.1", 1);
     setenv("MASTER_PORT", "29500", 1);

@@ -27,28 +27,28 @@ bool peer_prove(int fd, const expar_unique_id *id)
     return auth_run(&proof, fd, clock_ns() + PEER_WAIT_NS) == WIRE_DONE;
 }
 
-hello peer_hello(int32_t rank, int32_t size)
+handshake peer_handshake(int32_t rank, int32_t size)
 {
-    hello greeting;
+    handshake greeting;
     boot_place place;
     boot_request request = {.rank = rank, .size = size, .timeout_ms = 20000, .heap_bytes = 1 << 20};
-    hello_contact contact = {.unix_name = "nobody-listens-here"};
+    handshake_contact contact = {.unix_name = "nobody-listens-here"};
     place_find(&place);
-    hello_fill(&request, &place, &contact, &greeting);
+    handshake_fill(&request, &place, &contact, &greeting);
     return greeting;
 }
 
-bool peer_send_hello(int fd, const hello *greeting)
+bool peer_send_handshake(int fd, const handshake *greeting)
 {
-    return wire_send_frame(fd, WIRE_HELLO, greeting, sizeof *greeting, clock_ns() + PEER_WAIT_NS) == WIRE_DONE;
+    return wire_send_frame(fd, WIRE_HANDSHAKE, greeting, sizeof *greeting, clock_ns() + PEER_WAIT_NS) == WIRE_DONE;
 }
 
 int peer_enter(const expar_unique_id *id, int32_t rank, int32_t size)
 {
     wire_inbox inbox = {0};
-    hello greeting = peer_hello(rank, size);
+    handshake greeting = peer_handshake(rank, size);
     int fd = peer_connect(id);
-    if (fd >= 0 && peer_prove(fd, id) && peer_send_hello(fd, &greeting) &&
+    if (fd >= 0 && peer_prove(fd, id) && peer_send_handshake(fd, &greeting) &&
         wire_receive_frame(fd, &inbox, clock_ns() + PEER_WAIT_NS) == WIRE_DONE && inbox.header.kind == WIRE_WELCOME)
         return fd;
     wire_close(&fd);

@@ -11,8 +11,8 @@ int peer_connect(const expar_unique_id *id);
 /* True when both sides have proved the secret of `id`. */
 bool peer_prove(int fd, const expar_unique_id *id);
 /* A greeting as this version sends it; to be changed and sent. */
-hello peer_hello(int32_t rank, int32_t size);
-bool peer_send_hello(int fd, const hello *greeting);
+handshake peer_handshake(int32_t rank, int32_t size);
+bool peer_send_handshake(int fd, const handshake *greeting);
 /* Connects, proves, sends the greeting and waits for the welcome. -1 on failure. */
 int peer_enter(const expar_unique_id *id, int32_t rank, int32_t size);
 /* Waits for the next frame other than a welcome. False when the connection ends first. */

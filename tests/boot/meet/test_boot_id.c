@@ -35,7 +35,7 @@ static void assert_not_parsed(const char *text, const char *part)
     assert_memory_equal(&id, &untouched, sizeof id);
 }
 
-static void damaged_text_is_refused(void **state)
+static void damaged_text_is_rejected(void **state)
 {
     (void)state;
     expar_unique_id id;
@@ -76,7 +76,7 @@ static void ids_differ_and_end_once(void **state)
     assert_int_equal(expar_unique_id_retire(&b), EXPAR_OK);
 }
 
-static void null_is_refused(void **state)
+static void null_is_rejected(void **state)
 {
     (void)state;
     expar_unique_id id = {{0}};
@@ -145,8 +145,8 @@ static void interface_is_the_argument(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_round_trip),           cmocka_unit_test(damaged_text_is_refused),
-        cmocka_unit_test(ids_differ_and_end_once),   cmocka_unit_test(null_is_refused),
+        cmocka_unit_test(text_round_trip),           cmocka_unit_test(damaged_text_is_rejected),
+        cmocka_unit_test(ids_differ_and_end_once),   cmocka_unit_test(null_is_rejected),
         cmocka_unit_test(interface_is_the_one_told), cmocka_unit_test(interface_is_the_argument),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

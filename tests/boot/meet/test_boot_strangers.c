@@ -141,8 +141,8 @@ static void send_half(const expar_unique_id *id)
     wire_close(&half_nonce);
     /* Knows the secret, then sends half a greeting and goes. */
     int half_hello = connect_to(id);
-    hello greeting = peer_hello(2, SIZE);
-    wire_header header = {.kind = WIRE_HELLO, .bytes = sizeof greeting};
+    handshake greeting = peer_handshake(2, SIZE);
+    wire_header header = {.kind = WIRE_HANDSHAKE, .bytes = sizeof greeting};
     assert_true(peer_prove(half_hello, id));
     send_bytes(half_hello, &header, sizeof header);
     send_bytes(half_hello, &greeting, sizeof greeting / 2);
@@ -157,9 +157,9 @@ static void half_a_message(void **state)
 
 static void send_lengths(const expar_unique_id *id)
 {
-    static const uint32_t lengths[] = {HELLO_LIMIT_BYTES + 1, 1u << 31, UINT32_MAX};
+    static const uint32_t lengths[] = {HANDSHAKE_LIMIT_BYTES + 1, 1u << 31, UINT32_MAX};
     for (size_t i = 0; i < ARRAY_LENGTH(lengths); i++) {
-        wire_header header = {.kind = WIRE_HELLO, .bytes = lengths[i]};
+        wire_header header = {.kind = WIRE_HANDSHAKE, .bytes = lengths[i]};
         int fd = connect_to(id);
         assert_true(peer_prove(fd, id));
         send_bytes(fd, &header, sizeof header);
@@ -176,7 +176,7 @@ static void lengths_over_the_limit(void **state)
 
 static void send_out_of_place(const expar_unique_id *id)
 {
-    static const wire_kind kinds[] = {WIRE_STANDS, WIRE_TABLE, WIRE_REFUSED, (wire_kind)999};
+    static const wire_kind kinds[] = {WIRE_STANDS, WIRE_TABLE, WIRE_REJECTED, (wire_kind)999};
     for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++) {
         int fd = connect_to(id);
         assert_true(peer_prove(fd, id));

@@ -24,12 +24,12 @@ enum { LATE, EARLY, VICTIM, SIZE };
 #define DEADLINE_NS ((int64_t)30 * 1000 * 1000 * 1000)
 
 /* How the early one learns of it, how it goes, and how the late one learns. */
-typedef struct play {
+typedef struct trial {
     bool early_watches; /* else it is in a collective */
     bool says_bye;      /* else its process just ends */
     bool late_watches;
     expar_unique_id id;
-} play;
+} trial;
 
 /* Whom the monitor has reported, in order. */
 typedef struct gone_list {
@@ -71,7 +71,7 @@ static void die_slowly(const boot *group)
     _exit(0);
 }
 
-static expar_status go_early(boot *group, const play *self)
+static expar_status go_early(boot *group, const trial *self)
 {
     gone_list list = {0};
     if (self->early_watches) {
@@ -85,7 +85,7 @@ static expar_status go_early(boot *group, const play *self)
     return EXPAR_OK;
 }
 
-static expar_status come_late(boot *group, const play *self)
+static expar_status come_late(boot *group, const trial *self)
 {
     gone_list list = {0};
     if (self->late_watches) {
@@ -105,9 +105,9 @@ static expar_status come_late(boot *group, const play *self)
     return EXPAR_OK;
 }
 
-static expar_status play_rank(int32_t rank, void *context)
+static expar_status trial_rank(int32_t rank, void *context)
 {
-    const play *self = context;
+    const trial *self = context;
     boot *group;
     boot_request request = crew_request(&self->id, rank, SIZE);
     BODY_OK(boot_join_sockets(&request, &group));
@@ -116,14 +116,14 @@ static expar_status play_rank(int32_t rank, void *context)
     return rank == EARLY ? go_early(group, self) : come_late(group, self);
 }
 
-static void run(play self)
+static void run(trial self)
 {
     crew ranks;
     print_message("early %s and %s, late %s\n", self.early_watches ? "watches" : "is in a collective",
                   self.says_bye ? "says good-bye" : "ends", self.late_watches ? "watches" : "is in a collective");
     assert_int_equal(expar_unique_id_create(&self.id), EXPAR_OK);
     atomic_store(seen, false);
-    crew_start(&ranks, SIZE, play_rank, &self);
+    crew_start(&ranks, SIZE, trial_rank, &self);
     crew_finish(&ranks);
     crew_assert_error(&ranks, LATE, EXPAR_OK, "");
     crew_assert_error(&ranks, EARLY, EXPAR_OK, "");
@@ -135,14 +135,14 @@ static void named_to_a_monitor(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++)
-        run((play){.early_watches = i & 1, .says_bye = i & 2, .late_watches = true});
+        run((trial){.early_watches = i & 1, .says_bye = i & 2, .late_watches = true});
 }
 
 static void named_in_a_collective(void **state)
 {
     (void)state;
-    run((play){.early_watches = true, .says_bye = true});
-    run((play){.early_watches = true});
+    run((trial){.early_watches = true, .says_bye = true});
+    run((trial){.early_watches = true});
 }
 
 /* ---- a silence --------------------------------------------------------------------------------------------------- */
@@ -157,7 +157,7 @@ static expar_status stand_still(boot *group)
     return EXPAR_OK;
 }
 
-static expar_status give_up_early(boot *group, const play *self)
+static expar_status give_up_early(boot *group, const trial *self)
 {
     boot_note_blamed(group, VICTIM);
     boot_note_blamed(group, LATE); /* a second one explains nothing */
@@ -166,7 +166,7 @@ static expar_status give_up_early(boot *group, const play *self)
     return EXPAR_OK;
 }
 
-static expar_status learn_late(boot *group, const play *self)
+static expar_status learn_late(boot *group, const trial *self)
 {
     gone_list list = {0};
     bool clean;
@@ -180,7 +180,7 @@ static expar_status learn_late(boot *group, const play *self)
         BODY_CHECK(strstr(expar_last_error(), "rank 2 fell silent, and rank 1 (pid "));
         BODY_CHECK(strstr(expar_last_error(), how));
         /* A rank that goes because of that says so in turn. */
-        BODY_CHECK(notes_blamed(group->notes) == VICTIM);
+        BODY_CHECK(registry_blamed(group->registry) == VICTIM);
     }
     BODY_CHECK(group->ops->blame_of(group, EARLY) == VICTIM);
     BODY_CHECK(group->ops->blame_of(group, VICTIM) == -1);
@@ -190,9 +190,9 @@ static expar_status learn_late(boot *group, const play *self)
     return EXPAR_OK;
 }
 
-static expar_status play_silence(int32_t rank, void *context)
+static expar_status trial_silence(int32_t rank, void *context)
 {
-    const play *self = context;
+    const trial *self = context;
     boot *group;
     boot_request request = crew_request(&self->id, rank, SIZE);
     BODY_OK(boot_join_sockets(&request, &group));
@@ -205,13 +205,13 @@ static void a_silence_is_named(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        play self = {.says_bye = i & 1, .late_watches = i & 2};
+        trial self = {.says_bye = i & 1, .late_watches = i & 2};
         crew ranks;
         print_message("early %s, late %s\n", self.says_bye ? "says good-bye" : "ends",
                       self.late_watches ? "watches" : "is in a collective");
         assert_int_equal(expar_unique_id_create(&self.id), EXPAR_OK);
         atomic_store(seen, false);
-        crew_start(&ranks, SIZE, play_silence, &self);
+        crew_start(&ranks, SIZE, trial_silence, &self);
         crew_finish(&ranks);
         crew_assert_error(&ranks, LATE, EXPAR_OK, "");
         crew_assert_error(&ranks, VICTIM, EXPAR_OK, "");
@@ -227,7 +227,7 @@ static void a_silence_is_named(void **state)
 /* Rank 0's asker, with the other ends of its lines. */
 typedef struct office {
     int lines[ASKERS], ends[ASKERS];
-    boot_notes notes;
+    boot_registry registry;
     boot boot;
     asker *asker;
 } office;
@@ -243,8 +243,8 @@ static int office_open(void **state)
         self.ends[peer] = pair[1];
     }
     *state = &self;
-    notes_init(&self.notes);
-    self.boot = (boot){.size = ASKERS, .notes = &self.notes, .timeout_ms = 1000};
+    registry_init(&self.registry);
+    self.boot = (boot){.size = ASKERS, .registry = &self.registry, .timeout_ms = 1000};
     return ask_open(&self.boot, self.lines, &self.asker) != EXPAR_OK;
 }
 
@@ -252,7 +252,7 @@ static int office_close(void **state)
 {
     office *self = *state;
     ask_close(self->asker);
-    notes_destroy(&self->notes);
+    registry_destroy(&self->registry);
     for (int32_t peer = 1; peer < ASKERS; peer++) {
         wire_close(&self->lines[peer]);
         wire_close(&self->ends[peer]);

@@ -9,12 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-typedef struct play {
+typedef struct trial {
     expar_unique_id id;
     int32_t size;
-} play;
+} trial;
 
-static expar_status join(const play *self, int32_t rank, boot **out)
+static expar_status join(const trial *self, int32_t rank, boot **out)
 {
     boot_request request = crew_request(&self->id, rank, self->size);
     return boot_join_sockets(&request, out);
@@ -22,7 +22,7 @@ static expar_status join(const play *self, int32_t rank, boot **out)
 
 static expar_status all_collectives(int32_t rank, void *context)
 {
-    const play *self = context;
+    const trial *self = context;
     boot *group;
     BODY_OK(join(self, rank, &group));
     BODY_CHECK(group->rank == rank && group->size == self->size && !group->threads);
@@ -41,7 +41,7 @@ static void collectives_of_any_size(void **state)
     (void)state;
     static const int32_t sizes[] = {1, 2, 3, 8};
     for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
-        play self = {.size = sizes[i]};
+        trial self = {.size = sizes[i]};
         assert_int_equal(expar_unique_id_create(&self.id), EXPAR_OK);
         crew_run_ok(self.size, all_collectives, &self);
         assert_int_equal(expar_unique_id_retire(&self.id), EXPAR_OK);
@@ -81,7 +81,7 @@ static expar_status exchange_pipes(boot *group)
 
 static expar_status descriptors(int32_t rank, void *context)
 {
-    const play *self = context;
+    const trial *self = context;
     boot *group;
     bool inherited[256];
     int before = open_fds();
@@ -115,7 +115,7 @@ static expar_status descriptors(int32_t rank, void *context)
 static void descriptors_travel_and_none_leak(void **state)
 {
     (void)state;
-    play self = {.size = 4};
+    trial self = {.size = 4};
     assert_int_equal(expar_unique_id_create(&self.id), EXPAR_OK);
     crew_run_ok(self.size, descriptors, &self);
     assert_int_equal(expar_unique_id_retire(&self.id), EXPAR_OK);
@@ -125,7 +125,7 @@ static void descriptors_travel_and_none_leak(void **state)
 
 static expar_status many_groups(int32_t rank, void *context)
 {
-    const play *self = context;
+    const trial *self = context;
     for (int round = 0; round < 10; round++) {
         boot *group;
         BODY_OK(join(self, rank, &group));
@@ -138,7 +138,7 @@ static expar_status many_groups(int32_t rank, void *context)
 static void groups_one_after_another(void **state)
 {
     (void)state;
-    play self = {.size = 4};
+    trial self = {.size = 4};
     assert_int_equal(expar_unique_id_create(&self.id), EXPAR_OK);
     crew_run_ok(self.size, many_groups, &self);
     assert_int_equal(expar_unique_id_retire(&self.id), EXPAR_OK);
@@ -146,7 +146,7 @@ static void groups_one_after_another(void **state)
 
 static expar_status two_at_once(int32_t rank, void *context)
 {
-    const play *self = context;
+    const trial *self = context;
     boot *first, *second;
     BODY_OK(join(self, rank, &first));
     BODY_OK(join(self, rank, &second));
@@ -161,7 +161,7 @@ static expar_status two_at_once(int32_t rank, void *context)
 static void two_groups_live_together(void **state)
 {
     (void)state;
-    play self = {.size = 3};
+    trial self = {.size = 3};
     assert_int_equal(expar_unique_id_create(&self.id), EXPAR_OK);
     crew_run_ok(self.size, two_at_once, &self);
     assert_int_equal(expar_unique_id_retire(&self.id), EXPAR_OK);
@@ -169,7 +169,7 @@ static void two_groups_live_together(void **state)
 
 static expar_status join_and_leave(int32_t rank, void *context)
 {
-    const play *self = context;
+    const trial *self = context;
     boot *group;
     int64_t start_ns = clock_ns();
     BODY_OK(join(self, rank, &group));
@@ -183,7 +183,7 @@ static expar_status join_and_leave(int32_t rank, void *context)
 static void group_of_eight(void **state)
 {
     (void)state;
-    play self = {.size = 8};
+    trial self = {.size = 8};
     assert_int_equal(expar_unique_id_create(&self.id), EXPAR_OK);
     crew_run_ok(self.size, join_and_leave, &self);
     assert_int_equal(expar_unique_id_retire(&self.id), EXPAR_OK);

@@ -14,7 +14,7 @@ typedef struct fake_controls {
     atomic_int loads;                     /* of modules, so far: those that wait and those that failed, too */
     atomic_int waiting;                   /* loads that wait for kernels; of each GPU the first */
     atomic_int modules;                   /* that are loaded now */
-    atomic_int refusals;                  /* loads to come that fail */
+    atomic_int rejections;                /* loads to come that fail */
     void *_Atomic streams[FAKE_LAUNCHES]; /* where the last ones were put: launch i at i modulo their number */
     atomic_uint blocks[FAKE_LAUNCHES];    /* of these */
     atomic_int launches;                  /* of kernels, so far */

@@ -466,7 +466,7 @@ cu_result cuPointerGetAttribute(void *value, int attribute, cu_address address)
 {
     return attribute_of(value, attribute, address);
 }
-/* Of an address that is no memory of a GPU all attributes are 0, which is no error. */
+/* All attributes of an address outside of GPU memory are 0, which is no error. */
 cu_result cuPointerGetAttributes(unsigned number, int *attributes, void **values, cu_address address)
 {
     for (unsigned i = 0; i < number; i++)

@@ -94,7 +94,7 @@ void queue_await(const stream_lane *lane, unsigned long long mark);
 void queue_await_all(int device);
 /* When work is put aside, where streams do not run by themselves: never; after other such work; also when a test holds
    kernels. */
-typedef enum queue_when { QUEUE_APART, QUEUE_BEHIND, QUEUE_HELD } queue_when;
+typedef enum queue_when { QUEUE_APART, QUEUE_AFTER, QUEUE_HELD } queue_when;
 /* False: the stream has come to it, and the caller does it. bytes: of `of`, which are copied; 0: it is given as it
    is. */
 bool queue_put(const stream_lane *lane, queue_when when, void (*run)(void *of), void *of, size_t bytes);
@@ -113,6 +113,6 @@ bool kernels_run_in_captures(void);
 /* Those that run from now on hold threads back at random, by that seed; 0: they do not. */
 void kernels_delay(uint32_t seed);
 /* Runs it in this thread, to its end. False: it is not a simulated one. */
-bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments);
+bool kernel_trial(cu_function function, const kernel_grid *grid, void *arguments);
 
 #endif

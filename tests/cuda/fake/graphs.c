@@ -133,7 +133,7 @@ cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream)
             record(stream, one->event);
         }
     atomic_fetch_add(&g->references, 1);
-    if (!queue_put(&lane, QUEUE_BEHIND, let_go, g, 0)) let_go(g);
+    if (!queue_put(&lane, QUEUE_AFTER, let_go, g, 0)) let_go(g);
     return CU_OK;
 }
 /* The next four are of the driver's interface, and for tests alone. */

@@ -24,10 +24,10 @@ cu_function kernel_named(const char *name)
     pthread_mutex_lock(&lock);
     while (i < MOST_KERNELS && names[i][0] && strcmp(names[i], name))
         i++;
-    bool room = i < MOST_KERNELS && strlen(name) < NAME_BYTES;
-    if (room) memcpy(names[i], name, strlen(name) + 1);
+    bool spare = i < MOST_KERNELS && strlen(name) < NAME_BYTES;
+    if (spare) memcpy(names[i], name, strlen(name) + 1);
     pthread_mutex_unlock(&lock);
-    return room ? (cu_function)(void *)names[i] : NULL;
+    return spare ? (cu_function)(void *)names[i] : NULL;
 }
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
@@ -37,9 +37,9 @@ static void *at(const gpu_world *world, int32_t pe, uint64_t offset)
     return (void *)(uintptr_t)(world->place.heaps[pe] + world->place.buffer + offset);
 }
 
-static ep_hello *hello_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
+static ep_header *header_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
 {
-    return at(world, pe, ep_hello_at(&world->space, world->shape.ranks, epoch, source));
+    return at(world, pe, ep_header_at(&world->space, world->shape.ranks, epoch, source));
 }
 
 static ep_reply *reply_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
@@ -101,11 +101,11 @@ static bool await_flag(const gpu_world *world, const void *flag, uint32_t epoch,
 /* ---- results of the vote ----------------------------------------------------------------------------------------- */
 
 /* `form` and `form0` may be NULL. */
-static void report(const gpu_world *world, int32_t rank, const ep_refusal *reason, const ep_form *form,
+static void report(const gpu_world *world, int32_t rank, const ep_rejection *reason, const ep_form *form,
                    const ep_form *form0)
 {
-    gpu_verdict *slot = world->place.ticket ? &world->place.report->verdicts[world->place.ticket % GPU_VERDICTS]
-                                            : &world->place.report->untold;
+    gpu_vote *slot = world->place.ticket ? &world->place.report->votes[world->place.ticket % GPU_VOTES]
+                                         : &world->place.report->untold;
     if (!world->place.ticket && __atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE)) return;
     slot->rank = rank;
     slot->dropped = 0;
@@ -116,65 +116,65 @@ static void report(const gpu_world *world, int32_t rank, const ep_refusal *reaso
 }
 
 /* All headers have come: the lowest rank that rejected, else the lowest whose form differs from rank 0's, else -1. */
-static int32_t judge_hellos(const gpu_world *world, uint32_t epoch)
+static int32_t judge_headers(const gpu_world *world, uint32_t epoch)
 {
-    const ep_hello *first = hello_at(world, world->place.rank, epoch, 0);
+    const ep_header *first = header_at(world, world->place.rank, epoch, 0);
     for (int32_t pass = 0; pass < 2; pass++)
         for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
-            const ep_hello *hello = hello_at(world, world->place.rank, epoch, pe);
-            bool bad = pass ? memcmp(&hello->form, &first->form, sizeof first->form) : hello->refusal.status != 0;
+            const ep_header *header = header_at(world, world->place.rank, epoch, pe);
+            bool bad = pass ? memcmp(&header->form, &first->form, sizeof first->form) : header->rejection.status != 0;
             if (!bad) continue;
-            report(world, pe, &hello->refusal, &hello->form, &first->form);
+            report(world, pe, &header->rejection, &header->form, &first->form);
             return pe;
         }
     return -1;
 }
 
-/* Headers without tokens to all, and from all; `room`: that of a fresh dispatch, or NULL. True when all go on. */
-static bool exchange_hellos(const gpu_world *world, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
-                            const ep_room *room)
+/* Headers without tokens to all, and from all; `spare`: that of a fresh dispatch, or NULL. True when all go on. */
+static bool exchange_headers(const gpu_world *world, uint32_t epoch, const ep_form *form, const ep_rejection *rejection,
+                             const ep_free_space *spare)
 {
     for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
-        ep_hello *hello = hello_at(world, pe, epoch, world->place.rank);
-        hello->form = *form;
-        hello->refusal = *refusal;
-        memset(hello + 1, 0, world->space.hello_bytes - sizeof *hello);
-        if (room) hello->room = *room;
-        if (!ep_tells_room(world->shape.ranks)) hello->room.bytes = 0;
-        release(&hello->flag, ep_word(epoch, 1));
+        ep_header *header = header_at(world, pe, epoch, world->place.rank);
+        header->form = *form;
+        header->rejection = *rejection;
+        memset(header + 1, 0, world->space.opening_bytes - sizeof *header);
+        if (spare) header->spare = *spare;
+        if (!ep_tells_space(world->shape.ranks)) header->spare.bytes = 0;
+        release(&header->flag, ep_word(epoch, 1));
     }
     for (int32_t pe = 0; pe < world->shape.ranks; pe++)
-        if (!await_flag(world, &hello_at(world, world->place.rank, epoch, pe)->flag, epoch, GPU_WAIT_HELLO, pe))
+        if (!await_flag(world, &header_at(world, world->place.rank, epoch, pe)->flag, epoch, GPU_WAIT_HEADER, pe))
             return false;
-    return judge_hellos(world, epoch) < 0;
+    return judge_headers(world, epoch) < 0;
 }
 
 /* Whether pools grow between counts and rows: all headers are here, and all go on. Else a request is noted. */
 static bool pools_grow(const gpu_world *world, uint32_t epoch)
 {
-    bool can = true, wished = false;
+    bool can = true, requested = false;
     for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
-        int32_t growth = hello_at(world, world->place.rank, epoch, pe)->room.growth;
+        int32_t growth = header_at(world, world->place.rank, epoch, pe)->spare.growth;
         can = can && growth != EP_GROWTH_NONE;
-        wished = wished || growth == EP_GROWTH_WISHED;
+        requested = requested || growth == EP_GROWTH_REQUESTED;
     }
-    if (wished && !can) __atomic_store_n(&world->place.report->wished, (uint64_t)epoch + 1, __ATOMIC_RELAXED);
-    return can && wished;
+    if (requested && !can) __atomic_store_n(&world->place.report->requested, (uint64_t)epoch + 1, __ATOMIC_RELAXED);
+    return can && requested;
 }
 
 /* Where no rows come they fit anywhere. */
 static bool stands(const gpu_world *world, uint32_t epoch, int32_t pe)
 {
     if (world->place.state->grows) return false;
-    return hello_at(world, world->place.rank, epoch, pe)->room.bytes > 0;
+    return header_at(world, world->place.rank, epoch, pe)->spare.bytes > 0;
 }
 
 /* For the ranks whose first advertisements do not stand. */
-static bool exchange_replies(const gpu_world *world, uint32_t epoch, const ep_refusal *refusal)
+static bool exchange_replies(const gpu_world *world, uint32_t epoch, const ep_rejection *rejection)
 {
     for (int32_t pe = 0; pe < world->shape.ranks && !stands(world, epoch, world->place.rank); pe++) {
         ep_reply *reply = reply_at(world, pe, epoch, world->place.rank);
-        reply->refusal = *refusal;
+        reply->rejection = *rejection;
         release(&reply->flag, ep_word(epoch, 1));
     }
     for (int32_t pe = 0; pe < world->shape.ranks; pe++)
@@ -183,8 +183,8 @@ static bool exchange_replies(const gpu_world *world, uint32_t epoch, const ep_re
             return false;
     for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
         const ep_reply *reply = reply_at(world, world->place.rank, epoch, pe);
-        if (stands(world, epoch, pe) || !reply->refusal.status) continue;
-        report(world, pe, &reply->refusal, NULL, NULL);
+        if (stands(world, epoch, pe) || !reply->rejection.status) continue;
+        report(world, pe, &reply->rejection, NULL, NULL);
         return false;
     }
     return true;
@@ -192,7 +192,7 @@ static bool exchange_replies(const gpu_world *world, uint32_t epoch, const ep_re
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-static bool play_notify(const gpu_notify_args *a)
+static bool trial_notify(const gpu_notify_args *a)
 {
     const gpu_world *world = &a->world;
     const ep_shape *shape = &world->shape;
@@ -201,12 +201,12 @@ static bool play_notify(const gpu_notify_args *a)
     if (a->tokens) return false;
     if (a->routing) memset(a->routing, 0, a->at.total_bytes);
     if (world->place.ticket) memset(a->told, 0, counts * sizeof(int32_t));
-    world->place.state->refused = !exchange_hellos(world, epoch, &a->form, &a->refusal, &a->room);
-    world->place.state->grows = !world->place.state->refused && pools_grow(world, epoch);
+    world->place.state->rejected = !exchange_headers(world, epoch, &a->form, &a->rejection, &a->spare);
+    world->place.state->grows = !world->place.state->rejected && pools_grow(world, epoch);
     world->place.state->epoch = epoch;
     if (!world->place.ticket) return true;
     if (world->place.state->grows) world->place.report->counts_grow = world->place.ticket;
-    if (world->place.state->refused) world->place.report->counts_refused = world->place.ticket;
+    if (world->place.state->rejected) world->place.report->counts_rejected = world->place.ticket;
     release(&world->place.report->counts_ready, world->place.ticket);
     return true;
 }
@@ -216,30 +216,30 @@ static void tell_opened(const gpu_world *world)
     if (world->place.ticket) release(&world->place.report->opened, world->place.ticket);
 }
 
-static bool play_dispatch(const gpu_dispatch_args *a)
+static bool trial_dispatch(const gpu_dispatch_args *a)
 {
     const gpu_world *world = &a->world;
     bool cached = a->form.kind == EP_DISPATCH_CACHED;
     uint32_t epoch = world->place.state->epoch + cached;
     if (a->tokens) return false;
-    if (a->room.bytes) note_ahead();
-    if (!cached && world->place.state->refused) return true;
-    if (a->room.bytes && world->place.state->grows) return true;
+    if (a->spare.bytes) note_ahead();
+    if (!cached && world->place.state->rejected) return true;
+    if (a->spare.bytes && world->place.state->grows) return true;
     if (cached)
-        exchange_hellos(world, epoch, &a->form, &a->refusal, NULL);
+        exchange_headers(world, epoch, &a->form, &a->rejection, NULL);
     else
-        exchange_replies(world, epoch, &a->refusal);
+        exchange_replies(world, epoch, &a->rejection);
     world->place.state->epoch = epoch;
     tell_opened(world);
     return true;
 }
 
-static bool play_combine(const gpu_combine_args *a)
+static bool trial_combine(const gpu_combine_args *a)
 {
     const gpu_world *world = &a->world;
     uint32_t epoch = world->place.state->epoch + 1;
     if (a->tokens) return false;
-    exchange_hellos(world, epoch, &a->form, &a->refusal, NULL);
+    exchange_headers(world, epoch, &a->form, &a->rejection, NULL);
     world->place.state->epoch = epoch;
     tell_opened(world);
     return true;
@@ -251,7 +251,7 @@ static bool no_row_came(const int32_t *rank_prefix, int32_t ranks)
 }
 
 /* No slot has a row. */
-static bool play_map(const gpu_map_args *a)
+static bool trial_map(const gpu_map_args *a)
 {
     if (!no_row_came(a->rank_prefix, a->ranks)) return false;
     memset(a->map, 0xff, (size_t)a->rows * (size_t)a->topk * sizeof *a->map);
@@ -277,7 +277,7 @@ static bool goes_to(const gpu_count_args *a, int64_t token, int32_t team, int32_
     return false;
 }
 
-static bool play_count(const gpu_count_args *a)
+static bool trial_count(const gpu_count_args *a)
 {
     for (int64_t t = 0; t < a->tokens; t++) {
         for (int32_t k = 0; a->tokens_per_expert && k < a->topk; k++)
@@ -294,7 +294,7 @@ static bool play_count(const gpu_count_args *a)
 }
 
 /* Runs as long as a test wants. */
-static bool play_spin(const fake_spin_args *a)
+static bool trial_spin(const fake_spin_args *a)
 {
     while (!atomic_load(a->end))
         sched_yield();
@@ -302,7 +302,7 @@ static bool play_spin(const fake_spin_args *a)
 }
 
 /* In low-latency mode only of a buffer whose kernels' waits have been ended, where it does nothing. */
-static bool play_ll_dispatch(const ll_dispatch_args *a)
+static bool trial_ll_dispatch(const ll_dispatch_args *a)
 {
     return __atomic_load_n(&a->call.place.report->orders, __ATOMIC_ACQUIRE) & GPU_ABORT;
 }
@@ -340,20 +340,20 @@ void kernels_delay(uint32_t seed)
     (void)seed;
 }
 
-bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
+bool kernel_trial(cu_function function, const kernel_grid *grid, void *arguments)
 {
     (void)grid;
     const gpu_expand_args *expand = arguments;
     const gpu_reduce_args *reduce = arguments;
     const char *name = (const char *)(void *)function;
-    if (!strcmp(name, "ep_notify")) return play_notify(arguments);
-    if (!strcmp(name, "ep_dispatch_impl")) return play_dispatch(arguments);
-    if (!strcmp(name, "ep_combine_impl") || !strcmp(name, "ep_combine_impl_slots")) return play_combine(arguments);
-    if (!strcmp(name, FAKE_SPIN)) return play_spin(arguments);
-    if (!strcmp(name, "ep_count")) return play_count(arguments);
-    if (!strcmp(name, "ep_map")) return play_map(arguments);
+    if (!strcmp(name, "ep_notify")) return trial_notify(arguments);
+    if (!strcmp(name, "ep_dispatch_impl")) return trial_dispatch(arguments);
+    if (!strcmp(name, "ep_combine_impl") || !strcmp(name, "ep_combine_impl_slots")) return trial_combine(arguments);
+    if (!strcmp(name, FAKE_SPIN)) return trial_spin(arguments);
+    if (!strcmp(name, "ep_count")) return trial_count(arguments);
+    if (!strcmp(name, "ep_map")) return trial_map(arguments);
     if (!strcmp(name, "ep_expand")) return no_row_came(expand->rank_prefix, expand->ranks);
     if (!strcmp(name, "ep_reduce")) return no_row_came(reduce->rank_prefix, reduce->ranks);
-    if (!strcmp(name, "ll_dispatch_impl")) return play_ll_dispatch(arguments);
+    if (!strcmp(name, "ll_dispatch_impl")) return trial_ll_dispatch(arguments);
     return false;
 }

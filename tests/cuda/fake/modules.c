@@ -36,10 +36,10 @@ static void await_kernels(int device)
     atomic_fetch_sub(&controls.waiting, 1);
 }
 
-static bool is_refused(void)
+static bool is_rejected(void)
 {
-    int left = atomic_load(&controls.refusals);
-    while (left > 0 && !atomic_compare_exchange_weak(&controls.refusals, &left, left - 1))
+    int left = atomic_load(&controls.rejections);
+    while (left > 0 && !atomic_compare_exchange_weak(&controls.rejections, &left, left - 1))
         ;
     return left > 0;
 }
@@ -59,7 +59,7 @@ cu_result cuModuleLoadData(cu_module *module, const void *image)
     atomic_fetch_add(&controls.loads, 1);
     await_kernels(device);
     pthread_mutex_unlock(&gates[device]);
-    if (!image || is_refused()) return INVALID_VALUE;
+    if (!image || is_rejected()) return INVALID_VALUE;
     read_code(image);
     *module = calloc(1, 1);
     atomic_fetch_add(&controls.modules, 1);
@@ -92,9 +92,9 @@ bool run_kernel(cu_function function, const kernel_grid *grid, void *arguments)
     pthread_mutex_lock(&gates[device]);
     atomic_fetch_add(&controls.running[device], 1);
     pthread_mutex_unlock(&gates[device]);
-    bool played = kernel_play(function, grid, arguments);
+    bool simulated = kernel_trial(function, grid, arguments);
     atomic_fetch_sub(&controls.running[device], 1);
-    return played;
+    return simulated;
 }
 
 void note_ahead(void)
@@ -161,9 +161,9 @@ bool put_kernel(cu_stream stream, cu_function function, const kernel_grid *grid,
     static pthread_mutex_t default_stream = PTHREAD_MUTEX_INITIALIZER; /* held by the kernel that runs there */
     if (put_aside(stream, function, grid, arguments)) return true;
     if (!stream) pthread_mutex_lock(&default_stream);
-    bool played = run_kernel(function, grid, arguments);
+    bool simulated = run_kernel(function, grid, arguments);
     if (!stream) pthread_mutex_unlock(&default_stream);
-    return played;
+    return simulated;
 }
 
 cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **parameters, void **extra)

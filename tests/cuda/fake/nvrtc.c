@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run-time compiler for the simulated driver (fake.c). It takes every source but those whose names hold the word in
- * FAKE_REFUSES. Its output is no code, but for the delays that are asked of kernels (CODE_DELAYS). A test may hold some
+ * FAKE_REJECTS. Its output is no code, but for the delays that are asked of kernels (CODE_DELAYS). A test may hold some
  * (controls.h). */
 #include "cuda/nvrtc.h"
 #include "controls.h"
@@ -20,7 +20,7 @@ enum { COMPILATION_FAILED = 6 };
 static const char log_text[] = "fake error: this is refused\n";
 
 struct _nvrtcProgram {
-    bool refused, held;
+    bool rejected, held;
     char code[32];
 };
 
@@ -56,8 +56,8 @@ nvrtc_result nvrtcCreateProgram(nvrtc_program *program, const char *source, cons
 {
     (void)source, (void)num_headers, (void)headers, (void)names;
     *program = calloc(1, sizeof **program);
-    const char *word = getenv("FAKE_REFUSES");
-    (*program)->refused = word && *word && strstr(name, word);
+    const char *word = getenv("FAKE_REJECTS");
+    (*program)->rejected = word && *word && strstr(name, word);
     (*program)->held = strstr(name, "held") != NULL;
     return 0;
 }
@@ -80,16 +80,16 @@ nvrtc_result nvrtcCompileProgram(nvrtc_program program, int num_options, const c
     atomic_fetch_add(&controls.begun, 1);
     while (program->held && atomic_load(&controls.hold))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    return program->refused || !meet_others() ? COMPILATION_FAILED : 0;
+    return program->rejected || !meet_others() ? COMPILATION_FAILED : 0;
 }
 nvrtc_result nvrtcGetProgramLogSize(nvrtc_program program, size_t *bytes)
 {
-    *bytes = program->refused ? sizeof log_text : 1;
+    *bytes = program->rejected ? sizeof log_text : 1;
     return 0;
 }
 nvrtc_result nvrtcGetProgramLog(nvrtc_program program, char *log)
 {
-    memcpy(log, program->refused ? log_text : "", program->refused ? sizeof log_text : 1);
+    memcpy(log, program->rejected ? log_text : "", program->rejected ? sizeof log_text : 1);
     return 0;
 }
 nvrtc_result nvrtcGetCUBINSize(nvrtc_program program, size_t *bytes)

@@ -51,15 +51,15 @@ static bool join(cu_stream stream, unsigned long long capture)
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
-typedef struct played_stream {
-    struct played_stream *next;
+typedef struct simulated_stream {
+    struct simulated_stream *next;
     stream_lane lane;
-} played_stream;
-static played_stream *streams; /* guarded by lock */
+} simulated_stream;
+static simulated_stream *streams; /* guarded by lock */
 
-static played_stream **place_of(cu_stream stream)
+static simulated_stream **place_of(cu_stream stream)
 {
-    played_stream **place = &streams;
+    simulated_stream **place = &streams;
     while (*place && (cu_stream)(void *)*place != stream)
         place = &(*place)->next;
     return place;
@@ -80,7 +80,7 @@ stream_lane lane_of(cu_stream stream)
     if ((uintptr_t)stream < (uintptr_t)FAKE_THREADS_STREAM)
         return (stream_lane){.number = 1 + (unsigned long long)device, .device = device, .is_null = true};
     pthread_mutex_lock(&lock);
-    const played_stream *found = *place_of(stream);
+    const simulated_stream *found = *place_of(stream);
     /* Tests take any address for one. */
     const stream_lane lane = found ? found->lane : (stream_lane){.number = (uintptr_t)stream, .device = device};
     pthread_mutex_unlock(&lock);
@@ -90,7 +90,7 @@ stream_lane lane_of(cu_stream stream)
 cu_result cuStreamCreate(cu_stream *stream, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    played_stream *made = malloc(sizeof *made);
+    simulated_stream *made = malloc(sizeof *made);
     if (!made) return CU_ERROR_OUT_OF_MEMORY;
     made->lane = (stream_lane){
         .number = new_number(), .device = current_device(), .blocking = !(flags & CU_STREAM_NON_BLOCKING)};
@@ -106,7 +106,7 @@ cu_result cuStreamDestroy_v2(cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
     pthread_mutex_lock(&lock);
-    played_stream **place = place_of(stream), *found = *place;
+    simulated_stream **place = place_of(stream), *found = *place;
     if (found) *place = found->next;
     pthread_mutex_unlock(&lock);
     free(found);
@@ -137,7 +137,7 @@ cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
     if (!has_context()) return INVALID_CONTEXT;
     const stream_lane lane = lane_of(stream);
     const bool graphed = capture_of(stream) != 0, lost = setting("FAKE_FAULT", 0);
-    if (lost || (!graphed && queue_put(&lane, QUEUE_BEHIND, run, context, 0))) return CU_OK;
+    if (lost || (!graphed && queue_put(&lane, QUEUE_AFTER, run, context, 0))) return CU_OK;
     run(context);
     return CU_OK;
 }

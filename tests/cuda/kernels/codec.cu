@@ -15,8 +15,8 @@ static __device__ void store_scale(int32_t format, uint8_t *scales, int64_t g, i
         return;
     }
     scales[g] = (uint8_t)codec_scale_exponent(scale);
-    for (int64_t behind = groups; g == groups - 1 && behind % 4 != 0; behind++)
-        scales[behind] = 0;
+    for (int64_t after = groups; g == groups - 1 && after % 4 != 0; after++)
+        scales[after] = 0;
 }
 
 static __device__ void encode_group(int32_t format, int32_t dtype, int64_t hidden, int64_t g, const void *row,
@@ -45,8 +45,7 @@ static __device__ int64_t encode_log_group(int32_t dtype, int64_t g, const void 
         values[i] = codec_load(dtype, row, begin + i);
         least_below = min(least_below, number_magnitude(values[i]) - 1);
     }
-    logfmt_range range =
-        logfmt_range_of(__reduce_min_sync(ALL_LANES, least_below), __reduce_max_sync(ALL_LANES, most));
+    logfmt_range range = logfmt_range_of(__reduce_min_sync(ALL_LANES, least_below), __reduce_max_sync(ALL_LANES, most));
     if (first == 0) {
         head[0] = range.least;
         head[1] = range.most;

@@ -117,7 +117,7 @@ static void watch_load(const void *address)
     if (now_ns - atomic_exchange(&last_ns, now_ns) < CROWD_NS) atomic_fetch_add(&controls->host_crowds, 1);
 }
 
-bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
+bool kernel_trial(cu_function function, const kernel_grid *grid, void *arguments)
 {
     const simt_launch launch = {.kernel = kernel_of(function)->run,
                                 .arguments = arguments,
@@ -125,6 +125,6 @@ bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
                                 .threads = grid->threads,
                                 .shared_bytes = grid->shared_bytes};
     simt_watch_load = watch_load;
-    atomic_fetch_add(&fake_controls_of()->stored_bytes, simt_play(&launch));
+    atomic_fetch_add(&fake_controls_of()->stored_bytes, simt_trial(&launch));
     return true;
 }

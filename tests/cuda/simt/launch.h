@@ -18,7 +18,7 @@ void simt_delay(uint32_t seed);
 /* Where the delays of all modules are counted, 8 bytes. */
 void *simt_delays_place(void);
 /* Carries the kernel out, to its end, in threads of its own. Bytes of rows that it has stored. */
-uint64_t simt_play(const simt_launch *launch);
+uint64_t simt_trial(const simt_launch *launch);
 
 /* Is asked about each address before an ordered load of a kernel; NULL: nobody is. */
 extern void (*_Atomic simt_watch_load)(const void *address);

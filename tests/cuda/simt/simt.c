@@ -260,7 +260,7 @@ static void give_stacks(char *given)
 
 /* ---- launches ---------------------------------------------------------------------------------------------------- */
 
-static void *play_block(void *argument)
+static void *trial_block(void *argument)
 {
     block *b = argument;
     const simt_launch *launch = b->launch;
@@ -289,7 +289,7 @@ void simt_delay(uint32_t seed)
     simt_delays = seed;
 }
 
-uint64_t simt_play(const simt_launch *launch)
+uint64_t simt_trial(const simt_launch *launch)
 {
     uint64_t stored_bytes = 0;
     block *blocks = calloc(launch->blocks, sizeof *blocks);
@@ -299,7 +299,7 @@ uint64_t simt_play(const simt_launch *launch)
     for (uint32_t i = 0; i < launch->blocks; i++) {
         blocks[i].launch = launch;
         blocks[i].number = i;
-        if (pthread_create(&threads[i], NULL, play_block, &blocks[i])) fail("no thread");
+        if (pthread_create(&threads[i], NULL, trial_block, &blocks[i])) fail("no thread");
     }
     for (uint32_t i = 0; i < launch->blocks; i++) {
         pthread_join(threads[i], NULL);

@@ -44,17 +44,17 @@ static bool other_buffer(stage *s, const scene *one, stage *other)
 
 static expar_status dispatch_alone(stage *s, const scene *one)
 {
-    static const play_choice plain = {0};
+    static const trial_choice plain = {0};
     void *own_out = NULL;
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
-    expar_ep_dispatch_args args = play_dispatch_args(one->t, s->rank, &plain, &s->area, &own_out);
+    expar_ep_dispatch_args args = trial_dispatch_args(one->t, s->rank, &plain, &s->area, &own_out);
     expar_status status = expar_ep_dispatch(s->ep, &args, &result);
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
     return status;
 }
 
 /* Ended calls stay good; the next call names who has gone; the group goes on. */
-static void play_one_leaves(stage *s, void *shared)
+static void trial_one_leaves(stage *s, void *shared)
 {
     const scene *one = shared;
     stage other;
@@ -78,11 +78,11 @@ static void play_one_leaves(stage *s, void *shared)
 static void test_the_others_learn_in_their_next_call(void **state)
 {
     (void)state;
-    run(play_one_leaves);
+    run(trial_one_leaves);
 }
 
 /* A rank that has heard of it waits for nobody else: one comes to that call only when the others' has ended. */
-static void play_one_leaves_and_one_is_late(stage *s, void *shared)
+static void trial_one_leaves_and_one_is_late(stage *s, void *shared)
 {
     const scene *one = shared;
     stage other;
@@ -103,15 +103,15 @@ static void play_one_leaves_and_one_is_late(stage *s, void *shared)
 static void test_nobody_else_is_waited_for(void **state)
 {
     (void)state;
-    run(play_one_leaves_and_one_is_late);
+    run(trial_one_leaves_and_one_is_late);
 }
 
 /* ---- others who are in destroy already --------------------------------------------------------------------------- */
 
-/* Whether that rank's destroy waits for this one's, by the word that it has told this one in (ep/call/parting.c). */
+/* Whether that rank's destroy waits for this one's, by the word that it has told this one in (ep/call/teardown.c). */
 static bool has_told(const stage *s, int32_t rank)
 {
-    const uint64_t offset = s->ep->base.parting.offset + (uint64_t)rank * sizeof(uint64_t);
+    const uint64_t offset = s->ep->base.teardown.offset + (uint64_t)rank * sizeof(uint64_t);
     return atomic_load((const _Atomic uint64_t *)sym_at(s->group->sym, s->rank, offset)) != 0;
 }
 
@@ -137,7 +137,7 @@ static void hear(void *context, expar_log_level level, int32_t rank, const char 
 }
 
 /* Until the others wait for nobody else. Their destroy ends, and the group goes on: it has its next buffer. */
-static void play_late_leaver(stage *s, void *shared)
+static void trial_late_leaver(stage *s, void *shared)
 {
     const scene *one = shared;
     stage other;
@@ -161,22 +161,22 @@ static void test_who_is_in_destroy_learns(void **state)
 {
     (void)state;
     expar_log_set(hear, NULL);
-    run(play_late_leaver);
+    run(trial_late_leaver);
     expar_log_set(NULL, NULL);
 }
 
 /* ---- calls that are under way ------------------------------------------------------------------------------------ */
 
 /* Issued calls come to their ends without the buffer's owner; outputs are held all the while. */
-static void play_issued(stage *s, void *shared)
+static void trial_issued(stage *s, void *shared)
 {
     const scene *one = shared;
-    static const play_choice plain = {0};
+    static const trial_choice plain = {0};
     stage other;
-    play_arrival arrival;
+    trial_arrival arrival;
     expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     if (!other_buffer(s, one, &other)) return;
-    if (!play_dispatch(other.ep, one->t, s->rank, &plain, &s->area, NULL, &arrival)) return;
+    if (!trial_dispatch(other.ep, one->t, s->rank, &plain, &s->area, NULL, &arrival)) return;
     const expar_tensor *came = &arrival.result.recv_x;
     size_t bytes = (size_t)one->t->inputs[s->rank].num_tokens * traffic_row_bytes(one->t);
     void *y = traffic_alloc(bytes, 1);
@@ -193,17 +193,17 @@ static void play_issued(stage *s, void *shared)
     expar_event_release(done.event);
     free(y);
     arrival.overwritten = true;
-    play_check_arrival(&arrival, s->rank);
-    play_release(&arrival, s->rank & 1);
+    trial_check_arrival(&arrival, s->rank);
+    trial_release(&arrival, s->rank & 1);
 }
 
 static void test_issued_calls_come_to_their_end(void **state)
 {
     (void)state;
-    run(play_issued);
+    run(trial_issued);
 }
 
-static void play_again(stage *s, void *shared)
+static void trial_again(stage *s, void *shared)
 {
     const scene *one = shared;
     stage other;
@@ -224,7 +224,7 @@ static void play_again(stage *s, void *shared)
 static void test_twice_has_no_effect(void **state)
 {
     (void)state;
-    run(play_again);
+    run(trial_again);
 }
 
 /* ---- the group, with buffers alive ------------------------------------------------------------------------------- */
@@ -238,22 +238,22 @@ typedef struct left {
 static void leave_group(expar_group *group, void *shared)
 {
     const left *l = shared;
-    static const play_choice plain = {0};
+    static const trial_choice plain = {0};
     stage s = {.group = group, .rank = expar_group_rank(group)};
-    play_arrival arrival;
+    trial_arrival arrival;
     if (!CHECK_OK(expar_ep_create(group, &l->plan.config, &s.ep))) return;
-    if (!play_dispatch(s.ep, l->one.t, s.rank, &plain, &s.area, NULL, &arrival)) return;
+    if (!trial_dispatch(s.ep, l->one.t, s.rank, &plain, &s.area, NULL, &arrival)) return;
     CHECK_OK(expar_group_barrier(group));
     CHECK_OK(expar_group_abandon(group));
-    play_check_arrival(&arrival, s.rank);
+    trial_check_arrival(&arrival, s.rank);
     CHECK_STATUS(EXPAR_ERR_ABORTED, dispatch_alone(&s, &l->one));
     if (s.rank & 1)
         CHECK_OK(expar_ep_abandon(s.ep));
     else
         CHECK_OK(expar_ep_destroy(s.ep));
-    play_check_arrival(&arrival, s.rank);
+    trial_check_arrival(&arrival, s.rank);
     memset(arrival.result.recv_x.data, 0x5a, (size_t)arrival.result.num_recv_tokens * traffic_row_bytes(l->one.t));
-    play_release(&arrival, s.rank & 1);
+    trial_release(&arrival, s.rank & 1);
 }
 
 static void test_a_group_with_buffers_alive(void **state)
@@ -289,7 +289,7 @@ static void overwrite_word(expar_group *group, void *shared)
     const left *l = shared;
     expar_ep *ep = NULL;
     if (!CHECK_OK(expar_ep_create(group, &l->plan.config, &ep))) return;
-    const uint64_t word_of_1 = ep->base.parting.offset + sizeof(uint64_t);
+    const uint64_t word_of_1 = ep->base.teardown.offset + sizeof(uint64_t);
     if (group->rank == 1) CHECK_OK(sym_word_set(group->sym, 0, word_of_1, UINT64_C(0x700000001)));
     CHECK_OK(expar_group_barrier(group));
     if (group->rank == 0) {
@@ -320,18 +320,18 @@ static void test_an_overwritten_word_ends_the_wait(void **state)
 
 /* ---- children of fork -------------------------------------------------------------------------------------------- */
 
-static bool child_is_refused(expar_ep *ep)
+static bool child_is_rejected(expar_ep *ep)
 {
     return expar_ep_destroy(ep) == EXPAR_ERR_STATE && strstr(expar_last_error(), "expar_ep_destroy: this process, ") &&
            expar_ep_destroy(ep) == EXPAR_ERR_STATE;
 }
 
 /* A child that exits ends what its parent's handlers of atexit end: nothing of it is its own. */
-static void play_child_destroys(stage *s, void *shared)
+static void trial_child_destroys(stage *s, void *shared)
 {
     const scene *one = shared;
     pid_t child = s->rank == LEAVER ? fork() : -1;
-    if (child == 0) _exit(child_is_refused(s->ep) ? 0 : 1);
+    if (child == 0) _exit(child_is_rejected(s->ep) ? 0 : 1);
     if (child > 0) {
         const int status = ranks_wait(child, ranks_clock_ms() + RANKS_TIMEOUT_MS, NULL);
         CHECK(status == 0, "the child ended with wait status %#x", (unsigned)status);
@@ -343,7 +343,7 @@ static void test_a_child_of_fork_destroys_nothing(void **state)
 {
     (void)state;
     if (kind != RANKS_PROCESSES) skip();
-    run(play_child_destroys);
+    run(trial_child_destroys);
 }
 
 int main(int argc, char **argv)

@@ -93,7 +93,7 @@ static const deal_choice ahead_choices[] = {
 };
 
 /* A layer there and back, and there again with the handle, whose counts nobody here has waited for. */
-static void play_layer(table *t, expar_ep *ep, int32_t first, const deal_choice *choice, int32_t hidden)
+static void trial_layer(table *t, expar_ep *ep, int32_t first, const deal_choice *choice, int32_t hidden)
 {
     const move_form there = {.kind = MOVE_DISPATCH, .type = ORACLE_BF16, .hidden = hidden, .src_tokens = true};
     const move_form again = {.kind = MOVE_REPEAT, .type = ORACLE_F32, .hidden = hidden, .with_topk = true};
@@ -108,14 +108,14 @@ static void play_layer(table *t, expar_ep *ep, int32_t first, const deal_choice 
 }
 
 /* The first call of each form makes records larger, which waits for the others, too. */
-static void play_ahead(table *t)
+static void trial_ahead(table *t)
 {
     const expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     expar_ep *ep = NULL;
     if (!CHECK_OK(expar_ep_create(t->group, &config, &ep))) return;
     for (int32_t i = 0; i < (int32_t)(sizeof ahead_choices / sizeof ahead_choices[0]) && !check_failures(); i++) {
-        play_layer(t, ep, i % t->what->plan.num_ranks, &ahead_choices[i], 16);
-        play_layer(t, ep, (i + 1) % t->what->plan.num_ranks, &ahead_choices[i], 256 << i);
+        trial_layer(t, ep, i % t->what->plan.num_ranks, &ahead_choices[i], 16);
+        trial_layer(t, ep, (i + 1) % t->what->plan.num_ranks, &ahead_choices[i], 256 << i);
     }
     CHECK(ep->growths >= 2, "records grew %d times", (int)ep->growths);
     CHECK_OK(expar_ep_destroy(ep));
@@ -130,34 +130,37 @@ static void run(table_body body)
 static void test_a_layer_before_the_others_come(void **state)
 {
     (void)state;
-    run(play_ahead);
+    run(trial_ahead);
 }
 
 /* ---- calls that do not ------------------------------------------------------------------------------------------- */
 
 /* A rank that rejects tells the others, who hear of it at their events. So it is also where the call was to make
    records larger, and all ranks are in step after it. */
-static void play_refused(table *t)
+static void trial_rejected(table *t)
 {
     const expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     const deal_choice *choice = &ahead_choices[0];
     expar_ep *ep = NULL;
     if (!CHECK_OK(expar_ep_create(t->group, &config, &ep))) return;
     for (int32_t i = 0; i < 4 && !check_failures(); i++) {
-        const move_form there = {
-            .kind = MOVE_DISPATCH, .type = ORACLE_BF16, .hidden = 16 << i / 2, .refusal = REFUSAL_EARLY, .refuser = 2};
+        const move_form there = {.kind = MOVE_DISPATCH,
+                                 .type = ORACLE_BF16,
+                                 .hidden = 16 << i / 2,
+                                 .rejection = REJECTION_EARLY,
+                                 .refuser = 2};
         round r = round_begin(t, ep, 0, choice, 8);
         round_start(&r, &there, choice);
         round_end(&r);
-        if (i % 2) play_layer(t, ep, 1, choice, 16 << i / 2);
+        if (i % 2) trial_layer(t, ep, 1, choice, 16 << i / 2);
     }
     CHECK_OK(expar_ep_destroy(ep));
 }
 
-static void test_refused_by_another_rank(void **state)
+static void test_rejected_by_another_rank(void **state)
 {
     (void)state;
-    run(play_refused);
+    run(trial_rejected);
 }
 
 /* One token a rank, for expert 0; its calls never say how many come. */
@@ -190,7 +193,7 @@ static expar_status single_end(single *one)
     return status;
 }
 
-static void play_bad_index(table *t)
+static void trial_bad_index(table *t)
 {
     single one = {.idx = t->rank == 1 ? 6 : 0};
     if (t->rank != 1) CHECK_OK(expar_barrier_all(t->group));
@@ -206,11 +209,11 @@ static void play_bad_index(table *t)
 static void test_an_index_that_is_none(void **state)
 {
     (void)state;
-    run(play_bad_index);
+    run(trial_bad_index);
 }
 
 /* Rank 0 comes, before its event has happened; then rank 1's event ends badly. */
-static void play_events(table *t)
+static void trial_events(table *t)
 {
     single one = {0};
     if (t->rank == 0) CHECK_OK(expar_event_create(&one.wait_event));
@@ -231,13 +234,13 @@ static void play_events(table *t)
 static void test_events_to_wait_for(void **state)
 {
     (void)state;
-    run(play_events);
+    run(trial_events);
 }
 
 /* ---- routes ------------------------------------------------------------------------------------------------------ */
 
 /* A route, and a dispatch with its handle that is not there yet; the caller's counts are there after the route. */
-static void play_route_ahead(table *t)
+static void trial_route_ahead(table *t)
 {
     expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
     expar_ep_route_result route = EXPAR_EP_ROUTE_RESULT_INIT;
@@ -279,7 +282,7 @@ static void play_route_ahead(table *t)
 static void test_a_route_before_the_others_come(void **state)
 {
     (void)state;
-    run(play_route_ahead);
+    run(trial_route_ahead);
 }
 
 int main(int argc, char **argv)
@@ -287,7 +290,7 @@ int main(int argc, char **argv)
     (void)argv;
     kind = argc > 1 ? RANKS_PROCESSES : RANKS_THREADS;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_layer_before_the_others_come), cmocka_unit_test(test_refused_by_another_rank),
+        cmocka_unit_test(test_a_layer_before_the_others_come), cmocka_unit_test(test_rejected_by_another_rank),
         cmocka_unit_test(test_an_index_that_is_none),          cmocka_unit_test(test_events_to_wait_for),
         cmocka_unit_test(test_a_route_before_the_others_come),
     };

@@ -85,7 +85,7 @@ static bool hand_finish(hand *h)
 /* ---- calls in flight --------------------------------------------------------------------------------------------- */
 
 /* Two buffers, two calls on each issued before any is waited for. */
-static void play_in_flight(table *t)
+static void trial_in_flight(table *t)
 {
     expar_ep_config config = another_config();
     table other = *t;
@@ -104,11 +104,11 @@ static void play_in_flight(table *t)
 static void test_in_flight_on_two_buffers(void **state)
 {
     (void)state;
-    run_plain(play_in_flight);
+    run_plain(trial_in_flight);
 }
 
 /* The next call waits for the one before by itself. */
-static void play_followed_at_once(table *t)
+static void trial_followed_at_once(table *t)
 {
     for (int round = 0; round < 10; round++) {
         hand h = hand_make(t, 10 + (uint64_t)round, &async_choice);
@@ -125,7 +125,7 @@ static void play_followed_at_once(table *t)
 static void test_followed_at_once_by_a_call_that_waits(void **state)
 {
     (void)state;
-    run_plain(play_followed_at_once);
+    run_plain(trial_followed_at_once);
 }
 
 /* The caller gives handle, output, event and at last the buffer back while the call that fills and uses them runs. */
@@ -155,7 +155,7 @@ static void give_back_in_flight(table *t, expar_ep *ep)
     deal_free(h.deal);
 }
 
-static void play_given_back(table *t)
+static void trial_given_back(table *t)
 {
     expar_ep_config config = another_config();
     for (int round = 0; round < 10 && !check_failures(); round++) {
@@ -167,11 +167,11 @@ static void play_given_back(table *t)
 static void test_given_back_while_in_flight(void **state)
 {
     (void)state;
-    run_plain(play_given_back);
+    run_plain(trial_given_back);
 }
 
 /* An event that is not done until every rank has called. */
-static void play_query(table *t)
+static void trial_query(table *t)
 {
     pthread_barrier_t *all_here = t->shared;
     hand h = hand_make(t, 50, &sync_choice);
@@ -195,7 +195,7 @@ static void test_query_before_and_after(void **state)
     table_case c = table_case_make();
     pthread_barrier_t all_here;
     pthread_barrier_init(&all_here, NULL, (unsigned)c.plan.num_ranks);
-    run(&c, play_query, &all_here);
+    run(&c, trial_query, &all_here);
     pthread_barrier_destroy(&all_here);
 }
 
@@ -294,7 +294,7 @@ static void combine_late(table *t, hand *h, bool async)
     move_free(m);
 }
 
-static void play_late(table *t)
+static void trial_late(table *t)
 {
     hand h = hand_make(t, 60, &sync_choice);
     hand_start(&h, t->ep, MOVE_DISPATCH, &sync_choice, NULL);
@@ -308,7 +308,7 @@ static void play_late(table *t)
 static void test_signalled_late_from_another_thread(void **state)
 {
     (void)state;
-    run_plain(play_late);
+    run_plain(trial_late);
 }
 
 /* A combine that waits for bad; its event, or NULL. */
@@ -344,7 +344,7 @@ static expar_status dispatch_after(table *t, const hand *h, const deal_move *m, 
 }
 
 /* Rank 1's call waits for an event that ended badly. It is told so, the others hear of it; then all goes on. */
-static void refuse_by_event(table *t, hand *h, move_kind kind, bool async)
+static void reject_by_event(table *t, hand *h, move_kind kind, bool async)
 {
     random_source random = random_start(70);
     bool mine = t->rank == 1;
@@ -371,12 +371,12 @@ static void refuse_by_event(table *t, hand *h, move_kind kind, bool async)
     move_free(m);
 }
 
-static void play_failed_event(table *t)
+static void trial_failed_event(table *t)
 {
     hand h = hand_make(t, 61, &sync_choice);
     hand_start(&h, t->ep, MOVE_DISPATCH, &sync_choice, NULL);
     for (int i = 0; i < 6; i++)
-        refuse_by_event(t, &h, (move_kind)(i % 3), i >= 3);
+        reject_by_event(t, &h, (move_kind)(i % 3), i >= 3);
     hand_start(&h, t->ep, MOVE_REPEAT, &sync_choice, NULL);
     hand_start(&h, t->ep, MOVE_COMBINE, &async_choice, NULL);
     hand_finish(&h);
@@ -385,13 +385,13 @@ static void play_failed_event(table *t)
 static void test_wait_event_of_a_failed_call(void **state)
 {
     (void)state;
-    run_plain(play_failed_event);
+    run_plain(trial_failed_event);
 }
 
 /* ---- endings ----------------------------------------------------------------------------------------------------- */
 
 /* Dropped rows are told by the event alone; result is there all the same, and the next call goes on. */
-static void play_dropped(table *t)
+static void trial_dropped(table *t)
 {
     deal_choice short_of_one = {.async = true, .worst = WORST_ONE_SHORT};
     hand h = hand_make(t, 62, &short_of_one);
@@ -409,14 +409,14 @@ static void play_dropped(table *t)
 static void test_dropped_rows_end_the_event(void **state)
 {
     (void)state;
-    run_plain(play_dropped);
+    run_plain(trial_dropped);
 }
 
 /* Ranks whose combine is in flight; written by each, once. */
 static _Atomic int32_t in_flight;
 
 /* A group that fails ends calls in flight, and poisons their buffer: rank 0 aborts and leaves; rank 1 never calls. */
-static void play_abort(table *t)
+static void trial_abort(table *t)
 {
     hand h = hand_make(t, 63, &sync_choice);
     expar_status ends = t->rank == 0 ? EXPAR_ERR_ABORTED : EXPAR_ERR_PEER;
@@ -439,13 +439,13 @@ static void play_abort(table *t)
     hand_finish(&h);
 }
 
-static void play_abort_body(expar_group *group, void *shared)
+static void trial_abort_body(expar_group *group, void *shared)
 {
     const table_case *what = shared;
     table t = {.group = group, .rank = expar_group_rank(group), .what = what};
     expar_ep_config config = another_config();
     if (!CHECK_OK(expar_ep_create(group, &config, &t.ep))) return;
-    play_abort(&t);
+    trial_abort(&t);
     CHECK_OK(expar_ep_destroy(t.ep));
 }
 
@@ -455,7 +455,7 @@ static void test_an_abort_ends_calls_in_flight(void **state)
     table_case c = table_case_make();
     const ranks_plan plan = {.kind = RANKS_THREADS, .size = c.plan.num_ranks};
     atomic_store(&in_flight, 0);
-    assert_true(ranks_run(&plan, play_abort_body, &c));
+    assert_true(ranks_run(&plan, trial_abort_body, &c));
 }
 
 int main(void)

@@ -177,7 +177,7 @@ static void journey_end(journey *j)
     free(j->back.out_topk_weights.data);
 }
 
-static void play_backward(table *t)
+static void trial_backward(table *t)
 {
     random_source random = random_start(3);
     for (int round = 0; round < 4; round++) {
@@ -199,7 +199,7 @@ static void run(deal_choice choice)
     c.plan.num_experts = 12;
     c.plan.disturb = 4;
     c.choice = choice;
-    assert_true(table_run(&c, RANKS_THREADS, play_backward, &p));
+    assert_true(table_run(&c, RANKS_THREADS, trial_backward, &p));
 }
 
 static void test_token_major(void **state)

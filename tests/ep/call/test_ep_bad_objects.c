@@ -96,7 +96,7 @@ static expar_ep *buffer_make(expar_group *group)
     return ep;
 }
 
-static void play_buffers(expar_group *group, void *shared)
+static void trial_buffers(expar_group *group, void *shared)
 {
     static const char ended[] = "the buffer has been destroyed or abandoned";
     static uint64_t foreign[256];
@@ -120,12 +120,12 @@ static void buffers_that_have_ended(void **state)
 {
     const ranks_plan plan = {.kind = RANKS_THREADS, .size = 1};
     (void)state;
-    assert_true(ranks_run(&plan, play_buffers, NULL));
+    assert_true(ranks_run(&plan, trial_buffers, NULL));
 }
 
 /* ---- configs ----------------------------------------------------------------------------------------------------- */
 
-static void refuse_config(expar_group *group, const expar_ep_config *config, const char *text)
+static void reject_config(expar_group *group, const expar_ep_config *config, const char *text)
 {
     size_t bytes = 77;
     expar_ep *ep = NULL;
@@ -137,28 +137,28 @@ static void refuse_config(expar_group *group, const expar_ep_config *config, con
     CHECK(!ep, "the buffer was written");
 }
 
-static void play_devices(expar_group *group, void *shared)
+static void trial_devices(expar_group *group, void *shared)
 {
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     (void)shared;
     config.device.type = (expar_device_type)9; /* whose bounds nobody knows */
-    refuse_config(group, &config, "config.device.type is 9; expected 0 to 2");
+    reject_config(group, &config, "config.device.type is 9; expected 0 to 2");
     config.device = (expar_device){EXPAR_CPU, 3};
-    refuse_config(group, &config, "config.device.index is 3; expected 0 on the CPU");
+    reject_config(group, &config, "config.device.index is 3; expected 0 on the CPU");
     config.device = (expar_device){EXPAR_CPU, -1};
-    refuse_config(group, &config, "config.device.index is -1");
+    reject_config(group, &config, "config.device.index is -1");
 }
 
 static void devices_that_are_none(void **state)
 {
     const ranks_plan plan = {.kind = RANKS_THREADS, .size = 1};
     (void)state;
-    assert_true(ranks_run(&plan, play_devices, NULL));
+    assert_true(ranks_run(&plan, trial_devices, NULL));
 }
 
 /* ---- layouts ----------------------------------------------------------------------------------------------------- */
 
-static void play_layouts(expar_group *group, void *shared)
+static void trial_layouts(expar_group *group, void *shared)
 {
     _Alignas(8) unsigned char counts[64];
     int32_t idx[2] = {0, 1};
@@ -191,7 +191,7 @@ static void layouts(void **state)
 {
     const ranks_plan plan = {.kind = RANKS_THREADS, .size = 1, .ends_itself = true};
     (void)state;
-    assert_true(ranks_run(&plan, play_layouts, NULL));
+    assert_true(ranks_run(&plan, trial_layouts, NULL));
 }
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */

@@ -44,7 +44,7 @@ static table_case beside(void)
     return c;
 }
 
-static void play(const table_case *cases, size_t count)
+static void trial(const table_case *cases, size_t count)
 {
     assert_true(table_run_all(cases, count, kind, dispatch_by_both_paths, NULL));
 }
@@ -64,7 +64,7 @@ static void test_weights_of_expert_major_rows(void **state)
     (void)state;
     const table_case cases[] = {weighed((deal_choice){0}), weighed((deal_choice){.alignment = 4, .zero_padding = true}),
                                 weighed((deal_choice){.alignment = 4, .own = 511, .own_symmetric = true})};
-    play(cases, 3);
+    trial(cases, 3);
 }
 
 static void test_weights_of_more_and_fewer_rows_than_come(void **state)
@@ -72,7 +72,7 @@ static void test_weights_of_more_and_fewer_rows_than_come(void **state)
     (void)state;
     const table_case cases[] = {weighed((deal_choice){.alignment = 2, .zero_padding = true, .worst = WORST_LARGER}),
                                 weighed((deal_choice){.zero_padding = true, .worst = WORST_ONE_SHORT})};
-    play(cases, 2);
+    trial(cases, 2);
 }
 
 /* Every slot of a token holds the same expert: each has a row and a weight of its own. */
@@ -82,7 +82,7 @@ static void test_weights_of_duplicates(void **state)
     table_case c = weighed((deal_choice){.alignment = 7});
     c.plan.routing = ROUTING_ONE_HOT;
     c.plan.by_hand = true;
-    play(&c, 1);
+    trial(&c, 1);
 }
 
 /* ---- where rows came from ---------------------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static void test_sources_of_rows(void **state)
     table_case cases[] = {traced((deal_choice){0}), traced((deal_choice){.worst = WORST_LARGER}),
                           traced((deal_choice){.worst = WORST_ONE_SHORT, .own = 511})};
     cases[1].there.src_tokens = true;
-    play(cases, 3);
+    trial(cases, 3);
 }
 
 static void test_sources_and_places_of_expert_major_rows(void **state)
@@ -109,7 +109,7 @@ static void test_sources_and_places_of_expert_major_rows(void **state)
     (void)state;
     const table_case cases[] = {traced((deal_choice){.expert_major = true, .alignment = 4}),
                                 traced((deal_choice){.expert_major = true, .worst = WORST_LARGER, .own = 511})};
-    play(cases, 2);
+    trial(cases, 2);
 }
 
 static void test_sources_of_rows_without_slots(void **state)
@@ -119,7 +119,7 @@ static void test_sources_of_rows_without_slots(void **state)
     c.plan.by_hand = true;
     c.plan.topk = 0;
     c.there.with_topk = false;
-    play(&c, 1);
+    trial(&c, 1);
 }
 
 /* ---- column-major scales ----------------------------------------------------------------------------------------- */
@@ -141,7 +141,7 @@ static void test_column_major_scales(void **state)
     const table_case cases[] = {turned((deal_choice){.scales = SCALES_TRANSPOSED}),
                                 turned((deal_choice){.worst = WORST_LARGER, .own = 511, .own_symmetric = true}),
                                 turned((deal_choice){.worst = WORST_ONE_SHORT})};
-    play(cases, 3);
+    trial(cases, 3);
 }
 
 static void test_column_major_scales_of_expert_major_rows(void **state)
@@ -151,7 +151,7 @@ static void test_column_major_scales_of_expert_major_rows(void **state)
         turned((deal_choice){.expert_major = true, .alignment = 4, .zero_padding = true}),
         turned((deal_choice){.expert_major = true, .zero_padding = true, .worst = WORST_LARGER, .own = 511}),
         turned((deal_choice){.expert_major = true})};
-    play(cases, 3);
+    trial(cases, 3);
 }
 
 int main(int argc, char **argv)

@@ -59,7 +59,7 @@ static const wrong_member wrong_members[] = {
 };
 #pragma GCC diagnostic pop
 
-static void test_buffer_size_refuses(void **state)
+static void test_buffer_size_rejects(void **state)
 {
     (void)state;
     check_begin(0);
@@ -126,7 +126,7 @@ static void run(int32_t size, ranks_body body)
     assert_true(ranks_run(&plan, body, NULL));
 }
 
-static void test_create_refuses(void **state)
+static void test_create_rejects(void **state)
 {
     (void)state;
     run(3, create_wrong);
@@ -222,7 +222,7 @@ static void create_too_large(expar_group *group, void *shared)
     if (CHECK_OK(expar_ep_create(group, &good, &ep))) CHECK_OK(expar_ep_destroy(ep));
 }
 
-static void test_create_without_room(void **state)
+static void test_create_without_space(void **state)
 {
     (void)state;
     run(3, create_too_large);
@@ -281,13 +281,13 @@ static void test_group_waits_for_its_buffers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_buffer_size_refuses),
+        cmocka_unit_test(test_buffer_size_rejects),
         cmocka_unit_test(test_buffer_size_overflow),
-        cmocka_unit_test(test_create_refuses),
+        cmocka_unit_test(test_create_rejects),
         cmocka_unit_test(test_create_without_pointers),
         cmocka_unit_test(test_create_with_different_configs),
         cmocka_unit_test(test_threads_may_differ),
-        cmocka_unit_test(test_create_without_room),
+        cmocka_unit_test(test_create_without_space),
         cmocka_unit_test(test_group_waits_for_its_buffers),
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         cmocka_unit_test(test_create_without_threads),

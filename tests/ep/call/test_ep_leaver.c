@@ -37,7 +37,7 @@ typedef struct hold {
 
 static bool has_told(const hold *h, int32_t rank)
 {
-    const _Atomic uint64_t *done = cpu_at(h->cpu, rank, ep_done_at(&h->cpu->space, RANKS, h->epoch, SLOW));
+    const _Atomic uint64_t *done = cpu_at(h->cpu, rank, ep_completion_at(&h->cpu->space, RANKS, h->epoch, SLOW));
     return ep_word_value(atomic_load(done), h->epoch) == 1;
 }
 
@@ -66,15 +66,15 @@ static void plant(hold *h, scene *s, const stage *on)
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */
 
-static void make_calls(stage *on, scene *s, play_arrival *arrival)
+static void make_calls(stage *on, scene *s, trial_arrival *arrival)
 {
     hold h;
-    const play_choice choice = {.path = s->path};
+    const trial_choice choice = {.path = s->path};
     if (!s->combine) plant(&h, s, on);
-    CHECK(play_dispatch(on->ep, s->t, on->rank, &choice, &on->area, NULL, arrival), "the dispatch");
+    CHECK(trial_dispatch(on->ep, s->t, on->rank, &choice, &on->area, NULL, arrival), "the dispatch");
     if (s->combine) {
         plant(&h, s, on);
-        CHECK(play_combine(on->ep, s->t, s->a, on->rank, &choice, &on->area, arrival->handle, arrival), "the combine");
+        CHECK(trial_combine(on->ep, s->t, s->a, on->rank, &choice, &on->area, arrival->handle, arrival), "the combine");
     }
     executor_cpu_delay(on->ep->base.exec, NULL, NULL);
     if (on->rank == WAITER) atomic_store(&s->saw, 1);
@@ -83,19 +83,19 @@ static void make_calls(stage *on, scene *s, play_arrival *arrival)
 /* A rank that stays learns of it in the next call. */
 static void learn_of_it(stage *on, const scene *s)
 {
-    static const play_choice plain = {0};
+    static const trial_choice plain = {0};
     void *own_out = NULL;
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
-    expar_ep_dispatch_args args = play_dispatch_args(s->t, on->rank, &plain, &on->area, &own_out);
+    expar_ep_dispatch_args args = trial_dispatch_args(s->t, on->rank, &plain, &on->area, &own_out);
     CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_dispatch(on->ep, &args, &result));
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
 }
 
-static void play_leaver(expar_group *group, void *shared)
+static void trial_leaver(expar_group *group, void *shared)
 {
     scene *s = shared;
     stage on = {.group = group, .rank = expar_group_rank(group)};
-    play_arrival arrival;
+    trial_arrival arrival;
     expar_ep_config config = s->plan.config;
     config.num_threads = 1;
     if (!CHECK_OK(expar_ep_create(group, &config, &on.ep))) return;
@@ -103,7 +103,7 @@ static void play_leaver(expar_group *group, void *shared)
     if (on.rank != LEAVER) learn_of_it(&on, s);
     CHECK_OK(expar_group_abandon(group));
     CHECK_OK(expar_ep_destroy(on.ep));
-    play_release(&arrival, false);
+    trial_release(&arrival, false);
 }
 
 static void run(bool combine, expar_ep_path path)
@@ -120,7 +120,7 @@ static void run(bool combine, expar_ep_path path)
     s->plan.ranks.ends_itself = true;
     s->path = path;
     s->combine = combine;
-    const bool passed = ranks_run(&s->plan.ranks, play_leaver, s);
+    const bool passed = ranks_run(&s->plan.ranks, trial_leaver, s);
     traffic_free(s->t);
     answers_free(s->a);
     munmap(s, sizeof *s);

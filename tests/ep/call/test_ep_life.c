@@ -76,57 +76,57 @@ static void run(stage_body body)
     assert_true(passed);
 }
 
-static const play_choice plain = {0};
+static const trial_choice plain = {0};
 
-static bool dispatch(stage *s, const traffic *t, const expar_ep_handle *handle, play_arrival *arrival)
+static bool dispatch(stage *s, const traffic *t, const expar_ep_handle *handle, trial_arrival *arrival)
 {
-    return play_dispatch(s->ep, t, s->rank, &plain, &s->area, handle, arrival);
+    return trial_dispatch(s->ep, t, s->rank, &plain, &s->area, handle, arrival);
 }
 
-static bool combine(stage *s, const traffic *t, const answers *a, const expar_ep_handle *handle, play_arrival *arrival)
+static bool combine(stage *s, const traffic *t, const answers *a, const expar_ep_handle *handle, trial_arrival *arrival)
 {
-    return play_combine(s->ep, t, a, s->rank, &plain, &s->area, handle, arrival);
+    return trial_combine(s->ep, t, a, s->rank, &plain, &s->area, handle, arrival);
 }
 
 /* ---- handles and outputs ----------------------------------------------------------------------------------------- */
 
 /* All routings first; then repeats and combines of all of them, in turns. */
-static void play_interleaved(stage *s, void *shared)
+static void trial_interleaved(stage *s, void *shared)
 {
     const family *f = shared;
-    play_arrival first[ROUTINGS], repeat;
+    trial_arrival first[ROUTINGS], repeat;
     for (int i = 0; i < ROUTINGS; i++)
         dispatch(s, f->first[i], NULL, &first[i]);
     for (int k = 0; k < REPEATS; k++)
         for (int i = 0; i < ROUTINGS; i++) {
             dispatch(s, f->repeat[i][k], first[i].handle, &repeat);
-            play_check_arrival(&first[i], s->rank);
+            trial_check_arrival(&first[i], s->rank);
             combine(s, f->repeat[i][k], f->repeat_answers[i][k], first[i].handle, &repeat);
-            play_release(&repeat, false);
+            trial_release(&repeat, false);
         }
     for (int i = 0; i < ROUTINGS; i++)
-        play_release(&first[i], i & 1);
+        trial_release(&first[i], i & 1);
 }
 
 static void test_repeats_interleaved(void **state)
 {
     (void)state;
-    run(play_interleaved);
+    run(trial_interleaved);
 }
 
 /* Released in another order on every rank, while the others are looked at. */
-static void play_any_order(stage *s, void *shared)
+static void trial_any_order(stage *s, void *shared)
 {
     static const int orders[3][ROUTINGS] = {{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}};
     const family *f = shared;
-    play_arrival first[ROUTINGS];
+    trial_arrival first[ROUTINGS];
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < ROUTINGS; i++)
             dispatch(s, f->first[i], NULL, &first[i]);
         for (int i = 0; i < ROUTINGS; i++) {
-            play_release(&first[orders[s->rank][i]], round & 1);
+            trial_release(&first[orders[s->rank][i]], round & 1);
             for (int k = i + 1; k < ROUTINGS; k++)
-                play_check_arrival(&first[orders[s->rank][k]], s->rank);
+                trial_check_arrival(&first[orders[s->rank][k]], s->rank);
         }
     }
 }
@@ -134,57 +134,57 @@ static void play_any_order(stage *s, void *shared)
 static void test_released_in_any_order(void **state)
 {
     (void)state;
-    run(play_any_order);
+    run(trial_any_order);
 }
 
-static void play_several_combines(stage *s, void *shared)
+static void trial_several_combines(stage *s, void *shared)
 {
     const family *f = shared;
-    play_arrival first;
+    trial_arrival first;
     dispatch(s, f->first[0], NULL, &first);
     combine(s, f->first[0], f->first_answers[0], first.handle, &first);
     for (int k = 0; k < REPEATS; k++) /* a repeat has the same shape: its answers do for the first as well */
         combine(s, f->repeat[0][k], f->repeat_answers[0][k], first.handle, &first);
     combine(s, f->first[0], f->first_answers[0], first.handle, &first);
-    play_release(&first, true);
+    trial_release(&first, true);
 }
 
 static void test_several_combines_of_one_handle(void **state)
 {
     (void)state;
-    run(play_several_combines);
+    run(trial_several_combines);
 }
 
 /* The handle does not need its output. */
-static void play_handle_alone(stage *s, void *shared)
+static void trial_handle_alone(stage *s, void *shared)
 {
     const family *f = shared;
-    const play_choice private_rows = {.place = PLACE_PRIVATE};
-    play_arrival first, repeat;
+    const trial_choice private_rows = {.place = PLACE_PRIVATE};
+    trial_arrival first, repeat;
     dispatch(s, f->first[0], NULL, &first);
     expar_ep_output_release(first.result.output);
     first.result.output = NULL;
-    play_combine(s->ep, f->first[0], f->first_answers[0], s->rank, &private_rows, &s->area, first.handle, &first);
+    trial_combine(s->ep, f->first[0], f->first_answers[0], s->rank, &private_rows, &s->area, first.handle, &first);
     dispatch(s, f->repeat[0][0], first.handle, &repeat);
-    play_release(&first, true);
-    play_check_arrival(&repeat, s->rank);
-    play_release(&repeat, true);
+    trial_release(&first, true);
+    trial_check_arrival(&repeat, s->rank);
+    trial_release(&repeat, true);
 }
 
 static void test_handle_outlives_its_output(void **state)
 {
     (void)state;
-    run(play_handle_alone);
+    run(trial_handle_alone);
 }
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
 /* Handles and outputs are freed after their buffer; the handle still tells its numbers. */
-static void play_after_destroy(stage *s, void *shared)
+static void trial_after_destroy(stage *s, void *shared)
 {
     const family *f = shared;
     const stage_plan plan = plan_for(f);
-    play_arrival first, repeat;
+    trial_arrival first, repeat;
     stage other = *s;
     if (!CHECK_OK(expar_ep_create(s->group, &plan.config, &other.ep))) return;
     dispatch(&other, f->first[0], NULL, &first);
@@ -194,22 +194,22 @@ static void play_after_destroy(stage *s, void *shared)
     CHECK_OK(expar_ep_handle_get_info(first.handle, &info));
     CHECK(info.num_recv_tokens == f->first[0]->arrivals[s->rank].num_rows, "the handle says R %lld",
           (long long)info.num_recv_tokens);
-    play_release(&repeat, false);
-    play_release(&first, s->rank & 1);
+    trial_release(&repeat, false);
+    trial_release(&first, s->rank & 1);
     stage_round_trip(s, f->first[1], f->first_answers[1], EXPAR_EP_PATH_AUTO);
 }
 
 static void test_freed_after_the_buffer(void **state)
 {
     (void)state;
-    run(play_after_destroy);
+    run(trial_after_destroy);
 }
 
-static void play_two_buffers(stage *s, void *shared)
+static void trial_two_buffers(stage *s, void *shared)
 {
     const family *f = shared;
     stage_plan plan = plan_for(f);
-    play_arrival here, there;
+    trial_arrival here, there;
     stage other = *s;
     plan.config.num_channels = 3;
     plan.config.ring_slots = 1;
@@ -220,8 +220,8 @@ static void play_two_buffers(stage *s, void *shared)
         dispatch(&other, f->first[k], NULL, &there);
         combine(s, f->first[i], f->first_answers[i], here.handle, &here);
         combine(&other, f->first[k], f->first_answers[k], there.handle, &there);
-        play_release(&there, true);
-        play_release(&here, false);
+        trial_release(&there, true);
+        trial_release(&here, false);
     }
     CHECK_OK(expar_ep_destroy(other.ep));
 }
@@ -229,11 +229,11 @@ static void play_two_buffers(stage *s, void *shared)
 static void test_two_buffers_in_one_group(void **state)
 {
     (void)state;
-    run(play_two_buffers);
+    run(trial_two_buffers);
 }
 
 /* Each takes the memory that the one before left, with its flags. */
-static void play_one_after_another(stage *s, void *shared)
+static void trial_one_after_another(stage *s, void *shared)
 {
     const family *f = shared;
     stage_plan plan = plan_for(f);
@@ -251,12 +251,12 @@ static void play_one_after_another(stage *s, void *shared)
 static void test_buffers_one_after_another(void **state)
 {
     (void)state;
-    run(play_one_after_another);
+    run(trial_one_after_another);
 }
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
-static void play_all(stage *s, void *shared)
+static void trial_all(stage *s, void *shared)
 {
     const family *f = shared;
     for (int round = 0; round < 5; round++)
@@ -277,7 +277,7 @@ static void *run_own_group(void *argument)
     family f = family_make(self->seed);
     stage_plan plan = plan_for(&f);
     plan.ranks.kind = RANKS_THREADS;
-    self->passed = stage_run(&plan, play_all, &f);
+    self->passed = stage_run(&plan, trial_all, &f);
     family_free(&f);
     return NULL;
 }
@@ -301,30 +301,30 @@ typedef struct nested {
     pthread_barrier_t all_here;
 } nested;
 
-static void play_inner(stage *inner, void *shared)
+static void trial_inner(stage *inner, void *shared)
 {
     nested *n = shared;
     const family *f = n->family;
     stage *outer = n->outer[inner->rank];
-    play_arrival here, there;
+    trial_arrival here, there;
     check_begin(inner->rank);
     dispatch(outer, f->first[0], NULL, &here);
     dispatch(inner, f->first[2], NULL, &there);
     combine(outer, f->first[0], f->first_answers[0], here.handle, &here);
     combine(inner, f->first[2], f->first_answers[2], there.handle, &there);
-    play_release(&here, false);
-    play_release(&there, false);
+    trial_release(&here, false);
+    trial_release(&there, false);
 }
 
 /* Rank 0 makes the inner group; the outer ranks wait until it is done, so that each buffer has one user at a time. */
-static void play_outer(stage *s, void *shared)
+static void trial_outer(stage *s, void *shared)
 {
     nested *n = shared;
     n->outer[s->rank] = s;
     pthread_barrier_wait(&n->all_here);
     if (s->rank == 0) {
         stage_plan plan = plan_for(n->family);
-        bool passed = stage_run(&plan, play_inner, n);
+        bool passed = stage_run(&plan, trial_inner, n);
         check_begin(0);
         CHECK(passed, "the inner group went wrong");
     }
@@ -341,7 +341,7 @@ static void test_two_groups_in_turns(void **state)
     plan.ranks.kind = RANKS_THREADS;
     if (kind != RANKS_THREADS) skip();
     pthread_barrier_init(&n.all_here, NULL, 3);
-    bool passed = stage_run(&plan, play_outer, &n);
+    bool passed = stage_run(&plan, trial_outer, &n);
     pthread_barrier_destroy(&n.all_here);
     family_free(&f);
     assert_true(passed);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A holder of an output or a handle has it: tensors held apart, by several threads, and used after the last release. */
-#include "ep/harness/played_list.h"
+#include "ep/harness/simulated_list.h"
 #include "ep/harness/stage.h"
 #include "oracle/unit.h"
 #include <expar/dlpack.h>
@@ -49,43 +49,43 @@ static void run(stage_body body)
     assert_true(passed);
 }
 
-static bool dispatch(stage *s, const scene *one, play_arrival *arrival)
+static bool dispatch(stage *s, const scene *one, trial_arrival *arrival)
 {
-    static const play_choice plain = {.sure_of_pool = true};
-    return play_dispatch(s->ep, one->t, s->rank, &plain, &s->area, NULL, arrival);
+    static const trial_choice plain = {.sure_of_pool = true};
+    return trial_dispatch(s->ep, one->t, s->rank, &plain, &s->area, NULL, arrival);
 }
 
 /* A live dispatch takes other memory than what is still held. */
 static bool disturb(stage *s, const scene *one)
 {
-    play_arrival other;
+    trial_arrival other;
     bool right = dispatch(s, one, &other);
     for (int64_t i = 0; right && i < other.result.recv_x.shape[0] * other.result.recv_x.shape[1]; i++)
         ((float *)other.result.recv_x.data)[i] = -1;
-    play_release(&other, false);
+    trial_release(&other, false);
     return right;
 }
 
 /* ---- references -------------------------------------------------------------------------------------------------- */
 
-static void play_counted(stage *s, void *shared)
+static void trial_counted(stage *s, void *shared)
 {
     const scene *one = shared;
-    play_arrival arrival;
+    trial_arrival arrival;
     if (!dispatch(s, one, &arrival)) return;
     CHECK_OK(expar_ep_output_retain(arrival.result.output));
     CHECK_OK(expar_ep_handle_retain(arrival.handle));
     expar_ep_output_release(arrival.result.output);
     CHECK_OK(expar_ep_handle_release_after(arrival.handle, NULL));
     disturb(s, one);
-    play_check_arrival(&arrival, s->rank);
+    trial_check_arrival(&arrival, s->rank);
     expar_ep_handle_info info = EXPAR_EP_HANDLE_INFO_INIT;
     CHECK_OK(expar_ep_handle_get_info(arrival.handle, &info));
     CHECK_OK(expar_ep_output_retain(arrival.result.output));
     CHECK_OK(expar_ep_output_release_after(arrival.result.output, NULL));
     disturb(s, one);
-    play_check_arrival(&arrival, s->rank);
-    play_release(&arrival, false);
+    trial_check_arrival(&arrival, s->rank);
+    trial_release(&arrival, false);
     CHECK_OK(expar_ep_output_release_after(NULL, NULL));
     CHECK_OK(expar_ep_handle_release_after(NULL, NULL));
 }
@@ -93,17 +93,17 @@ static void play_counted(stage *s, void *shared)
 static void test_held_twice_is_given_back_twice(void **state)
 {
     (void)state;
-    run(play_counted);
+    run(trial_counted);
 }
 
-static void play_spent(stage *s, void *shared)
+static void trial_spent(stage *s, void *shared)
 {
     const scene *one = shared;
-    play_arrival arrival;
+    trial_arrival arrival;
     if (!dispatch(s, one, &arrival)) return;
     expar_ep_output *output = arrival.result.output;
     expar_ep_handle *handle = arrival.handle;
-    play_release(&arrival, false);
+    trial_release(&arrival, false);
     expar_tensor tensor;
     void *managed = NULL;
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_retain(output));
@@ -125,11 +125,11 @@ static void play_spent(stage *s, void *shared)
 static void test_what_has_come_to_its_end_is_told(void **state)
 {
     (void)state;
-    run(play_spent);
+    run(trial_spent);
 }
 
 /* As many as are remembered, and more: the oldest are forgotten, the rest stays as it is. */
-static void play_many_spent(stage *s, void *shared)
+static void trial_many_spent(stage *s, void *shared)
 {
     (void)shared;
     expar_ep_output *last = NULL;
@@ -144,7 +144,7 @@ static void play_many_spent(stage *s, void *shared)
 static void test_ends_are_remembered_for_a_while(void **state)
 {
     (void)state;
-    run(play_many_spent);
+    run(trial_many_spent);
 }
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
@@ -155,10 +155,10 @@ static bool same_tensor(const expar_tensor *a, const expar_tensor *b)
            a->shape[1] == b->shape[1] && a->device.type == b->device.type;
 }
 
-static void play_parts(stage *s, void *shared)
+static void trial_parts(stage *s, void *shared)
 {
     const scene *one = shared;
-    play_arrival arrival;
+    trial_arrival arrival;
     if (!dispatch(s, one, &arrival)) return;
     expar_ep_dispatch_result *result = &arrival.result;
     const expar_tensor *const expected[] = {&result->recv_x, &result->recv_scales, &result->recv_topk_idx,
@@ -182,34 +182,34 @@ static void play_parts(stage *s, void *shared)
     CHECK_STATUS(EXPAR_ERR_VERSION,
                  expar_ep_output_to_dlpack(result->output, EXPAR_EP_PART_X, EXPAR_DLPACK_VERSION(3, 0), &managed));
     CHECK_TEXT("expar_ep_output_to_dlpack: version is 3.0; expected 0 or 1.x");
-    play_release(&arrival, true);
+    trial_release(&arrival, true);
 }
 
 static void test_an_output_knows_its_tensors(void **state)
 {
     (void)state;
-    run(play_parts);
+    run(trial_parts);
 }
 
 /* Rows in the caller's own memory are no part of the output. */
-static void play_own_rows(stage *s, void *shared)
+static void trial_own_rows(stage *s, void *shared)
 {
     const scene *one = shared;
-    const play_choice own = {.place = PLACE_PRIVATE};
-    play_arrival arrival;
+    const trial_choice own = {.place = PLACE_PRIVATE};
+    trial_arrival arrival;
     expar_tensor part;
-    if (!play_dispatch(s->ep, one->t, s->rank, &own, &s->area, NULL, &arrival)) return;
+    if (!trial_dispatch(s->ep, one->t, s->rank, &own, &s->area, NULL, &arrival)) return;
     CHECK_OK(expar_ep_output_get_tensor(arrival.result.output, EXPAR_EP_PART_X, &part));
     CHECK(!part.data && part.ndim == 0, "the caller's rows are the output's");
     CHECK_OK(expar_ep_output_get_tensor(arrival.result.output, EXPAR_EP_PART_TOPK_IDX, &part));
     CHECK(part.data == arrival.result.recv_topk_idx.data, "recv_topk_idx differs");
-    play_release(&arrival, true);
+    trial_release(&arrival, true);
 }
 
 static void test_the_callers_rows_are_the_callers(void **state)
 {
     (void)state;
-    run(play_own_rows);
+    run(trial_own_rows);
 }
 
 static void *delete_versioned(void *argument)
@@ -220,10 +220,10 @@ static void *delete_versioned(void *argument)
 }
 
 /* All tensors of an output go out, the caller's reference goes, and each is deleted by itself, by other threads. */
-static void play_apart(stage *s, void *shared)
+static void trial_apart(stage *s, void *shared)
 {
     const scene *one = shared;
-    play_arrival arrival;
+    trial_arrival arrival;
     if (!dispatch(s, one, &arrival)) return;
     void *x, *idx, *weights;
     expar_ep_output *output = arrival.result.output;
@@ -235,7 +235,7 @@ static void play_apart(stage *s, void *shared)
     if (!right) return;
     expar_ep_output_release(output);
     disturb(s, one);
-    play_check_arrival(&arrival, s->rank);
+    trial_check_arrival(&arrival, s->rank);
     expar_tensor view;
     CHECK_OK(expar_tensor_from_dlpack(x, EXPAR_DLPACK_UNVERSIONED, 1, &view));
     CHECK(same_tensor(&view, &arrival.result.recv_x), "recv_x is another tensor by DLPack");
@@ -244,7 +244,7 @@ static void play_apart(stage *s, void *shared)
     for (int i = 0; i < 2; i++)
         pthread_join(threads[i], NULL);
     disturb(s, one);
-    play_check_arrival(&arrival, s->rank);
+    trial_check_arrival(&arrival, s->rank);
     ((expar_dl_managed *)x)->deleter(x);
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_retain(output));
     expar_ep_handle_release(arrival.handle);
@@ -253,7 +253,7 @@ static void play_apart(stage *s, void *shared)
 static void test_tensors_are_held_apart(void **state)
 {
     (void)state;
-    run(play_apart);
+    run(trial_apart);
 }
 
 /* ---- for Python -------------------------------------------------------------------------------------------------- */
@@ -261,54 +261,54 @@ static void test_tensors_are_held_apart(void **state)
 static const int32_t wanted[] = {EXPAR_EP_PART_X, -1, EXPAR_EP_PART_TOPK_WEIGHTS};
 
 /* Each holds the output, and one that is not wanted stays as it was. */
-static void play_capsules(stage *s, void *shared)
+static void trial_capsules(stage *s, void *shared)
 {
     const scene *one = shared;
-    play_arrival arrival;
+    trial_arrival arrival;
     expar_tensor view;
     expar_dl_managed other;
-    played_list list = {3, {NULL, &other}};
+    simulated_list list = {3, {NULL, &other}};
     if (!dispatch(s, one, &arrival)) return;
     expar_ep_output *output = arrival.result.output;
-    if (!CHECK_OK(expar_python_put_output(output, wanted, 3, &played_python, &list))) return;
+    if (!CHECK_OK(expar_python_put_output(output, wanted, 3, &simulated_python, &list))) return;
     CHECK(list.items[1] == &other, "an item that is not wanted was set");
     expar_ep_output_release(output);
     disturb(s, one);
-    play_check_arrival(&arrival, s->rank);
+    trial_check_arrival(&arrival, s->rank);
     CHECK_OK(expar_tensor_from_dlpack(list.items[0], EXPAR_DLPACK_UNVERSIONED, 1, &view));
     CHECK(same_tensor(&view, &arrival.result.recv_x), "item 0 is not recv_x");
     CHECK_OK(expar_tensor_from_dlpack(list.items[2], EXPAR_DLPACK_UNVERSIONED, 1, &view));
     CHECK(same_tensor(&view, &arrival.result.recv_topk_weights), "item 2 is not recv_topk_weights");
-    played_delete(list.items[0]);
+    simulated_delete(list.items[0]);
     CHECK_OK(expar_ep_output_retain(output));
     expar_ep_output_release(output);
-    played_delete(list.items[2]);
-    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_python_put_output(output, wanted, 3, &played_python, &list));
+    simulated_delete(list.items[2]);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_python_put_output(output, wanted, 3, &simulated_python, &list));
     expar_ep_handle_release(arrival.handle);
 }
 
 static void test_capsules_hold_their_output(void **state)
 {
     (void)state;
-    run(play_capsules);
+    run(trial_capsules);
 }
 
 /* Likewise, as tensors of version 1.1; one that is not made has been given back. */
-static void play_tensors(stage *s, void *shared)
+static void trial_tensors(stage *s, void *shared)
 {
     const scene *one = shared;
-    const expar_python_objects python = {played_capsule_new, played_list_set_item, played_tensor_new};
-    const expar_python_objects without_memory = {played_capsule_new, played_list_set_item, played_no_tensor};
-    play_arrival arrival;
+    const expar_python_objects python = {simulated_capsule_new, simulated_list_set_item, simulated_tensor_new};
+    const expar_python_objects without_memory = {simulated_capsule_new, simulated_list_set_item, simulated_no_tensor};
+    trial_arrival arrival;
     expar_tensor view;
-    played_list list = {.length = 3};
+    simulated_list list = {.length = 3};
     if (!dispatch(s, one, &arrival)) return;
     expar_ep_output *output = arrival.result.output;
     CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_output(output, wanted, 3, &without_memory, &list));
     CHECK_TEXT("expar_python_put_output", "Python has no tensor");
     if (!CHECK_OK(expar_python_put_output(output, wanted, 1, &python, &list))) return;
     expar_ep_output_release(output);
-    play_check_arrival(&arrival, s->rank);
+    trial_check_arrival(&arrival, s->rank);
     expar_dl_versioned *made = (void *)list.items[0];
     CHECK_OK(expar_tensor_from_dlpack(made, EXPAR_DLPACK_VERSION(1, 1), 1, &view));
     CHECK(same_tensor(&view, &arrival.result.recv_x), "item 0 is not recv_x");
@@ -320,53 +320,53 @@ static void play_tensors(stage *s, void *shared)
 static void test_tensors_hold_their_output(void **state)
 {
     (void)state;
-    run(play_tensors);
+    run(trial_tensors);
 }
 
 /* A failed call holds nothing; earlier results are there. */
-static void play_no_capsules(stage *s, void *shared)
+static void trial_no_capsules(stage *s, void *shared)
 {
     const scene *one = shared;
     static const char call[] = "expar_python_put_output";
     const int32_t unknown[] = {99}, absent[] = {EXPAR_EP_PART_X, EXPAR_EP_PART_SCALES};
-    const expar_python_objects no_new = {.list_set_item = played_list_set_item},
-                               no_set = {.capsule_new = played_capsule_new};
-    play_arrival arrival;
-    played_list list = {.length = 1};
+    const expar_python_objects no_new = {.list_set_item = simulated_list_set_item},
+                               no_set = {.capsule_new = simulated_capsule_new};
+    trial_arrival arrival;
+    simulated_list list = {.length = 1};
     if (!dispatch(s, one, &arrival)) return;
     expar_ep_output *output = arrival.result.output;
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_output(output, wanted, 3, &played_python, &list));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_output(output, wanted, 3, &simulated_python, &list));
     CHECK_TEXT(call, "no item 2");
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_output(output, wanted, 3, &played_python_without_memory, &list));
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_python_put_output(output, unknown, 1, &played_python, &list));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_output(output, wanted, 3, &simulated_python_without_memory, &list));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_python_put_output(output, unknown, 1, &simulated_python, &list));
     CHECK_TEXT(call, "part is 99");
-    if (list.items[0]) played_delete(list.items[0]);
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_python_put_output(output, absent, 2, &played_python, &list));
+    if (list.items[0]) simulated_delete(list.items[0]);
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_python_put_output(output, absent, 2, &simulated_python, &list));
     CHECK_TEXT(call, "no tensor of part SCALES");
-    if (list.items[0]) played_delete(list.items[0]);
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(NULL, wanted, 3, &played_python, &list));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(output, NULL, 3, &played_python, &list));
+    if (list.items[0]) simulated_delete(list.items[0]);
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(NULL, wanted, 3, &simulated_python, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(output, NULL, 3, &simulated_python, &list));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(output, wanted, 3, NULL, &list));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(output, wanted, 3, &no_new, &list));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(output, wanted, 3, &no_set, &list));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(output, wanted, 3, &played_python, NULL));
-    play_release(&arrival, false);
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(output, wanted, 3, &simulated_python, NULL));
+    trial_release(&arrival, false);
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_retain(output));
 }
 
 static void test_capsules_that_are_not_made_hold_nothing(void **state)
 {
     (void)state;
-    run(play_no_capsules);
+    run(trial_no_capsules);
 }
 
 /* ---- memory for rows --------------------------------------------------------------------------------------------- */
 
 /* A combine reads rows in it where they are: DIRECT, which other memory is refused for. */
-static void play_alloc(stage *s, void *shared)
+static void trial_alloc(stage *s, void *shared)
 {
     const scene *one = shared;
-    play_arrival arrival;
+    trial_arrival arrival;
     expar_ep_output *memory = NULL;
     expar_tensor rows;
     if (!dispatch(s, one, &arrival)) return;
@@ -389,17 +389,17 @@ static void play_alloc(stage *s, void *shared)
     CHECK(memcmp(y, one->a->y[s->rank], (size_t)tokens * traffic_row_bytes(one->t)) == 0, "the sums differ");
     free(y);
     expar_ep_output_release(memory);
-    play_release(&arrival, true);
+    trial_release(&arrival, true);
 }
 
 static void test_rows_in_taken_memory_are_read_in_place(void **state)
 {
     (void)state;
-    run(play_alloc);
+    run(trial_alloc);
 }
 
 /* By one rank alone, while no other does anything; of any size. */
-static void play_alloc_alone(stage *s, void *shared)
+static void trial_alloc_alone(stage *s, void *shared)
 {
     (void)shared;
     expar_ep_output *memory[3] = {NULL};
@@ -421,7 +421,7 @@ static void play_alloc_alone(stage *s, void *shared)
 static void test_taking_memory_needs_no_other_rank(void **state)
 {
     (void)state;
-    run(play_alloc_alone);
+    run(trial_alloc_alone);
 }
 
 int main(int argc, char **argv)

@@ -43,31 +43,31 @@ static expar_status combine_instead(stage *s, const traffic *t, const expar_ep_h
 
 static expar_status dispatch_differently(stage *s, const mismatch *m, const expar_ep_handle *handle)
 {
-    play_choice plain = {0};
-    expar_ep_dispatch_args given = play_dispatch_args(m->traffic, s->rank, &plain, &s->area, NULL);
+    trial_choice plain = {0};
+    expar_ep_dispatch_args given = trial_dispatch_args(m->traffic, s->rank, &plain, &s->area, NULL);
     expar_ep_dispatch_args args = given;
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (s->rank == ODD_RANK) m->what.spoil(&args, handle);
     expar_status status = expar_ep_dispatch(s->ep, &args, &result);
-    play_dispatch_args_free(&given);
+    trial_dispatch_args_free(&given);
     return status;
 }
 
-static void play_mismatch(stage *s, void *shared)
+static void trial_mismatch(stage *s, void *shared)
 {
     const mismatch *m = shared;
-    play_choice plain = {0};
-    play_arrival before;
-    if (!play_dispatch(s->ep, m->traffic, s->rank, &plain, &s->area, NULL, &before)) return;
+    trial_choice plain = {0};
+    trial_arrival before;
+    if (!trial_dispatch(s->ep, m->traffic, s->rank, &plain, &s->area, NULL, &before)) return;
     bool combines = m->what.combines && s->rank == ODD_RANK;
     CHECK_STATUS(EXPAR_ERR_MISMATCH,
                  combines ? combine_instead(s, m->traffic, before.handle) : dispatch_differently(s, m, before.handle));
     CHECK_TEXT("rank 2", "rank 0");
     check_words(&m->what);
-    play_check_arrival(&before, s->rank);
-    play_combine(s->ep, m->traffic, m->answers, s->rank, &plain, &s->area, before.handle, &before);
+    trial_check_arrival(&before, s->rank);
+    trial_combine(s->ep, m->traffic, m->answers, s->rank, &plain, &s->area, before.handle, &before);
     stage_round_trip(s, m->traffic, m->answers, EXPAR_EP_PATH_AUTO);
-    play_release(&before, true);
+    trial_release(&before, true);
 }
 
 static mismatch make(const difference *what)
@@ -86,7 +86,7 @@ static void run_mismatch(const difference *what)
 {
     mismatch m = make(what);
     stage_plan setting = stage_plan_for(m.traffic, RANKS_THREADS);
-    bool passed = stage_run(&setting, play_mismatch, &m);
+    bool passed = stage_run(&setting, trial_mismatch, &m);
     answers_free(m.answers);
     traffic_free(m.traffic);
     assert_true(passed);
@@ -212,20 +212,20 @@ static void test_combine_or_dispatch(void **state)
 /* ---- handles ----------------------------------------------------------------------------------------------------- */
 
 /* Two dispatches of the same traffic; the odd rank answers with the handle of the other one. */
-static void play_other_handle(stage *s, void *shared)
+static void trial_other_handle(stage *s, void *shared)
 {
     const mismatch *m = shared;
-    play_choice plain = {0};
-    play_arrival first, second;
-    play_dispatch(s->ep, m->traffic, s->rank, &plain, &s->area, NULL, &first);
-    play_dispatch(s->ep, m->traffic, s->rank, &plain, &s->area, NULL, &second);
+    trial_choice plain = {0};
+    trial_arrival first, second;
+    trial_dispatch(s->ep, m->traffic, s->rank, &plain, &s->area, NULL, &first);
+    trial_dispatch(s->ep, m->traffic, s->rank, &plain, &s->area, NULL, &second);
     CHECK_STATUS(EXPAR_ERR_MISMATCH,
                  combine_instead(s, m->traffic, s->rank == ODD_RANK ? second.handle : first.handle));
     CHECK_TEXT("expar_ep_combine", "handle", "rank 2", "rank 0");
-    play_combine(s->ep, m->traffic, m->answers, s->rank, &plain, &s->area, first.handle, &first);
-    play_combine(s->ep, m->traffic, m->answers, s->rank, &plain, &s->area, second.handle, &second);
-    play_release(&first, true);
-    play_release(&second, false);
+    trial_combine(s->ep, m->traffic, m->answers, s->rank, &plain, &s->area, first.handle, &first);
+    trial_combine(s->ep, m->traffic, m->answers, s->rank, &plain, &s->area, second.handle, &second);
+    trial_release(&first, true);
+    trial_release(&second, false);
 }
 
 static void test_handles_of_different_dispatches(void **state)
@@ -233,30 +233,30 @@ static void test_handles_of_different_dispatches(void **state)
     (void)state;
     mismatch m = make(&(difference){{0}, NULL, false});
     stage_plan setting = stage_plan_for(m.traffic, RANKS_THREADS);
-    bool passed = stage_run(&setting, play_other_handle, &m);
+    bool passed = stage_run(&setting, trial_other_handle, &m);
     answers_free(m.answers);
     traffic_free(m.traffic);
     assert_true(passed);
 }
 
 /* A second buffer's handle is as good as one of this buffer's, but not the same one. */
-static void play_foreign_handle(stage *s, void *shared)
+static void trial_foreign_handle(stage *s, void *shared)
 {
     const mismatch *m = shared;
-    play_choice plain = {0};
-    play_arrival here, there;
+    trial_choice plain = {0};
+    trial_arrival here, there;
     stage_plan setting = stage_plan_for(m->traffic, RANKS_THREADS);
     expar_ep *other = NULL;
     if (!CHECK_OK(expar_ep_create(s->group, &setting.config, &other))) return;
-    play_dispatch(s->ep, m->traffic, s->rank, &plain, &s->area, NULL, &here);
-    play_dispatch(other, m->traffic, s->rank, &plain, &s->area, NULL, &there);
+    trial_dispatch(s->ep, m->traffic, s->rank, &plain, &s->area, NULL, &here);
+    trial_dispatch(other, m->traffic, s->rank, &plain, &s->area, NULL, &there);
     expar_status status = combine_instead(s, m->traffic, s->rank == ODD_RANK ? there.handle : here.handle);
     CHECK_STATUS(EXPAR_ERR_MISMATCH, status);
     CHECK_TEXT("expar_ep_combine", "handle (number of the buffer that it was made on)", "rank 2", "rank 0");
-    play_combine(s->ep, m->traffic, m->answers, s->rank, &plain, &s->area, here.handle, &here);
-    play_combine(other, m->traffic, m->answers, s->rank, &plain, &s->area, there.handle, &there);
-    play_release(&here, true);
-    play_release(&there, false);
+    trial_combine(s->ep, m->traffic, m->answers, s->rank, &plain, &s->area, here.handle, &here);
+    trial_combine(other, m->traffic, m->answers, s->rank, &plain, &s->area, there.handle, &there);
+    trial_release(&here, true);
+    trial_release(&there, false);
     CHECK_OK(expar_ep_destroy(other));
 }
 
@@ -266,7 +266,7 @@ static void test_handle_of_another_buffer(void **state)
     mismatch m = make(&(difference){{0}, NULL, false});
     stage_plan setting = stage_plan_for(m.traffic, RANKS_THREADS);
     setting.spare_heap_bytes = (size_t)128 << 20; /* the second buffer */
-    bool passed = stage_run(&setting, play_foreign_handle, &m);
+    bool passed = stage_run(&setting, trial_foreign_handle, &m);
     answers_free(m.answers);
     traffic_free(m.traffic);
     assert_true(passed);
@@ -287,21 +287,21 @@ typedef struct racer {
 static void *race(void *argument)
 {
     racer *self = argument;
-    play_choice plain = {0};
+    trial_choice plain = {0};
     check_begin(self->stage->rank);
     expar_ep_dispatch_args args =
-        play_dispatch_args(self->traffic, self->stage->rank, &plain, &self->stage->area, NULL);
+        trial_dispatch_args(self->traffic, self->stage->rank, &plain, &self->stage->area, NULL);
     self->result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     self->status = expar_ep_dispatch(self->stage->ep, &args, &self->result);
     if (self->status == EXPAR_ERR_BUSY) {
         if (!CHECK_TEXT("expar_ep_dispatch", "another call", "buffer")) self->status = EXPAR_OK;
         atomic_fetch_add(&busy_calls, 1);
     }
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
     return NULL;
 }
 
-static void play_two_at_once(stage *s, void *shared)
+static void trial_two_at_once(stage *s, void *shared)
 {
     const mismatch *m = shared;
     racer racers[2] = {{.stage = s, .traffic = m->traffic}, {.stage = s, .traffic = m->traffic}};
@@ -317,9 +317,9 @@ static void play_two_at_once(stage *s, void *shared)
     CHECK(busy == count - 1, "%d calls were turned away", busy);
     for (int i = 0; i < count; i++) {
         if (racers[i].status == EXPAR_ERR_BUSY) continue;
-        play_arrival arrival = {.traffic = m->traffic, .result = racers[i].result, .handle = racers[i].result.handle};
-        CHECK(racers[i].status == EXPAR_OK && play_check_arrival(&arrival, s->rank), "the other call went wrong");
-        play_release(&arrival, true);
+        trial_arrival arrival = {.traffic = m->traffic, .result = racers[i].result, .handle = racers[i].result.handle};
+        CHECK(racers[i].status == EXPAR_OK && trial_check_arrival(&arrival, s->rank), "the other call went wrong");
+        trial_release(&arrival, true);
     }
     stage_round_trip(s, m->traffic, m->answers, EXPAR_EP_PATH_AUTO);
 }
@@ -330,7 +330,7 @@ static void test_two_calls_at_once(void **state)
     mismatch m = make(&(difference){{0}, NULL, false});
     stage_plan setting = stage_plan_for(m.traffic, RANKS_THREADS);
     atomic_store(&busy_calls, 0);
-    bool passed = stage_run(&setting, play_two_at_once, &m);
+    bool passed = stage_run(&setting, trial_two_at_once, &m);
     answers_free(m.answers);
     traffic_free(m.traffic);
     assert_true(passed);

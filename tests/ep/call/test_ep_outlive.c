@@ -17,22 +17,22 @@ typedef struct load {
     expar_ep_config config;
 } load;
 
-static _Thread_local play_arrival kept; /* what this rank holds when its group has gone */
+static _Thread_local trial_arrival kept; /* what this rank holds when its group has gone */
 static _Thread_local int32_t kept_rank;
 static _Thread_local expar_dl_versioned *kept_tensor; /* recv_x, by DLPack */
 
-static const play_choice plain = {.sure_of_pool = true};
-static const play_choice by_queue = {.path = EXPAR_EP_PATH_QUEUE};
+static const trial_choice plain = {.sure_of_pool = true};
+static const trial_choice by_queue = {.path = EXPAR_EP_PATH_QUEUE};
 
 /* A buffer, one arrival, and the buffer's end. */
-static void leave_arrival(expar_group *group, const load *l, const play_choice *choice)
+static void leave_arrival(expar_group *group, const load *l, const trial_choice *choice)
 {
     expar_ep *ep = NULL;
     kept_rank = expar_group_rank(group);
     if (!CHECK_OK(expar_ep_create(group, &l->config, &ep))) return;
-    play_dispatch(ep, l->traffic, kept_rank, choice, NULL, NULL, &kept);
+    trial_dispatch(ep, l->traffic, kept_rank, choice, NULL, NULL, &kept);
     CHECK_OK(expar_ep_destroy(ep));
-    play_check_arrival(&kept, kept_rank);
+    trial_check_arrival(&kept, kept_rank);
 }
 
 static void leave_direct(expar_group *group, void *shared)
@@ -86,34 +86,34 @@ static void read_and_release(expar_group *none, void *shared)
     const load *l = shared;
     (void)none;
     if (!kept.result.output) return;
-    play_check_arrival(&kept, kept_rank);
+    trial_check_arrival(&kept, kept_rank);
     memset(kept.result.recv_x.data, 1, (size_t)kept.result.recv_x.shape[0] * traffic_row_bytes(l->traffic));
-    play_release(&kept, kept_rank & 1);
+    trial_release(&kept, kept_rank & 1);
 }
 
 /* While the output of a buffer that has gone is held, another one's lie elsewhere; and a combine reads it in place. */
 static void outlive_buffer(expar_group *group, void *shared)
 {
     const load *l = shared;
-    play_arrival other;
+    trial_arrival other;
     expar_ep *ep = NULL;
     leave_arrival(group, l, &plain);
     if (!CHECK_OK(expar_ep_create(group, &l->config, &ep))) return;
-    play_dispatch(ep, l->traffic, kept_rank, &plain, NULL, NULL, &other);
-    play_check_arrival(&kept, kept_rank);
-    const play_choice in_place = {.path = EXPAR_EP_PATH_DIRECT};
-    play_combine(ep, l->traffic, l->answers, kept_rank, &in_place, NULL, other.handle, &kept);
-    play_check_arrival(&other, kept_rank);
-    play_release(&other, false);
+    trial_dispatch(ep, l->traffic, kept_rank, &plain, NULL, NULL, &other);
+    trial_check_arrival(&kept, kept_rank);
+    const trial_choice in_place = {.path = EXPAR_EP_PATH_DIRECT};
+    trial_combine(ep, l->traffic, l->answers, kept_rank, &in_place, NULL, other.handle, &kept);
+    trial_check_arrival(&other, kept_rank);
+    trial_release(&other, false);
     CHECK_OK(expar_ep_destroy(ep));
-    play_release(&kept, false);
+    trial_release(&kept, false);
 }
 
 /* Rows of a group that has gone are the caller's memory to another one's combine, and go by the queue. */
 static void combine_in_another_group(expar_group *group, void *shared)
 {
     const load *l = shared;
-    play_arrival other;
+    trial_arrival other;
     expar_ep *ep = NULL;
     expar_ep_stats stats = EXPAR_EP_STATS_INIT;
     expar_group *second = ranks_join_again(group);
@@ -121,14 +121,14 @@ static void combine_in_another_group(expar_group *group, void *shared)
     leave_arrival(second, l, &plain);
     CHECK_OK(expar_group_destroy(second));
     if (!CHECK_OK(expar_ep_create(group, &l->config, &ep))) return;
-    play_dispatch(ep, l->traffic, kept_rank, &plain, NULL, NULL, &other);
-    play_check_arrival(&kept, kept_rank);
-    play_combine(ep, l->traffic, l->answers, kept_rank, &plain, NULL, other.handle, &kept);
+    trial_dispatch(ep, l->traffic, kept_rank, &plain, NULL, NULL, &other);
+    trial_check_arrival(&kept, kept_rank);
+    trial_combine(ep, l->traffic, l->answers, kept_rank, &plain, NULL, other.handle, &kept);
     CHECK_OK(expar_ep_get_stats(ep, &stats));
     CHECK(stats.direct_calls == 1 && stats.queue_calls == 1, "%llu direct calls and %llu by the queue",
           (unsigned long long)stats.direct_calls, (unsigned long long)stats.queue_calls);
-    play_release(&other, false);
-    play_release(&kept, false);
+    trial_release(&other, false);
+    trial_release(&kept, false);
     CHECK_OK(expar_ep_destroy(ep));
 }
 

@@ -136,24 +136,24 @@ static void gate_remove(const table *t)
 
 /* ---- one deal and a call with it --------------------------------------------------------------------------------- */
 
-typedef struct play {
+typedef struct trial {
     deal *deal;
     deal_move *move;
     deal_call call;
-} play;
+} trial;
 
 /* All ranks draw the same. from: NULL for a first dispatch, else whose handle is used. */
-static bool play_start(play *p, const table *t, uint64_t seed, move_kind kind, const deal_choice *choice,
-                       const play *from, expar_event *wait_event)
+static bool trial_start(trial *p, const table *t, uint64_t seed, move_kind kind, const deal_choice *choice,
+                        const trial *from, expar_event *wait_event)
 {
     random_source random = random_start(seed);
-    *p = (play){.deal = from ? NULL : table_deal(t, choice, &random)};
+    *p = (trial){.deal = from ? NULL : table_deal(t, choice, &random)};
     p->move = table_move(t, from ? from->deal : p->deal, kind, choice, &random);
     const expar_ep_handle *handle = from ? from->call.result.handle : NULL;
     return deal_call_start(&p->call, t->ep, p->move, t->rank, &t->area, handle, wait_event);
 }
 
-static void play_finish(play *p)
+static void trial_finish(trial *p)
 {
     expar_ep_handle *handle = p->call.result.handle;
     CHECK(deal_call_finish(&p->call), "a call that was held, or came behind one");
@@ -163,7 +163,7 @@ static void play_finish(play *p)
     deal_free(p->deal);
 }
 
-static bool is_done(const play *p)
+static bool is_done(const trial *p)
 {
     int done = 1;
     CHECK_OK(expar_event_query(p->call.event, &done));
@@ -181,50 +181,50 @@ static void run(table_body body)
 /* ---- cases ------------------------------------------------------------------------------------------------------- */
 
 /* A fresh dispatch learns its counts on all ranks while the one before it is held, sent but not received, on one. */
-static void play_second_begins_while_first_is_held(table *t)
+static void trial_second_begins_while_first_is_held(table *t)
 {
-    play first, second;
+    trial first, second;
     gate_build(t);
-    play_start(&first, t, 1, MOVE_DISPATCH, &async_choice, NULL, NULL);
+    trial_start(&first, t, 1, MOVE_DISPATCH, &async_choice, NULL, NULL);
     if (t->rank == HELD) gate_await_call();
-    play_start(&second, t, 2, MOVE_DISPATCH, &async_choice, NULL, NULL);
+    trial_start(&second, t, 2, MOVE_DISPATCH, &async_choice, NULL, NULL);
     if (t->rank == HELD) {
         CHECK(!is_done(&first) && !is_done(&second), "a call is done behind a closed gate");
         CHECK(gate_sent() == 1, "%d dispatches were sent while the first was held", gate_sent());
     }
     gate_open(t);
-    play_finish(&second); /* in either order */
-    play_finish(&first);
+    trial_finish(&second); /* in either order */
+    trial_finish(&first);
     gate_remove(t);
 }
 
 static void test_second_begins_while_first_is_held(void **state)
 {
     (void)state;
-    run(play_second_begins_while_first_is_held);
+    run(trial_second_begins_while_first_is_held);
 }
 
 /* Calls that open with their advertisements are issued after one that is held before it was sent: nobody waits. */
-static void play_held_before_it_is_sent(table *t)
+static void trial_held_before_it_is_sent(table *t)
 {
-    play first, repeat, back;
+    trial first, repeat, back;
     expar_event *late = NULL;
     CHECK_OK(expar_event_create(&late));
-    play_start(&first, t, 3, MOVE_DISPATCH, &sync_choice, NULL, NULL);
-    play_start(&repeat, t, 4, MOVE_REPEAT, &async_choice, &first, t->rank == HELD ? late : NULL);
-    play_start(&back, t, 5, MOVE_COMBINE, &async_choice, &first, NULL);
+    trial_start(&first, t, 3, MOVE_DISPATCH, &sync_choice, NULL, NULL);
+    trial_start(&repeat, t, 4, MOVE_REPEAT, &async_choice, &first, t->rank == HELD ? late : NULL);
+    trial_start(&back, t, 5, MOVE_COMBINE, &async_choice, &first, NULL);
     if (t->rank == HELD) CHECK(!is_done(&repeat) && !is_done(&back), "a call is done before its event");
     CHECK_OK(expar_event_signal(late));
-    play_finish(&back);
-    play_finish(&repeat);
-    play_finish(&first);
+    trial_finish(&back);
+    trial_finish(&repeat);
+    trial_finish(&first);
     expar_event_release(late);
 }
 
 static void test_held_before_it_is_sent(void **state)
 {
     (void)state;
-    run(play_held_before_it_is_sent);
+    run(trial_held_before_it_is_sent);
 }
 
 static void *signal_later(void *event)
@@ -236,33 +236,33 @@ static void *signal_later(void *event)
 }
 
 /* A fresh dispatch opens when the one before it is sent, not while that waits for its event. */
-static void play_opens_behind_the_one_before(table *t)
+static void trial_opens_after_the_one_before(table *t)
 {
-    play first, repeat, fresh;
+    trial first, repeat, fresh;
     pthread_t signaller;
     expar_event *late = NULL;
     CHECK_OK(expar_event_create(&late));
-    play_start(&first, t, 21, MOVE_DISPATCH, &sync_choice, NULL, NULL);
+    trial_start(&first, t, 21, MOVE_DISPATCH, &sync_choice, NULL, NULL);
     gate_build(t);
     gate_open(t);
-    play_start(&repeat, t, 22, MOVE_REPEAT, &async_choice, &first, t->rank == HELD ? late : NULL);
+    trial_start(&repeat, t, 22, MOVE_REPEAT, &async_choice, &first, t->rank == HELD ? late : NULL);
     if (t->rank == HELD) CHECK(pthread_create(&signaller, NULL, signal_later, late) == 0, "no thread");
-    play_start(&fresh, t, 23, MOVE_DISPATCH, &async_choice, NULL, NULL);
+    trial_start(&fresh, t, 23, MOVE_DISPATCH, &async_choice, NULL, NULL);
     if (t->rank == HELD) {
         CHECK(the_gate.sent_at_notify == 1, "%d calls were sent when the next one opened", the_gate.sent_at_notify);
         pthread_join(signaller, NULL);
     }
-    play_finish(&fresh);
-    play_finish(&repeat);
-    play_finish(&first);
+    trial_finish(&fresh);
+    trial_finish(&repeat);
+    trial_finish(&first);
     gate_remove(t);
     expar_event_release(late);
 }
 
-static void test_opens_behind_the_one_before(void **state)
+static void test_opens_after_the_one_before(void **state)
 {
     (void)state;
-    run(play_opens_behind_the_one_before);
+    run(trial_opens_after_the_one_before);
 }
 
 static void *open_later(void *context)
@@ -275,85 +275,85 @@ static void *open_later(void *context)
 
 /* Calls that open with their advertisements queue up after two of which the first is held: nobody waits, and they end
    in the order in which they were made. */
-static void play_any_number_behind_the_first(table *t)
+static void trial_any_number_after_the_first(table *t)
 {
-    enum { BEHIND = 15 };
-    play first, second, behind[BEHIND];
+    enum { AFTER = 15 };
+    trial first, second, after[AFTER];
     gate_build(t);
-    play_start(&first, t, 6, MOVE_DISPATCH, &async_choice, NULL, NULL);
-    play_start(&second, t, 7, MOVE_DISPATCH, &async_choice, NULL, NULL);
-    for (int i = 0; i < BEHIND; i++) {
-        play_start(&behind[i], t, 30 + (uint64_t)i, i % 2 ? MOVE_COMBINE : MOVE_REPEAT, &async_choice,
-                   i % 3 ? &first : &second, NULL);
+    trial_start(&first, t, 6, MOVE_DISPATCH, &async_choice, NULL, NULL);
+    trial_start(&second, t, 7, MOVE_DISPATCH, &async_choice, NULL, NULL);
+    for (int i = 0; i < AFTER; i++) {
+        trial_start(&after[i], t, 30 + (uint64_t)i, i % 2 ? MOVE_COMBINE : MOVE_REPEAT, &async_choice,
+                    i % 3 ? &first : &second, NULL);
         if (t->rank == HELD) CHECK(!is_done(&first), "call %d waited for the first", i + 2);
     }
     if (t->rank == HELD) CHECK(gate_sent() == 1, "%d dispatches were sent while the first was held", gate_sent());
     gate_open(t);
-    for (int i = BEHIND - 1; i >= 0; i--) {
-        CHECK_OK(expar_event_wait(behind[i].call.event));
-        CHECK(is_done(&second) && (i == 0 || is_done(&behind[i - 1])), "call %d came before the one before it", i + 2);
-        play_finish(&behind[i]);
+    for (int i = AFTER - 1; i >= 0; i--) {
+        CHECK_OK(expar_event_wait(after[i].call.event));
+        CHECK(is_done(&second) && (i == 0 || is_done(&after[i - 1])), "call %d came before the one before it", i + 2);
+        trial_finish(&after[i]);
     }
-    play_finish(&second);
-    play_finish(&first);
+    trial_finish(&second);
+    trial_finish(&first);
     gate_remove(t);
 }
 
-static void test_any_number_behind_the_first(void **state)
+static void test_any_number_after_the_first(void **state)
 {
     (void)state;
-    run(play_any_number_behind_the_first);
+    run(trial_any_number_after_the_first);
 }
 
 /* A rejection has ended when it returns. A later call begins when all earlier open calls have ended, too. Otherwise
    calls could run ahead of the records, of which there are two parities. */
-static void play_begins_behind_a_refusal(table *t)
+static void trial_begins_after_a_rejection(table *t)
 {
-    play first, third;
+    trial first, third;
     pthread_t opener;
     expar_ep_combine_args bad = EXPAR_EP_COMBINE_ARGS_INIT;
     gate_build(t);
-    play_start(&first, t, 24, MOVE_DISPATCH, &async_choice, NULL, NULL);
+    trial_start(&first, t, 24, MOVE_DISPATCH, &async_choice, NULL, NULL);
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_combine(t->ep, &bad, NULL));
     if (t->rank == HELD) CHECK(pthread_create(&opener, NULL, open_later, t) == 0, "no thread");
-    play_start(&third, t, 25, MOVE_DISPATCH, &async_choice, NULL, NULL);
+    trial_start(&third, t, 25, MOVE_DISPATCH, &async_choice, NULL, NULL);
     if (t->rank == HELD) {
         CHECK(is_done(&first), "a call was begun while the one before the last was open");
         pthread_join(opener, NULL);
     }
-    play_finish(&third);
-    play_finish(&first);
+    trial_finish(&third);
+    trial_finish(&first);
     gate_remove(t);
 }
 
-static void test_begins_behind_a_refusal(void **state)
+static void test_begins_after_a_rejection(void **state)
 {
     (void)state;
-    run(play_begins_behind_a_refusal);
+    run(trial_begins_after_a_rejection);
 }
 
 /* One that waits comes after both, and rejections in between are told in their order. */
-static void play_refused_between(table *t)
+static void trial_rejected_between(table *t)
 {
-    play first, back;
+    trial first, back;
     expar_ep_combine_args bad = EXPAR_EP_COMBINE_ARGS_INIT;
     gate_build(t);
-    play_start(&first, t, 9, MOVE_DISPATCH, &async_choice, NULL, NULL);
+    trial_start(&first, t, 9, MOVE_DISPATCH, &async_choice, NULL, NULL);
     if (t->rank == HELD) gate_await_call();
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_combine(t->ep, &bad, NULL));
     CHECK_TEXT("expar_ep_combine", "handle is NULL");
     gate_open(t);
-    play_start(&back, t, 10, MOVE_COMBINE, &sync_choice, &first, NULL);
+    trial_start(&back, t, 10, MOVE_COMBINE, &sync_choice, &first, NULL);
     if (t->rank == HELD) CHECK(is_done(&first), "a call that waits returned before the one in front of it ended");
-    play_finish(&back);
-    play_finish(&first);
+    trial_finish(&back);
+    trial_finish(&first);
     gate_remove(t);
 }
 
-static void test_refused_between(void **state)
+static void test_rejected_between(void **state)
 {
     (void)state;
-    run(play_refused_between);
+    run(trial_rejected_between);
 }
 
 /* ---- a handle's row map ------------------------------------------------------------------------------------------ */
@@ -361,37 +361,38 @@ static void test_refused_between(void **state)
 static const deal_choice expert_major_choice = {.async = true, .expert_major = true};
 
 /* A repeat with topk_idx, expert-major, which rank 0 refuses where that is said. */
-static void play_start_expert_major(play *p, const table *t, uint64_t seed, const play *from, move_refusal refusal)
+static void trial_start_expert_major(trial *p, const table *t, uint64_t seed, const trial *from,
+                                     move_rejection rejection)
 {
     random_source random = random_start(seed);
-    *p = (play){.move = table_move(t, from->deal, MOVE_REPEAT, &expert_major_choice, &random)};
+    *p = (trial){.move = table_move(t, from->deal, MOVE_REPEAT, &expert_major_choice, &random)};
     p->move->form.with_topk = true;
-    p->move->form.refusal = refusal;
+    p->move->form.rejection = rejection;
     CHECK(deal_call_start(&p->call, t->ep, p->move, t->rank, &t->area, from->call.result.handle, NULL),
           "an expert-major repeat");
 }
 
 /* Two have begun when the first, which was to fill the handle's map, is refused: the second fills it, and a combine
    finds it. */
-static void play_map_behind_a_refusal(table *t)
+static void trial_map_after_a_rejection(table *t)
 {
-    play first, refused, second, back;
-    play_start(&first, t, 26, MOVE_DISPATCH, &sync_choice, NULL, NULL);
+    trial first, rejected, second, back;
+    trial_start(&first, t, 26, MOVE_DISPATCH, &sync_choice, NULL, NULL);
     if (t->rank == 0) CHECK_OK(expar_group_barrier(t->group));
-    play_start_expert_major(&refused, t, 27, &first, REFUSAL_EARLY);
-    play_start_expert_major(&second, t, 28, &first, REFUSAL_NONE);
+    trial_start_expert_major(&rejected, t, 27, &first, REJECTION_EARLY);
+    trial_start_expert_major(&second, t, 28, &first, REJECTION_NONE);
     if (t->rank != 0) CHECK_OK(expar_group_barrier(t->group));
-    play_finish(&refused);
-    play_finish(&second);
-    play_start(&back, t, 29, MOVE_COMBINE, &expert_major_choice, &first, NULL);
-    play_finish(&back);
-    play_finish(&first);
+    trial_finish(&rejected);
+    trial_finish(&second);
+    trial_start(&back, t, 29, MOVE_COMBINE, &expert_major_choice, &first, NULL);
+    trial_finish(&back);
+    trial_finish(&first);
 }
 
-static void test_map_behind_a_refusal(void **state)
+static void test_map_after_a_rejection(void **state)
 {
     (void)state;
-    run(play_map_behind_a_refusal);
+    run(trial_map_after_a_rejection);
 }
 
 /* The group fails between the phases. The held call, whose rows would have come by the queue, ends with that. The one
@@ -399,10 +400,10 @@ static void test_map_behind_a_refusal(void **state)
 static void fail_between_the_halves(table *t)
 {
     static const deal_choice queued = {.async = true, .path = EXPAR_EP_PATH_QUEUE};
-    play first, second;
+    trial first, second;
     gate_build(t);
-    play_start(&first, t, 11, MOVE_DISPATCH, &queued, NULL, NULL);
-    play_start(&second, t, 12, MOVE_DISPATCH, &queued, NULL, NULL);
+    trial_start(&first, t, 11, MOVE_DISPATCH, &queued, NULL, NULL);
+    trial_start(&second, t, 12, MOVE_DISPATCH, &queued, NULL, NULL);
     CHECK_OK(expar_barrier_all(t->group)); /* all have begun the second */
     gate_note(&the_gate, &the_gate.past);
     if (t->rank == HELD) {
@@ -418,18 +419,18 @@ static void fail_between_the_halves(table *t)
     } else {
         CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(second.call.event));
     }
-    play *plays[] = {&second, &first};
+    trial *trials[] = {&second, &first};
     for (int i = 0; i < 2; i++) {
-        expar_event_release(plays[i]->call.event);
-        deal_dispatch_clean(&plays[i]->call);
-        move_free(plays[i]->move);
-        expar_ep_handle_release(plays[i]->call.result.handle);
-        deal_free(plays[i]->deal);
+        expar_event_release(trials[i]->call.event);
+        deal_dispatch_clean(&trials[i]->call);
+        move_free(trials[i]->move);
+        expar_ep_handle_release(trials[i]->call.result.handle);
+        deal_free(trials[i]->deal);
     }
 }
 
 /* Without a table, which would want to be cleared by all. */
-static void play_failure_between_the_halves(expar_group *group, void *shared)
+static void trial_failure_between_the_halves(expar_group *group, void *shared)
 {
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     config.max_tokens = 5;
@@ -448,7 +449,7 @@ static void test_failure_between_the_halves(void **state)
     table_case c = table_case_make();
     const ranks_plan ranks = {.kind = RANKS_THREADS, .size = c.plan.num_ranks};
     gate_begin();
-    assert_true(ranks_run(&ranks, play_failure_between_the_halves, &c));
+    assert_true(ranks_run(&ranks, trial_failure_between_the_halves, &c));
     gate_end();
 }
 
@@ -465,7 +466,7 @@ static void nap(void *context)
 
 /* Rows by a ring of one slot take rank 1 longer than the time-out. Rank 0 rejects the next call at once. It waits for
    rank 1, which comes to it in time, for its rows move. */
-static void play_slow_rows(expar_group *group, void *shared)
+static void trial_slow_rows(expar_group *group, void *shared)
 {
     (void)shared;
     static _Alignas(16) float x[2][SLOW_TOKENS][16], rows[2][2 * SLOW_TOKENS][16], y[2][SLOW_TOKENS][16];
@@ -510,7 +511,7 @@ static void test_slow_rows_beside_an_open_call(void **state)
 {
     (void)state;
     const ranks_plan ranks = {.kind = RANKS_THREADS, .size = 2, .timeout_ms = SLOW_TIMEOUT_MS};
-    assert_true(ranks_run(&ranks, play_slow_rows, NULL));
+    assert_true(ranks_run(&ranks, trial_slow_rows, NULL));
 }
 
 int main(void)
@@ -518,11 +519,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_second_begins_while_first_is_held),
         cmocka_unit_test(test_held_before_it_is_sent),
-        cmocka_unit_test(test_opens_behind_the_one_before),
-        cmocka_unit_test(test_any_number_behind_the_first),
-        cmocka_unit_test(test_begins_behind_a_refusal),
-        cmocka_unit_test(test_refused_between),
-        cmocka_unit_test(test_map_behind_a_refusal),
+        cmocka_unit_test(test_opens_after_the_one_before),
+        cmocka_unit_test(test_any_number_after_the_first),
+        cmocka_unit_test(test_begins_after_a_rejection),
+        cmocka_unit_test(test_rejected_between),
+        cmocka_unit_test(test_map_after_a_rejection),
         cmocka_unit_test(test_failure_between_the_halves),
         cmocka_unit_test(test_slow_rows_beside_an_open_call),
     };

@@ -54,7 +54,7 @@ static void await_end(expar_event *event)
         CHECK_OK(expar_event_query(event, &done));
 }
 
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     buffer b;
     (void)shared;
@@ -83,7 +83,7 @@ static void play(expar_group *group, void *shared)
 static void failures_that_nobody_heard(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, RANKS, play);
+    kind_run((ranks_plan){0}, RANKS, trial);
 }
 
 int main(int argc, char **argv)

@@ -37,7 +37,7 @@ static bool destroy(stage *s)
     return CHECK_OK(expar_ep_destroy(ep));
 }
 
-static void play_round(stage *s, const scene *c)
+static void trial_round(stage *s, const scene *c)
 {
     stage_round_trip(s, c->traffic, c->answers, EXPAR_EP_PATH_AUTO);
 }
@@ -93,14 +93,14 @@ static void limit_end(const limiter *self)
 
 static void dispatch_in_vain(stage *s, const scene *c)
 {
-    const play_choice plain = {0};
-    expar_ep_dispatch_args args = play_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL);
+    const trial_choice plain = {0};
+    expar_ep_dispatch_args args = trial_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL);
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_dispatch(s->ep, &args, &result));
     CHECK_TEXT("expar_ep_dispatch", "timed out after 300 ms", "rank 1");
     CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_dispatch(s->ep, &args, &result));
     CHECK_TEXT("expar_ep_dispatch", "poisoned", "timed out after 300 ms");
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
 }
 
 static void replace_after_a_dispatch(expar_group *group, void *shared)
@@ -108,7 +108,7 @@ static void replace_after_a_dispatch(expar_group *group, void *shared)
     const scene *c = shared;
     stage s = {.group = group, .rank = expar_group_rank(group)};
     if (!create(&s, c)) return;
-    play_round(&s, c);
+    trial_round(&s, c);
     if (!CHECK_OK(expar_group_barrier(group))) return;
     if (s.rank == AWAY) {
         stay_away(&s, c, BOOT_KIND_BUFFER);
@@ -119,12 +119,12 @@ static void replace_after_a_dispatch(expar_group *group, void *shared)
         limit_end(&late);
     }
     if (!destroy(&s) || !create(&s, c)) return;
-    play_round(&s, c);
+    trial_round(&s, c);
     destroy(&s);
 }
 
 /* Nobody looks at the event before the buffer is destroyed. */
-static bool combine_in_vain(stage *s, const scene *c, play_arrival *arrival)
+static bool combine_in_vain(stage *s, const scene *c, trial_arrival *arrival)
 {
     int64_t tokens = c->traffic->inputs[s->rank].num_tokens;
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
@@ -145,19 +145,19 @@ static bool combine_in_vain(stage *s, const scene *c, play_arrival *arrival)
     return ended;
 }
 
-static void replace_behind_a_combine(expar_group *group, void *shared)
+static void replace_after_a_combine(expar_group *group, void *shared)
 {
     const scene *c = shared;
-    const play_choice plain = {0};
+    const trial_choice plain = {0};
     stage s = {.group = group, .rank = expar_group_rank(group)};
-    play_arrival arrival;
-    if (!create(&s, c) || !play_dispatch(s.ep, c->traffic, s.rank, &plain, &s.area, NULL, &arrival)) return;
+    trial_arrival arrival;
+    if (!create(&s, c) || !trial_dispatch(s.ep, c->traffic, s.rank, &plain, &s.area, NULL, &arrival)) return;
     if (!CHECK_OK(expar_group_barrier(group))) return; /* those who wait from here on do so in the combine */
     if (s.rank == AWAY) stay_away(&s, c, BOOT_KIND_BUFFER);
     bool ended = s.rank == AWAY ? destroy(&s) : combine_in_vain(&s, c, &arrival);
-    play_release(&arrival, true);
+    trial_release(&arrival, true);
     if (!ended || !create(&s, c)) return;
-    play_round(&s, c);
+    trial_round(&s, c);
     destroy(&s);
 }
 
@@ -170,7 +170,7 @@ static void destroy_in_vain(expar_group *group, void *shared)
     const scene *c = shared;
     stage s = {.group = group, .rank = expar_group_rank(group)};
     if (!create(&s, c)) return;
-    play_round(&s, c);
+    trial_round(&s, c);
     if (s.rank == AWAY) {
         stay_away(&s, c, BOOT_KIND_END);
     } else {
@@ -195,7 +195,7 @@ static void destroy_without_one(expar_group *group, void *shared)
     const scene *c = shared;
     stage s = {.group = group, .rank = expar_group_rank(group)};
     if (!create(&s, c)) return;
-    play_round(&s, c);
+    trial_round(&s, c);
     if (!CHECK_OK(expar_group_barrier(group))) return;
     if (s.rank == AWAY) {
         group->boot->late_limit_ms = SHORT_MS;
@@ -239,10 +239,10 @@ static void a_buffer_is_replaced_after_a_dispatch(void **state)
     run(replace_after_a_dispatch);
 }
 
-static void a_buffer_is_replaced_behind_a_combine(void **state)
+static void a_buffer_is_replaced_after_a_combine(void **state)
 {
     (void)state;
-    run(replace_behind_a_combine);
+    run(replace_after_a_combine);
 }
 
 static void a_rank_that_does_not_come_is_given_up(void **state)
@@ -261,7 +261,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_buffer_is_replaced_after_a_dispatch),
-        cmocka_unit_test(a_buffer_is_replaced_behind_a_combine),
+        cmocka_unit_test(a_buffer_is_replaced_after_a_combine),
         cmocka_unit_test(a_rank_that_does_not_come_is_given_up),
         cmocka_unit_test(a_rank_whose_group_has_failed_says_so),
     };

@@ -131,7 +131,7 @@ static void records_that_grow(void **state)
         assert_int_equal(expar_ep_combine(s->ep, &to, NULL), EXPAR_OK);
         assert_said(s, streams ? "begin grow#3 place prepare keep send-back#4 receive-back#4 end "
                                : "begin grow#2 prepare keep place send-back#2 receive-back#2 end ");
-        s->said->refused = "grow";
+        s->said->rejected = "grow";
         assert_int_equal(expar_ep_combine(s->ep, &to, NULL), EXPAR_ERR_SHAPE);
         assert_said(s, streams ? "begin grow#5 " : "begin grow#3 ");
         give_back(&first);
@@ -328,7 +328,7 @@ static void by_the_stream(void **state)
 {
     (void)state;
     scene *s = set(&recorder_on_streams);
-    const ep_verdict none = {.rank = -1};
+    const ep_vote none = {.rank = -1};
     expar_ep_dispatch_result first;
     expar_ep_dispatch_args args = fresh(s);
     args.async_finish = 1;
@@ -349,7 +349,7 @@ static void by_the_stream(void **state)
 /* ---- rejections and failures ------------------------------------------------------------------------------------- */
 
 /* Wrong arguments are told by a notify without a routing; nothing else is done. */
-static void refused_at_once(void **state)
+static void rejected_at_once(void **state)
 {
     (void)state;
     for (int streams = 0; streams < 2; streams++) {
@@ -365,7 +365,7 @@ static void refused_at_once(void **state)
 }
 
 /* Errors found after the counts are told with the advertisements. */
-static void refused_with_the_offers(void **state)
+static void rejected_with_the_adverts(void **state)
 {
     (void)state;
     scene *s = set(&recorder_at_once);
@@ -380,7 +380,7 @@ static void refused_with_the_offers(void **state)
 }
 
 /* The result of a vote ends a call before its second phase. */
-static void refused_by_a_rank(void **state)
+static void rejected_by_a_rank(void **state)
 {
     (void)state;
     static const struct {
@@ -391,11 +391,11 @@ static void refused_by_a_rank(void **state)
         scene *s = set(&recorder_at_once);
         expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
         expar_ep_dispatch_args args = fresh(s);
-        s->said->refused = cases[i].step;
+        s->said->rejected = cases[i].step;
         assert_int_equal(expar_ep_dispatch(s->ep, &args, &result), EXPAR_ERR_SHAPE);
         assert_string_equal(expar_last_error(), "expar_ep_dispatch on rank 0: as the test says");
         assert_said(s, cases[i].said);
-        s->said->refused = NULL;
+        s->said->rejected = NULL;
         assert_dispatch(s, &args, &result);
         give_back(&result);
         clear(s);
@@ -461,9 +461,9 @@ int main(void)
         cmocka_unit_test(by_a_thread),
         cmocka_unit_test(by_a_thread_from_the_beginning),
         cmocka_unit_test(by_the_stream),
-        cmocka_unit_test(refused_at_once),
-        cmocka_unit_test(refused_with_the_offers),
-        cmocka_unit_test(refused_by_a_rank),
+        cmocka_unit_test(rejected_at_once),
+        cmocka_unit_test(rejected_with_the_adverts),
+        cmocka_unit_test(rejected_by_a_rank),
         cmocka_unit_test(failing_steps),
         cmocka_unit_test(earlier_calls_that_failed),
     };

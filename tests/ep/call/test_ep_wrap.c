@@ -18,51 +18,51 @@ typedef struct wrap {
     traffic *traffic;
     answers *answers;
     expar_ep_path path;
-    uint32_t behind; /* the epoch that the first call's follows */
+    uint32_t after; /* the epoch that the first call's follows */
 } wrap;
 
 /* ---- a call of each kind ----------------------------------------------------------------------------------------- */
 
 /* One rank's arguments are wrong: told to all with the headers. */
-static bool play_refusal(const stage *s, const traffic *t)
+static bool trial_rejection(const stage *s, const traffic *t)
 {
-    play_choice plain = {0};
+    trial_choice plain = {0};
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
-    expar_ep_dispatch_args given = play_dispatch_args(t, s->rank, &plain, &s->area, NULL), args = given;
+    expar_ep_dispatch_args given = trial_dispatch_args(t, s->rank, &plain, &s->area, NULL), args = given;
     if (s->rank == 1) args.num_experts = -1;
     bool right =
         CHECK_STATUS(s->rank == 1 ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, expar_ep_dispatch(s->ep, &args, &result)) &&
         CHECK_TEXT("num_experts");
-    play_dispatch_args_free(&given);
+    trial_dispatch_args_free(&given);
     return right;
 }
 
 /* Two dispatches alive, the first one's handle used again, combines of both, and a rejection: seven calls. */
-static bool play_kinds(stage *s, const wrap *w, const play_area *again)
+static bool trial_kinds(stage *s, const wrap *w, const trial_area *again)
 {
     const traffic *t = w->traffic;
-    play_arrival first, repeat = {0};
-    play_choice there = {.path = w->path, .sure_of_pool = true};
-    play_choice back = {.path = w->path, .place = w->path == EXPAR_EP_PATH_DIRECT ? PLACE_SYMMETRIC : PLACE_LIBRARY};
-    bool right = play_dispatch(s->ep, t, s->rank, &there, &s->area, NULL, &first) &&
-                 play_dispatch(s->ep, t, s->rank, &there, again, first.handle, &repeat) &&
-                 play_combine(s->ep, t, w->answers, s->rank, &back, &s->area, first.handle, &first) &&
-                 play_refusal(s, t) && stage_round_trip(s, t, w->answers, w->path) &&
-                 play_combine(s->ep, t, w->answers, s->rank, &back, &s->area, first.handle, &first);
-    play_release(&repeat, false);
-    play_release(&first, true);
+    trial_arrival first, repeat = {0};
+    trial_choice there = {.path = w->path, .sure_of_pool = true};
+    trial_choice back = {.path = w->path, .place = w->path == EXPAR_EP_PATH_DIRECT ? PLACE_SYMMETRIC : PLACE_LIBRARY};
+    bool right = trial_dispatch(s->ep, t, s->rank, &there, &s->area, NULL, &first) &&
+                 trial_dispatch(s->ep, t, s->rank, &there, again, first.handle, &repeat) &&
+                 trial_combine(s->ep, t, w->answers, s->rank, &back, &s->area, first.handle, &first) &&
+                 trial_rejection(s, t) && stage_round_trip(s, t, w->answers, w->path) &&
+                 trial_combine(s->ep, t, w->answers, s->rank, &back, &s->area, first.handle, &first);
+    trial_release(&repeat, false);
+    trial_release(&first, true);
     return right;
 }
 
-static void play_over_the_wrap(stage *s, void *shared)
+static void trial_over_the_wrap(stage *s, void *shared)
 {
     const wrap *w = shared;
-    play_area again;
-    if (!play_area_take(s->group, 64 << 10, &again) || !epochs_begin_behind(s->ep, w->behind)) return;
+    trial_area again;
+    if (!trial_area_take(s->group, 64 << 10, &again) || !epochs_begin_after(s->ep, w->after)) return;
     for (int i = 0; i < 2; i++)
-        if (!CHECK(play_kinds(s, w, &again), "round %d behind epoch %#x", i, (unsigned)w->behind)) return;
-    CHECK(epochs_last(s->ep) == w->behind + 14, "the last epoch is %#x", (unsigned)epochs_last(s->ep));
-    play_area_give(s->group, &again);
+        if (!CHECK(trial_kinds(s, w, &again), "round %d behind epoch %#x", i, (unsigned)w->after)) return;
+    CHECK(epochs_last(s->ep) == w->after + 14, "the last epoch is %#x", (unsigned)epochs_last(s->ep));
+    trial_area_give(s->group, &again);
 }
 
 static void run_path(expar_ep_path path)
@@ -84,8 +84,8 @@ static void run_path(expar_ep_path path)
     setting.spare_heap_bytes = 256 << 10;
     bool passed = true;
     for (uint32_t i = 0; passed && i < FIRSTS; i++) {
-        w.behind = BEFORE + i;
-        passed = stage_run(&setting, play_over_the_wrap, &w);
+        w.after = BEFORE + i;
+        passed = stage_run(&setting, trial_over_the_wrap, &w);
     }
     answers_free(w.answers);
     traffic_free(w.traffic);
@@ -120,10 +120,10 @@ static void begin_before_the_wrap(void *context, expar_ep *ep, int32_t rank)
 {
     const options_script *s = context;
     (void)rank;
-    epochs_begin_behind(ep, UINT32_MAX - (uint32_t)(s->seed % 16));
+    epochs_begin_after(ep, UINT32_MAX - (uint32_t)(s->seed % 16));
 }
 
-static bool play_script(uint64_t seed)
+static bool trial_script(uint64_t seed)
 {
     options_script s = options_script_make(seed, kind, 0, MOVES_PER_SCRIPT);
     s.prepare = begin_before_the_wrap;
@@ -137,7 +137,7 @@ static void test_scripts(void **state)
     int64_t rounds = random_test_rounds(kind == RANKS_THREADS ? ROUNDS_OF_THREADS : ROUNDS_OF_PROCESSES);
     uint64_t seed = random_test_seed(kind == RANKS_THREADS ? "the wrap, threads" : "the wrap, processes");
     for (int64_t done = 0; done < rounds; done += MOVES_PER_SCRIPT)
-        assert_true(play_script(seed++));
+        assert_true(trial_script(seed++));
 }
 
 int main(int argc, char **argv)

@@ -67,7 +67,7 @@ static void ranks_must_agree_on_the_kind_of_device(void **state)
     kind_run((ranks_plan){0}, 3, one_asks_for_a_gpu);
 }
 
-static void nonsense_is_refused(void **state)
+static void nonsense_is_rejected(void **state)
 {
     (void)state;
     kind_run((ranks_plan){0}, 2, devices_that_make_no_sense);
@@ -78,7 +78,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_cuda_it_is_said),
         cmocka_unit_test(ranks_must_agree_on_the_kind_of_device),
-        cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(nonsense_is_rejected),
     };
     kind_read(argc, argv);
     setenv("CUDA_VISIBLE_DEVICES", "", 1); /* for machines that have GPUs */

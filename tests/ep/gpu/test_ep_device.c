@@ -70,7 +70,7 @@ static expar_ep_dispatch_args good_args(sides *s, expar_device device, int32_t e
     return args;
 }
 
-static void refuse(expar_ep *ep, const expar_ep_dispatch_args *args, const char *what, const char *where)
+static void reject(expar_ep *ep, const expar_ep_dispatch_args *args, const char *what, const char *where)
 {
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_dispatch(ep, args, &result));
@@ -96,10 +96,10 @@ static void gpu_memory_for_a_cpu_buffer(expar_group *group, void *shared)
     if (!ep) return;
     expar_ep_dispatch_args args = good_args(&s, cpu, group->size);
     args.x.data = (void *)(uintptr_t)s.rows;
-    refuse(ep, &args, "x.data", "memory of GPU 0; expected host memory");
+    reject(ep, &args, "x.data", "memory of GPU 0; expected host memory");
     args = good_args(&s, cpu, group->size);
     args.topk_idx.data = (void *)(uintptr_t)s.idx;
-    refuse(ep, &args, "topk_idx.data", "memory of GPU 0; expected host memory");
+    reject(ep, &args, "topk_idx.data", "memory of GPU 0; expected host memory");
     args = good_args(&s, cpu, group->size);
     accept(ep, &s, &args);
     CHECK_OK(expar_ep_destroy(ep));
@@ -116,16 +116,16 @@ static void host_memory_for_a_gpu_buffer(expar_group *group, void *shared)
     if (!ep) return;
     expar_ep_dispatch_args args = good_args(&s, gpu, group->size);
     args.x.data = s.host;
-    refuse(ep, &args, "x.data", "host memory; expected memory of GPU 0");
+    reject(ep, &args, "x.data", "host memory; expected memory of GPU 0");
     args = good_args(&s, gpu, group->size);
     args.topk_idx.data = s.host_idx;
-    refuse(ep, &args, "topk_idx.data", "host memory; expected memory of GPU 0");
+    reject(ep, &args, "topk_idx.data", "host memory; expected memory of GPU 0");
     args = good_args(&s, gpu, group->size);
     args.x = on((expar_device){.type = EXPAR_CPU}, args.x);
-    refuse(ep, &args, "x lies on device type CPU", "expected CUDA");
+    reject(ep, &args, "x lies on device type CPU", "expected CUDA");
     args = good_args(&s, gpu, group->size);
     args.x = on(other, args.x);
-    refuse(ep, &args, "x lies on GPU 1", "expected GPU 0");
+    reject(ep, &args, "x lies on GPU 1", "expected GPU 0");
     args = good_args(&s, gpu, group->size);
     accept(ep, &s, &args);
     CHECK_OK(expar_ep_destroy(ep));
@@ -145,7 +145,7 @@ static void memory_of_another_gpu(expar_group *group, void *shared)
     CHECK_OK(CUDA_CALL(MemAlloc, &far, sizeof s.host));
     expar_ep_dispatch_args args = good_args(&s, gpu, group->size);
     args.x.data = (void *)(uintptr_t)far;
-    refuse(ep, &args, "x.data", "memory of GPU 1; expected GPU 0");
+    reject(ep, &args, "x.data", "memory of GPU 1; expected GPU 0");
     CHECK_OK(CUDA_CALL(MemFree, far));
     cuda_leave();
     cuda_device_close(second);

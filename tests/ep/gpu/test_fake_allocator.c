@@ -156,7 +156,7 @@ static void outputs_lie_in_what_it_gives(void **state)
 }
 
 /* Records grow ahead of the output, on a stream of the buffer's own: the allocator is told of the caller's. */
-static void allocate_behind_growth(expar_group *group, void *shared)
+static void allocate_after_growth(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -165,10 +165,10 @@ static void allocate_behind_growth(expar_group *group, void *shared)
     end(&one);
 }
 
-static void an_output_behind_a_growth_is_for_the_callers_stream(void **state)
+static void an_output_after_a_growth_is_for_the_callers_stream(void **state)
 {
     (void)state;
-    run(allocate_behind_growth);
+    run(allocate_after_growth);
 }
 
 /* Without a later call: any stream may use it. */
@@ -203,7 +203,7 @@ static void rest_ms(int ms)
 
 /* The streams do not come to the kernels, whose output the caller releases; it does not go back even after the next
    call. Each rank has a GPU of its own: those that share one in a process enqueue nothing after a kernel that waits. */
-static void give_back_behind(expar_group *group, void *shared)
+static void give_back_after(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -239,10 +239,10 @@ static void give_back_behind(expar_group *group, void *shared)
     end(&one);
 }
 
-static void memory_goes_back_behind_the_calls(void **state)
+static void memory_goes_back_after_the_calls(void **state)
 {
     (void)state;
-    run(give_back_behind);
+    run(give_back_after);
 }
 
 static _Thread_local expar_ep_dispatch_result kept;
@@ -283,7 +283,7 @@ static void outputs_outlive_buffer_and_group(void **state)
 
 /* ---- memory that is of no use ------------------------------------------------------------------------------------ */
 
-static void check_refused(const idle_rank *one, expar_status ended, expar_status expected, const char *text)
+static void check_rejected(const idle_rank *one, expar_status ended, expar_status expected, const char *text)
 {
     const bool odd = one->group->rank == ODD;
     CHECK_STATUS(odd ? expected : EXPAR_ERR_REMOTE, ended);
@@ -308,7 +308,7 @@ static void allocate_badly(idle_rank *one, gift bad, expar_status expected, cons
         expar_ep_output_release(result.output);
         expar_ep_handle_release(result.handle);
     }
-    check_refused(one, ended, expected, text);
+    check_rejected(one, ended, expected, text);
     if (odd) CHECK(own->given == given + (bad != GIVES_NONE), "%d given back", own->given - given);
     own->gift = GIVES_MEMORY;
     CHECK_OK(dispatch_many(one));
@@ -330,7 +330,7 @@ static void allocate_what_is_of_no_use(expar_group *group, void *shared)
     end(&one);
 }
 
-static void what_is_of_no_use_is_refused_on_all_ranks(void **state)
+static void what_is_of_no_use_is_rejected_on_all_ranks(void **state)
 {
     (void)state;
     run(allocate_what_is_of_no_use);
@@ -417,10 +417,10 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs_lie_in_what_it_gives),
         cmocka_unit_test(rows_of_the_callers_lie_there_too),
-        cmocka_unit_test(memory_goes_back_behind_the_calls),
+        cmocka_unit_test(memory_goes_back_after_the_calls),
         cmocka_unit_test(outputs_outlive_buffer_and_group),
-        cmocka_unit_test(what_is_of_no_use_is_refused_on_all_ranks),
-        cmocka_unit_test(an_output_behind_a_growth_is_for_the_callers_stream),
+        cmocka_unit_test(what_is_of_no_use_is_rejected_on_all_ranks),
+        cmocka_unit_test(an_output_after_a_growth_is_for_the_callers_stream),
         cmocka_unit_test(it_may_let_go_but_not_call),
         cmocka_unit_test(captures_do_not_ask_it),
     };

@@ -389,7 +389,7 @@ static void captured_forms_do_not_grow(void **state)
 
 /* The allocation fails. No part of the call is on the stream and the buffer is unchanged. Once memory is free, the same
    call is captured. */
-static void capture_without_room(expar_group *group, void *shared)
+static void capture_without_space(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -420,10 +420,10 @@ static void capture_without_room(expar_group *group, void *shared)
     idle_end(&one);
 }
 
-static void captures_without_room_are_refused(void **state)
+static void captures_without_space_are_rejected(void **state)
 {
     (void)state;
-    run(capture_without_room);
+    run(capture_without_space);
 }
 
 /* ---- lives ------------------------------------------------------------------------------------------------------- */
@@ -493,7 +493,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(records_grow_with_forms),
         cmocka_unit_test(counters_grow_with_experts),
         cmocka_unit_test(captured_forms_do_not_grow),
-        cmocka_unit_test(captures_without_room_are_refused),
+        cmocka_unit_test(captures_without_space_are_rejected),
         cmocka_unit_test(outputs_outlive_buffer_and_group),
     };
     kind_read(argc, argv);

@@ -109,7 +109,7 @@ static bool is_process(const mapped_rank *one)
 
 /* ---- the tests --------------------------------------------------------------------------------------------------- */
 
-static void play_mapped(expar_group *group, void *shared)
+static void trial_mapped(expar_group *group, void *shared)
 {
     (void)shared;
     mapped_rank one;
@@ -131,11 +131,11 @@ static void play_mapped(expar_group *group, void *shared)
 static void rows_are_copied_until_peers_map_them(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, RANKS, play_mapped);
+    kind_run((ranks_plan){0}, RANKS, trial_mapped);
 }
 
 /* Two buffers share what has been mapped, and the second one's end leaves it to the first. */
-static void play_two_buffers(expar_group *group, void *shared)
+static void trial_two_buffers(expar_group *group, void *shared)
 {
     (void)shared;
     mapped_rank one;
@@ -151,11 +151,11 @@ static void play_two_buffers(expar_group *group, void *shared)
 static void mappings_outlive_other_buffers(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, RANKS, play_two_buffers);
+    kind_run((ranks_plan){0}, RANKS, trial_two_buffers);
 }
 
 /* If one rank has switched mapping off, no rank maps. */
-static void play_one_off(expar_group *group, void *shared)
+static void trial_one_off(expar_group *group, void *shared)
 {
     (void)shared;
     mapped_rank one;
@@ -176,12 +176,12 @@ static void one_rank_switches_it_off(void **state)
 {
     (void)state;
     if (kind_of_ranks == RANKS_THREADS)
-        kind_run_with("EXPAR_MAP_SEGMENTS", "0", RANKS, play_one_off);
+        kind_run_with("EXPAR_MAP_SEGMENTS", "0", RANKS, trial_one_off);
     else
-        kind_run((ranks_plan){0}, RANKS, play_one_off);
+        kind_run((ranks_plan){0}, RANKS, trial_one_off);
 }
 
-static void play_bad_setting(expar_group *group, void *shared)
+static void trial_bad_setting(expar_group *group, void *shared)
 {
     (void)shared;
     expar_ep *ep = NULL;
@@ -193,7 +193,7 @@ static void play_bad_setting(expar_group *group, void *shared)
 static void a_bad_setting_is_named(void **state)
 {
     (void)state;
-    kind_run_with("EXPAR_MAP_SEGMENTS", "2", RANKS, play_bad_setting);
+    kind_run_with("EXPAR_MAP_SEGMENTS", "2", RANKS, trial_bad_setting);
 }
 
 int main(int argc, char **argv)

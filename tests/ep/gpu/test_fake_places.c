@@ -109,7 +109,7 @@ static void misplace(sides *s, void *args, const argument *one, const place *wro
     tensor->device = wrong->device;
 }
 
-static void check_refused(expar_status status, const char *call, const argument *one, const place *wrong)
+static void check_rejected(expar_status status, const char *call, const argument *one, const place *wrong)
 {
     char where[96];
     snprintf(where, sizeof where, "%s%s", one->name, wrong->where);
@@ -147,8 +147,8 @@ static void misplaced_in_dispatch(expar_group *group, void *shared)
             expar_ep_dispatch_args args = good;
             expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
             misplace(&s, &args, &dispatch_arguments[i], &wrong_places[w]);
-            check_refused(expar_ep_dispatch(s.one.ep, &args, &result), "expar_ep_dispatch", &dispatch_arguments[i],
-                          &wrong_places[w]);
+            check_rejected(expar_ep_dispatch(s.one.ep, &args, &result), "expar_ep_dispatch", &dispatch_arguments[i],
+                           &wrong_places[w]);
         }
     dispatch(&s, &good);
     close_sides(&s);
@@ -166,8 +166,8 @@ static void misplaced_in_combine(expar_group *group, void *shared)
         for (size_t w = 0; w < ARRAY_LENGTH(wrong_places); w++) {
             expar_ep_combine_args args = good;
             misplace(&s, &args, &combine_arguments[i], &wrong_places[w]);
-            check_refused(expar_ep_combine(s.one.ep, &args, NULL), "expar_ep_combine", &combine_arguments[i],
-                          &wrong_places[w]);
+            check_rejected(expar_ep_combine(s.one.ep, &args, NULL), "expar_ep_combine", &combine_arguments[i],
+                           &wrong_places[w]);
         }
     CHECK_OK(expar_ep_combine(s.one.ep, &good, NULL));
     close_sides(&s);
@@ -192,7 +192,7 @@ static void counts_on_another_gpu(expar_group *group, void *shared)
     close_sides(&s);
 }
 
-static void refuse_layout(const expar_group *group, const expar_ep_layout *layout, const char *name, const char *where)
+static void reject_layout(const expar_group *group, const expar_ep_layout *layout, const char *name, const char *where)
 {
     static int32_t idx[2];
     const expar_tensor topk_idx = expar_tensor_2d(idx, EXPAR_I32, 2, 1);
@@ -209,16 +209,16 @@ static void layouts_on_gpus(expar_group *group, void *shared)
     if (!open_sides(&s, group)) return;
     expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
     layout.tokens_per_rank = s.on[0];
-    refuse_layout(group, &layout, "layout.tokens_per_rank", first);
+    reject_layout(group, &layout, "layout.tokens_per_rank", first);
     layout.tokens_per_rank = to_ranks;
     layout.tokens_per_node = s.on[0];
-    refuse_layout(group, &layout, "layout.tokens_per_node", first);
+    reject_layout(group, &layout, "layout.tokens_per_node", first);
     layout.tokens_per_node = NULL;
     layout.tokens_per_expert = s.on[0];
-    refuse_layout(group, &layout, "layout.tokens_per_expert", first);
+    reject_layout(group, &layout, "layout.tokens_per_expert", first);
     layout.tokens_per_expert = NULL;
     layout.token_in_rank = s.on[1];
-    refuse_layout(group, &layout, "layout.token_in_rank", "is memory of GPU 1; expected host memory");
+    reject_layout(group, &layout, "layout.token_in_rank", "is memory of GPU 1; expected host memory");
     layout.token_in_rank = NULL;
     const expar_tensor on_gpu = expar_tensor_2d(s.on[0], EXPAR_I32, 2, 1);
     CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_get_layout(group, &on_gpu, group->size, &layout));
@@ -227,7 +227,7 @@ static void layouts_on_gpus(expar_group *group, void *shared)
 }
 
 #define ON_RANKS(body)                                                                                                 \
-    static void body##_are_refused(void **state)                                                                       \
+    static void body##_are_rejected(void **state)                                                                      \
     {                                                                                                                  \
         (void)state;                                                                                                   \
         kind_run((ranks_plan){0}, 2, body);                                                                            \
@@ -240,10 +240,10 @@ ON_RANKS(layouts_on_gpus)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(misplaced_in_dispatch_are_refused),
-        cmocka_unit_test(misplaced_in_combine_are_refused),
-        cmocka_unit_test(counts_on_another_gpu_are_refused),
-        cmocka_unit_test(layouts_on_gpus_are_refused),
+        cmocka_unit_test(misplaced_in_dispatch_are_rejected),
+        cmocka_unit_test(misplaced_in_combine_are_rejected),
+        cmocka_unit_test(counts_on_another_gpu_are_rejected),
+        cmocka_unit_test(layouts_on_gpus_are_rejected),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,14 +38,14 @@ static void end_with_lending(idle_rank *one)
 /* ---- outputs that are too large ---------------------------------------------------------------------------------- */
 
 /* The text of the last error after these words. */
-static int64_t number_behind(const char *words)
+static int64_t number_after(const char *words)
 {
     const char *found = strstr(expar_last_error(), words);
     bool said = CHECK(found, "\"%s\" does not say \"%s\"", expar_last_error(), words);
     return said ? strtoll(found + strlen(words), NULL, 10) : 0;
 }
 
-static expar_ep_dispatch_args args_with_room(const idle_rank *one, expar_ep_path path, int64_t rows)
+static expar_ep_dispatch_args args_with_space(const idle_rank *one, expar_ep_path path, int64_t rows)
 {
     expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.path = path;
@@ -70,13 +70,13 @@ static int64_t ask_for_too_much(expar_group *group, expar_ep_path path, const ch
     idle_rank one;
     if (!begin_without_lending(&one, group, POOL_BYTES)) return 0;
     bool odd = group->rank == ODD;
-    expar_ep_dispatch_args args = args_with_room(&one, path, odd ? MANY_ROWS : 4);
+    expar_ep_dispatch_args args = args_with_space(&one, path, odd ? MANY_ROWS : 4);
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     int64_t enough = 0;
-    const expar_status refused = path == EXPAR_EP_PATH_DIRECT ? EXPAR_ERR_BUFFER_SIZE : EXPAR_ERR_MEMORY;
-    CHECK_STATUS(odd ? refused : EXPAR_OK, expar_ep_dispatch(one.ep, &args, &result));
+    const expar_status rejected = path == EXPAR_EP_PATH_DIRECT ? EXPAR_ERR_BUFFER_SIZE : EXPAR_ERR_MEMORY;
+    CHECK_STATUS(odd ? rejected : EXPAR_OK, expar_ep_dispatch(one.ep, &args, &result));
     if (odd)
-        enough = number_behind(words);
+        enough = number_after(words);
     else
         end_with(&result, EXPAR_ERR_REMOTE);
     if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
@@ -91,7 +91,7 @@ static void too_large(expar_group *group, expar_ep_path path, const char *words)
     CHECK_OK(group->boot->ops->allgather(group->boot, &enough, all, sizeof enough));
     CHECK(all[ODD] >= MANY_ROWS * 128, "%lld bytes are said to do", (long long)all[ODD]);
     if (!begin_without_lending(&one, group, all[ODD])) return;
-    expar_ep_dispatch_args args = args_with_room(&one, path, MANY_ROWS);
+    expar_ep_dispatch_args args = args_with_space(&one, path, MANY_ROWS);
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (CHECK_OK(expar_ep_dispatch(one.ep, &args, &result))) end_with(&result, EXPAR_OK);
     end_with_lending(&one);
@@ -110,13 +110,13 @@ static void too_large_for_direct(expar_group *group, void *shared)
     too_large(group, EXPAR_EP_PATH_DIRECT, "(config.pool_limit_bytes: ");
 }
 
-static void outputs_that_find_no_room(void **state)
+static void outputs_that_find_no_space(void **state)
 {
     (void)state;
     run(too_large_by_any_path);
 }
 
-static void direct_outputs_that_find_no_room(void **state)
+static void direct_outputs_that_find_no_space(void **state)
 {
     (void)state;
     run(too_large_for_direct);
@@ -167,7 +167,7 @@ static void go_without_rows(idle_rank *one)
 }
 
 /* A combine's rows travel by way of the pool, which outputs that are still held have used up. */
-static void expert_major_without_room(expar_group *group, void *shared)
+static void expert_major_without_space(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -189,10 +189,10 @@ static void expert_major_without_room(expar_group *group, void *shared)
     end_with_lending(&one);
 }
 
-static void combines_that_find_no_room(void **state)
+static void combines_that_find_no_space(void **state)
 {
     (void)state;
-    run(expert_major_without_room);
+    run(expert_major_without_space);
 }
 
 /* ---- the pool that the library chooses --------------------------------------------------------------------------- */
@@ -293,9 +293,9 @@ static void what_the_chosen_pool_holds(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(outputs_that_find_no_room),
-        cmocka_unit_test(direct_outputs_that_find_no_room),
-        cmocka_unit_test(combines_that_find_no_room),
+        cmocka_unit_test(outputs_that_find_no_space),
+        cmocka_unit_test(direct_outputs_that_find_no_space),
+        cmocka_unit_test(combines_that_find_no_space),
         cmocka_unit_test(what_the_chosen_pool_holds),
     };
     kind_read(argc, argv);

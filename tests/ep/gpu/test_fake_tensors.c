@@ -72,7 +72,7 @@ static expar_ep *make_buffer(expar_group *group, expar_device device)
     return CHECK_OK(expar_ep_create(group, &config, &ep)) ? ep : NULL;
 }
 
-static void refuse(expar_ep *ep, expar_tensor x, expar_tensor idx, expar_status expected, const char *what,
+static void reject(expar_ep *ep, expar_tensor x, expar_tensor idx, expar_status expected, const char *what,
                    const char *why)
 {
     static char stream; /* of the fake driver any address is one */
@@ -87,7 +87,7 @@ static void refuse(expar_ep *ep, expar_tensor x, expar_tensor idx, expar_status 
 }
 
 /* Numbers of tokens by hand may lie on the host or where the tensors do. */
-static void refuse_counts(expar_ep *ep, expar_tensor x, const int32_t *counts, const char *what, const char *why)
+static void reject_counts(expar_ep *ep, expar_tensor x, const int32_t *counts, const char *what, const char *why)
 {
     static char stream;
     expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
@@ -111,17 +111,17 @@ static void a_gpu_buffer(expar_group *group, void *shared)
     if (!ep) return;
     expar_tensor x = rows_at(on_gpu(&s, 0), first), idx = expar_tensor_2d(on_gpu(&s, 0), EXPAR_I32, TOKENS, 1);
     idx.device = first;
-    refuse(ep, rows_at(s.host, first), idx, EXPAR_ERR_DEVICE, "x.data", "is host memory; expected memory of GPU 0");
-    refuse(ep, rows_at(s.host, host), idx, EXPAR_ERR_DEVICE, "x lies on device type CPU", "expected CUDA");
-    refuse(ep, rows_at(on_gpu(&s, 1), first), idx, EXPAR_ERR_DEVICE, "x.data", "is memory of GPU 1; expected GPU 0");
-    refuse(ep, rows_at(on_gpu(&s, 1), second), idx, EXPAR_ERR_DEVICE, "x lies on GPU 1", "expected GPU 0");
-    refuse(ep, spaced(x, HIDDEN, 2), idx, EXPAR_ERR_STRIDE, "x.strides[1] is 2", "expected 1");
-    refuse(ep, spaced(x, HIDDEN - 1, 1), idx, EXPAR_ERR_STRIDE, "x.strides[0] is 15", "expected at least 16");
-    refuse(ep, spaced(x, HIDDEN + 1, 1), idx, EXPAR_ERR_ALIGNMENT, "x.strides[0] is 17", "multiple of 16");
-    refuse(ep, rows_at((char *)on_gpu(&s, 0) + 4, first), idx, EXPAR_ERR_ALIGNMENT, "x.data", "multiple of 16");
+    reject(ep, rows_at(s.host, first), idx, EXPAR_ERR_DEVICE, "x.data", "is host memory; expected memory of GPU 0");
+    reject(ep, rows_at(s.host, host), idx, EXPAR_ERR_DEVICE, "x lies on device type CPU", "expected CUDA");
+    reject(ep, rows_at(on_gpu(&s, 1), first), idx, EXPAR_ERR_DEVICE, "x.data", "is memory of GPU 1; expected GPU 0");
+    reject(ep, rows_at(on_gpu(&s, 1), second), idx, EXPAR_ERR_DEVICE, "x lies on GPU 1", "expected GPU 0");
+    reject(ep, spaced(x, HIDDEN, 2), idx, EXPAR_ERR_STRIDE, "x.strides[1] is 2", "expected 1");
+    reject(ep, spaced(x, HIDDEN - 1, 1), idx, EXPAR_ERR_STRIDE, "x.strides[0] is 15", "expected at least 16");
+    reject(ep, spaced(x, HIDDEN + 1, 1), idx, EXPAR_ERR_ALIGNMENT, "x.strides[0] is 17", "multiple of 16");
+    reject(ep, rows_at((char *)on_gpu(&s, 0) + 4, first), idx, EXPAR_ERR_ALIGNMENT, "x.data", "multiple of 16");
     idx.data = s.host_idx;
-    refuse(ep, x, idx, EXPAR_ERR_DEVICE, "topk_idx.data", "is host memory; expected memory of GPU 0");
-    refuse_counts(ep, x, on_gpu(&s, 1), "tokens_per_expert", "is memory of GPU 1; expected GPU 0");
+    reject(ep, x, idx, EXPAR_ERR_DEVICE, "topk_idx.data", "is host memory; expected memory of GPU 0");
+    reject_counts(ep, x, on_gpu(&s, 1), "tokens_per_expert", "is memory of GPU 1; expected GPU 0");
     CHECK_OK(expar_ep_destroy(ep));
     close_sides(&s);
 }
@@ -164,11 +164,11 @@ static void a_cpu_buffer(expar_group *group, void *shared)
     expar_ep *ep = make_buffer(group, host);
     if (!ep) return;
     expar_tensor idx = expar_tensor_2d(s.host_idx, EXPAR_I32, TOKENS, 1);
-    refuse(ep, rows_at(on_gpu(&s, 1), host), idx, EXPAR_ERR_DEVICE, "x.data", "is memory of GPU 1; expected host");
-    refuse(ep, rows_at(on_gpu(&s, 0), first), idx, EXPAR_ERR_DEVICE, "x lies on device type CUDA", "expected CPU");
+    reject(ep, rows_at(on_gpu(&s, 1), host), idx, EXPAR_ERR_DEVICE, "x.data", "is memory of GPU 1; expected host");
+    reject(ep, rows_at(on_gpu(&s, 0), first), idx, EXPAR_ERR_DEVICE, "x lies on device type CUDA", "expected CPU");
     idx.data = on_gpu(&s, 0);
-    refuse(ep, rows_at(s.host, host), idx, EXPAR_ERR_DEVICE, "topk_idx.data", "is memory of GPU 0; expected host");
-    refuse_counts(ep, rows_at(s.host, host), on_gpu(&s, 0), "tokens_per_expert", "is memory of GPU 0; expected host");
+    reject(ep, rows_at(s.host, host), idx, EXPAR_ERR_DEVICE, "topk_idx.data", "is memory of GPU 0; expected host");
+    reject_counts(ep, rows_at(s.host, host), on_gpu(&s, 0), "tokens_per_expert", "is memory of GPU 0; expected host");
     CHECK_OK(expar_ep_destroy(ep));
     close_sides(&s);
 }
@@ -206,13 +206,13 @@ static void counts_go_ahead(void **state)
     kind_run((ranks_plan){0}, 1, routing_by_hand);
 }
 
-static void gpu_buffers_refuse(void **state)
+static void gpu_buffers_reject(void **state)
 {
     (void)state;
     kind_run((ranks_plan){0}, 1, a_gpu_buffer);
 }
 
-static void cpu_buffers_refuse(void **state)
+static void cpu_buffers_reject(void **state)
 {
     (void)state;
     kind_run((ranks_plan){0}, 1, a_cpu_buffer);
@@ -220,7 +220,7 @@ static void cpu_buffers_refuse(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gpu_buffers_refuse), cmocka_unit_test(cpu_buffers_refuse),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gpu_buffers_reject), cmocka_unit_test(cpu_buffers_reject),
                                        cmocka_unit_test(counts_go_ahead), cmocka_unit_test(scales_that_reach_too_far)};
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

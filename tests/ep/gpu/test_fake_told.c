@@ -55,7 +55,7 @@ static void default_streams(expar_group *group, void *shared)
 }
 
 /* For ranks that share it; each process has its own. */
-static void the_default_stream_is_refused(void **state)
+static void the_default_stream_is_rejected(void **state)
 {
     (void)state;
     if (kind_of_ranks == RANKS_PROCESSES) skip();
@@ -138,7 +138,7 @@ static void after_a_capture(expar_group *group, void *shared)
     idle_end(&one);
 }
 
-static void refusals_after_a_capture(void **state)
+static void rejections_after_a_capture(void **state)
 {
     (void)state;
     run(after_a_capture);
@@ -166,7 +166,7 @@ static void end_with_lending(idle_rank *one)
 }
 
 /* Known once all ranks have sent headers: the others have advertised space with theirs. */
-static void results_without_room(expar_group *group, void *shared)
+static void results_without_space(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -183,7 +183,7 @@ static void results_without_room(expar_group *group, void *shared)
 }
 
 /* A call that waits for counts only: the counts are sound, and its event tells the rest. */
-static void an_event_of_refused_results(expar_group *group, void *shared)
+static void an_event_of_rejected_results(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -210,13 +210,13 @@ static void an_event_of_refused_results(expar_group *group, void *shared)
 static void pools_that_are_used_up(void **state)
 {
     (void)state;
-    run(results_without_room);
+    run(results_without_space);
 }
 
-static void events_of_refused_results(void **state)
+static void events_of_rejected_results(void **state)
 {
     (void)state;
-    run(an_event_of_refused_results);
+    run(an_event_of_rejected_results);
 }
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
@@ -227,13 +227,13 @@ static void a_combine_without_kernels(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F8E4M3)) return;
-    if (is_odd(&one)) setenv("FAKE_REFUSES", "combine", 1);
+    if (is_odd(&one)) setenv("FAKE_REJECTS", "combine", 1);
     for (int32_t round = 0; round < 2 && !check_failures(); round++) {
         expar_ep_combine_args args = idle_combine_args(&one);
         hear(&one, expar_ep_combine(one.ep, &args, NULL), EXPAR_ERR_CUDA, "expar_ep_combine",
              "combine.cu: nvrtcCompileProgram");
     }
-    unsetenv("FAKE_REFUSES");
+    unsetenv("FAKE_REJECTS");
     idle_combine(&one);
     if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
     idle_end(&one);
@@ -325,7 +325,7 @@ static void a_launch_that_fails_poisons_the_buffer(void **state)
 #define BEFORE_THE_WRAP (UINT32_MAX - 4)
 
 /* Five calls, two of them refused. */
-static void refuse_in_turns(idle_rank *one)
+static void reject_in_turns(idle_rank *one)
 {
     if (!idle_dispatch(one, EXPAR_F32)) return;
     expar_ep_dispatch_args there = idle_dispatch_args(one, EXPAR_F32), again = there;
@@ -341,36 +341,36 @@ static void refuse_in_turns(idle_rank *one)
     hear(one, expar_ep_combine(one->ep, &back, NULL), EXPAR_ERR_DTYPE, "expar_ep_combine", "x");
 }
 
-static void before_and_behind_the_wrap(expar_group *group, void *shared)
+static void before_and_after_the_wrap(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
-    if (!idle_begin(&one, group) || !epochs_begin_behind(one.ep, BEFORE_THE_WRAP)) return;
+    if (!idle_begin(&one, group) || !epochs_begin_after(one.ep, BEFORE_THE_WRAP)) return;
     for (int round = 0; round < 3 && !check_failures(); round++)
-        refuse_in_turns(&one);
+        reject_in_turns(&one);
     CHECK(epochs_last(one.ep) == BEFORE_THE_WRAP + 15, "the last epoch is %#x", (unsigned)epochs_last(one.ep));
     idle_end(&one);
 }
 
-static void refusals_where_epochs_wrap(void **state)
+static void rejections_where_epochs_wrap(void **state)
 {
     (void)state;
-    run(before_and_behind_the_wrap);
+    run(before_and_after_the_wrap);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_default_stream_is_refused),
+        cmocka_unit_test(the_default_stream_is_rejected),
         cmocka_unit_test(arguments_that_cannot_be_read),
         cmocka_unit_test(sums_that_are_not_aligned),
-        cmocka_unit_test(refusals_after_a_capture),
+        cmocka_unit_test(rejections_after_a_capture),
         cmocka_unit_test(pools_that_are_used_up),
-        cmocka_unit_test(events_of_refused_results),
+        cmocka_unit_test(events_of_rejected_results),
         cmocka_unit_test(kernels_of_a_combine_that_do_not_compile),
         cmocka_unit_test(a_call_without_a_place_launches_nothing),
         cmocka_unit_test(a_launch_that_fails_poisons_the_buffer),
-        cmocka_unit_test(refusals_where_epochs_wrap),
+        cmocka_unit_test(rejections_where_epochs_wrap),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,7 @@
 #define ODD       1 /* the rank that has idle memory */
 #define MIB       ((uint64_t)1 << 20)
 #define MANY_ROWS 262144 /* 33 MiB, indices included */
-#define ROOM      (40 * MIB)
+#define SPACE     (40 * MIB)
 
 static bool is_odd(const idle_rank *one)
 {
@@ -43,13 +43,13 @@ static int mapped(const idle_rank *one)
 static mem_block *grow(idle_rank *one, bool grows)
 {
     mem_block *block = NULL;
-    if (grows && mem_pool_take(one->ep->base.exec->pool, ROOM, &block) == EXPAR_OK) return block;
+    if (grows && mem_pool_take(one->ep->base.exec->pool, SPACE, &block) == EXPAR_OK) return block;
     const uint64_t before = reserved(one);
     idle_dispatch(one, EXPAR_F32);
     idle_forget(one);
     CHECK((reserved(one) > before) == grows, "the pool went from %llu to %llu bytes", (unsigned long long)before,
           (unsigned long long)reserved(one));
-    if (grows) CHECK_OK(mem_pool_take(one->ep->base.exec->pool, ROOM, &block));
+    if (grows) CHECK_OK(mem_pool_take(one->ep->base.exec->pool, SPACE, &block));
     return block;
 }
 

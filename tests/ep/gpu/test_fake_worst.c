@@ -140,14 +140,14 @@ static void grow_one(expar_group *group, void *shared)
     idle_end(&one);
 }
 
-static void one_ranks_wish_is_heard(void **state)
+static void one_ranks_request_is_heard(void **state)
 {
     (void)state;
     run(grow_one);
 }
 
 /* The other rank never waits: the request is given up after a while, and taken up again when it may be met. */
-static void wish_in_vain(expar_group *group, void *shared)
+static void request_in_vain(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -165,10 +165,10 @@ static void wish_in_vain(expar_group *group, void *shared)
     idle_end(&one);
 }
 
-static void wishes_in_vain_are_rare(void **state)
+static void requests_in_vain_are_rare(void **state)
 {
     (void)state;
-    run(wish_in_vain);
+    run(request_in_vain);
 }
 
 /* ---- calls that never wait --------------------------------------------------------------------------------------- */
@@ -206,7 +206,7 @@ static expar_status capture(idle_rank *one, cu_stream stream)
 }
 
 /* A captured call that finds no memory does once the call has been made outside. */
-static void capture_behind(expar_group *group, void *shared)
+static void capture_after(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -227,7 +227,7 @@ static void capture_behind(expar_group *group, void *shared)
 static void captures_find_what_calls_outside_have_grown(void **state)
 {
     (void)state;
-    run(capture_behind);
+    run(capture_after);
 }
 
 /* ---- without limits ---------------------------------------------------------------------------------------------- */
@@ -293,8 +293,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pools_grow_for_worst_cases),
         cmocka_unit_test(pools_grow_for_expert_major_worst_cases),
-        cmocka_unit_test(one_ranks_wish_is_heard),
-        cmocka_unit_test(wishes_in_vain_are_rare),
+        cmocka_unit_test(one_ranks_request_is_heard),
+        cmocka_unit_test(requests_in_vain_are_rare),
         cmocka_unit_test(calls_with_async_finish_never_wait),
         cmocka_unit_test(captures_find_what_calls_outside_have_grown),
         cmocka_unit_test(pools_come_with_records),

@@ -234,7 +234,7 @@ void move_free(deal_move *m)
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-bool deal_call_start(deal_call *call, expar_ep *ep, const deal_move *m, int32_t rank, const play_area *area,
+bool deal_call_start(deal_call *call, expar_ep *ep, const deal_move *m, int32_t rank, const trial_area *area,
                      const expar_ep_handle *handle, expar_event *wait_event)
 {
     *call = (deal_call){.move = m, .rank = rank};
@@ -251,9 +251,9 @@ static bool is_refuser(const deal_call *call)
 expar_status deal_call_ending(const deal_call *call)
 {
     const deal_move *m = call->move;
-    if (m->form.refusal != REFUSAL_NONE && !is_refuser(call)) return EXPAR_ERR_REMOTE;
-    if (m->form.refusal == REFUSAL_EARLY) return EXPAR_ERR_ARGUMENT;
-    if (m->form.refusal == REFUSAL_LATE) return EXPAR_ERR_BUFFER_SIZE;
+    if (m->form.rejection != REJECTION_NONE && !is_refuser(call)) return EXPAR_ERR_REMOTE;
+    if (m->form.rejection == REJECTION_EARLY) return EXPAR_ERR_ARGUMENT;
+    if (m->form.rejection == REJECTION_LATE) return EXPAR_ERR_BUFFER_SIZE;
     bool dropped = oracle_num_kept(&m->job, call->rank) < oracle_num_received(&m->job, call->rank);
     return dropped && m->form.kind != MOVE_COMBINE ? EXPAR_ERR_DROPPED : EXPAR_OK;
 }
@@ -267,25 +267,25 @@ static bool has_worst(const deal_call *call, int32_t rank)
 
 /* A first dispatch hears of early rejections before it returns; with num_worst_tokens it waits for none of the others,
    and hears of them at its event. */
-static bool hears_of_refusal(const deal_call *call)
+static bool hears_of_rejection(const deal_call *call)
 {
     const move_form *form = &call->move->form;
-    if (!move_is_fresh(form) || form->refusal == REFUSAL_NONE) return false;
+    if (!move_is_fresh(form) || form->rejection == REJECTION_NONE) return false;
     if (has_worst(call, call->rank)) return false;
-    return form->refusal == REFUSAL_EARLY || has_worst(call, form->refuser);
+    return form->rejection == REJECTION_EARLY || has_worst(call, form->refuser);
 }
 
 expar_status deal_call_returning(const deal_call *call)
 {
-    bool refused = call->move->form.refusal != REFUSAL_NONE && is_refuser(call);
-    bool at_once = !call->move->choices[call->rank].async || refused || hears_of_refusal(call);
+    bool rejected = call->move->form.rejection != REJECTION_NONE && is_refuser(call);
+    bool at_once = !call->move->choices[call->rank].async || rejected || hears_of_rejection(call);
     return at_once ? deal_call_ending(call) : EXPAR_OK;
 }
 
 expar_status deal_call_returning_on(const deal_call *call, const expar_ep *ep, expar_status status)
 {
     expar_status expected = deal_call_returning(call);
-    bool may_grow = ep->shape.row_bytes == 0 && call->move->form.refusal == REFUSAL_EARLY;
+    bool may_grow = ep->shape.row_bytes == 0 && call->move->form.rejection == REJECTION_EARLY;
     return may_grow && expected == EXPAR_OK && status != EXPAR_OK ? deal_call_ending(call) : expected;
 }
 
@@ -304,7 +304,7 @@ bool deal_call_finish(deal_call *call)
     if (!call->started) return false;
     bool combine = call->move->form.kind == MOVE_COMBINE;
     bool right = !call->event || await_end(call);
-    if (right && call->issued && call->move->form.refusal == REFUSAL_NONE)
+    if (right && call->issued && call->move->form.rejection == REJECTION_NONE)
         right = combine ? deal_combine_check(call) : deal_dispatch_check(call);
     if (combine)
         deal_combine_clean(call);
@@ -314,7 +314,7 @@ bool deal_call_finish(deal_call *call)
     return right;
 }
 
-bool deal_call_make(deal_call *call, expar_ep *ep, const deal_move *m, int32_t rank, const play_area *area,
+bool deal_call_make(deal_call *call, expar_ep *ep, const deal_move *m, int32_t rank, const trial_area *area,
                     const expar_ep_handle *handle)
 {
     return deal_call_start(call, ep, m, rank, area, handle, NULL) && deal_call_finish(call);

@@ -6,7 +6,7 @@
 #ifndef TESTS_EP_HARNESS_DEAL_H
 #define TESTS_EP_HARNESS_DEAL_H
 
-#include "ep/harness/play.h"
+#include "ep/harness/trial.h"
 
 /* Whether a call whose wait_event is still to come keeps its caller waiting, asynchronous or not. So it is on GPUs: no
    test may then signal the event after such a call. */
@@ -44,8 +44,8 @@ typedef enum deal_order { ORDER_BY_RANK, ORDER_BY_SLOT, ORDER_EACH_SLOT, ORDERS 
 /* How one rank makes one call. All zero is the plain way. */
 typedef struct deal_choice {
     expar_ep_path path;
-    play_place place;   /* of recv_x, of a combine's x (PLACE_LIBRARY: private) */
-    int32_t pad;        /* as in play_choice */
+    trial_place place;  /* of recv_x, of a combine's x (PLACE_LIBRARY: private) */
+    int32_t pad;        /* as in trial_choice */
     bool null_if_empty; /* tensors with zero extents have no memory */
     bool async;
     int32_t num_sms;   /* of the call; 0: the buffer's */
@@ -93,7 +93,7 @@ oracle_job deal_job_of(const deal *d, int32_t rank);
 typedef enum move_kind { MOVE_DISPATCH, MOVE_REPEAT, MOVE_COMBINE } move_kind;
 
 /* One rank's arguments may be refused: as soon as they are looked at, or once it knows how much it will receive. */
-typedef enum move_refusal { REFUSAL_NONE, REFUSAL_EARLY, REFUSAL_LATE /* not of a combine */ } move_refusal;
+typedef enum move_rejection { REJECTION_NONE, REJECTION_EARLY, REJECTION_LATE /* not of a combine */ } move_rejection;
 
 /* The part of a move that is equal on all ranks. */
 typedef struct move_form {
@@ -110,7 +110,7 @@ typedef struct move_form {
     int32_t src_stride;              /* likewise; 0: none */
     bool routed;                     /* of a first dispatch: expar_ep_route comes before it, and makes the handle */
     bool with_topk; /* of a repeat: topk_idx, and topk_weights if the deal has them, are carried again */
-    move_refusal refusal;
+    move_rejection rejection;
     int32_t refuser; /* the rank that is refused; late: one that receives rows */
 } move_form;
 
@@ -166,7 +166,7 @@ typedef struct deal_call {
 
 /* area: for PLACE_SYMMETRIC. handle: of the deal's first dispatch, for the others. wait_event: NULL or the event that
    the call waits for. True when the call went as it had to, which may be a rejection. */
-bool deal_call_start(deal_call *call, expar_ep *ep, const deal_move *m, int32_t rank, const play_area *area,
+bool deal_call_start(deal_call *call, expar_ep *ep, const deal_move *m, int32_t rank, const trial_area *area,
                      const expar_ep_handle *handle, expar_event *wait_event);
 /* The status that the call ends with: EXPAR_ERR_DROPPED where rows do not fit, or that of a rejection. */
 expar_status deal_call_ending(const deal_call *call);
@@ -179,7 +179,7 @@ expar_status deal_call_returning_on(const deal_call *call, const expar_ep *ep, e
 bool deal_call_finish(deal_call *call);
 
 /* Both at once, for moves that stand alone. */
-bool deal_call_make(deal_call *call, expar_ep *ep, const deal_move *m, int32_t rank, const play_area *area,
+bool deal_call_make(deal_call *call, expar_ep *ep, const deal_move *m, int32_t rank, const trial_area *area,
                     const expar_ep_handle *handle);
 
 /* ---- between the files of the harness ---------------------------------------------------------------------------- */
@@ -210,13 +210,13 @@ static inline bool deal_call_weighs_rows(const deal_call *call)
            call->move->deal->with_weights;
 }
 
-bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
+bool deal_dispatch_start(deal_call *call, expar_ep *ep, const trial_area *area, const expar_ep_handle *handle,
                          expar_event *wait_event);
 bool deal_dispatch_check(const deal_call *call);
 /* For a dispatch or a route: the counts where the tensors lie. */
 bool deal_told_check(const deal_call *call);
 void deal_dispatch_clean(deal_call *call);
-bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
+bool deal_combine_start(deal_call *call, expar_ep *ep, const trial_area *area, const expar_ep_handle *handle,
                         expar_event *wait_event);
 bool deal_combine_check(const deal_call *call);
 void deal_combine_clean(deal_call *call);

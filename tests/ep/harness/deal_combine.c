@@ -11,7 +11,7 @@ static int64_t gap_of(const deal_move *m, const deal_choice *choice)
 }
 
 /* x, and after it the weights, in symmetric memory. False when they do not fit. */
-static bool place_in_area(deal_call *call, const play_area *area)
+static bool place_in_area(deal_call *call, const trial_area *area)
 {
     const deal_move *m = call->move;
     const deal_choice *choice = &m->choices[call->rank];
@@ -51,7 +51,7 @@ static const expar_ep_nodes_sum nodes_sums[ORACLE_NODES_KINDS] = {[ORACLE_NODES_
                                                                   [ORACLE_NODES_ONE_ORDER] =
                                                                       EXPAR_EP_NODES_SUM_ONE_ORDER};
 
-bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
+bool deal_combine_start(deal_call *call, expar_ep *ep, const trial_area *area, const expar_ep_handle *handle,
                         expar_event *wait_event)
 {
     const deal_move *m = call->move;
@@ -85,7 +85,7 @@ bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, co
     args->wait_event = wait_event;
     args->async_finish = choice->async;
     args->num_sms = choice->num_sms;
-    if (m->form.refusal == REFUSAL_EARLY && m->form.refuser == call->rank) args->path = (expar_ep_path)7;
+    if (m->form.rejection == REJECTION_EARLY && m->form.refuser == call->rank) args->path = (expar_ep_path)7;
     expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     expar_status status = expar_ep_combine(ep, args, choice->async ? &done : NULL);
     const expar_status expected = deal_call_returning_on(call, ep, status);

@@ -30,7 +30,7 @@ static expar_tensor make_scales(deal_call *call, const deal_choice *choice)
 }
 
 /* The caller's own output, some rows longer than needed, in the area where it fits. */
-static expar_tensor make_out(deal_call *call, const deal_choice *choice, const play_area *area)
+static expar_tensor make_out(deal_call *call, const deal_choice *choice, const trial_area *area)
 {
     const deal_move *m = call->move;
     int64_t rows = move_num_x_rows(m, call->rank) + DEAL_SPARE_ROWS;
@@ -44,7 +44,7 @@ static expar_tensor make_out(deal_call *call, const deal_choice *choice, const p
 }
 
 /* Likewise any other part. Senders are asked to write it only where they can. */
-static expar_tensor make_own(deal_call *call, const play_area *area, expar_ep_part part, expar_dtype dtype,
+static expar_tensor make_own(deal_call *call, const trial_area *area, expar_ep_part part, expar_dtype dtype,
                              int64_t rows, int64_t width)
 {
     const deal_choice *choice = &call->move->choices[call->rank];
@@ -70,7 +70,7 @@ static void turn_own_scales(expar_tensor *own, int64_t rows)
     own->strides[1] = (rows + DEAL_SPARE_ROWS + 3) / 4 * 4;
 }
 
-static void add_own(deal_call *call, const play_area *area, expar_ep_dispatch_args *args)
+static void add_own(deal_call *call, const trial_area *area, expar_ep_dispatch_args *args)
 {
     const deal_move *m = call->move;
     int64_t rows = oracle_num_rows(&m->job, call->rank), x_rows = move_num_x_rows(m, call->rank);
@@ -136,7 +136,7 @@ static void add_routing(const deal_call *call, const deal_choice *choice, expar_
                                                   choice->pad, choice->null_if_empty);
 }
 
-static expar_ep_dispatch_args make_args(deal_call *call, const play_area *area)
+static expar_ep_dispatch_args make_args(deal_call *call, const trial_area *area)
 {
     const deal_move *m = call->move;
     const deal_choice *choice = &m->choices[call->rank];
@@ -167,8 +167,8 @@ static expar_ep_dispatch_args make_args(deal_call *call, const play_area *area)
 static void spoil(deal_call *call)
 {
     const move_form *form = &call->move->form;
-    if (form->refusal == REFUSAL_NONE || form->refuser != call->rank) return;
-    if (form->refusal == REFUSAL_EARLY)
+    if (form->rejection == REJECTION_NONE || form->refuser != call->rank) return;
+    if (form->rejection == REJECTION_EARLY)
         call->args.path = (expar_ep_path)7;
     else
         call->args.out_x = expar_tensor_2d(NULL, deal_dtype(form->type), 0, form->hidden);
@@ -243,7 +243,7 @@ static bool check_route(const deal_call *call, bool ahead)
 }
 
 /* Asynchronous where the dispatch is. */
-static bool play_route(deal_call *call, expar_ep *ep)
+static bool trial_route(deal_call *call, expar_ep *ep)
 {
     const deal_move *m = call->move;
     const deal_choice *choice = &m->choices[call->rank];
@@ -298,11 +298,11 @@ static bool host_knows_counts(const deal_call *call)
     return CHECK_OK(expar_ep_handle_get_info(call->args.handle, &info)) && info.num_recv_tokens >= 0;
 }
 
-bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
+bool deal_dispatch_start(deal_call *call, expar_ep *ep, const trial_area *area, const expar_ep_handle *handle,
                          expar_event *wait_event)
 {
     const deal_move *m = call->move;
-    if (m->form.routed && !play_route(call, ep)) return false;
+    if (m->form.routed && !trial_route(call, ep)) return false;
     call->args = make_args(call, area);
     call->args.wait_event = wait_event;
     bool counts = m->choices[call->rank].counts;

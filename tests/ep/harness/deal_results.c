@@ -141,8 +141,8 @@ static bool check_x(const deal_call *call, const expected *e)
     bool right = check_rows(call, e, "recv_x", x->data, move_row_bytes(m), rows, blank);
     free(rows);
     if (!out->data) return right;
-    const uint8_t *behind = (const uint8_t *)out->data + e->x_rows * move_row_bytes(m);
-    return right & CHECK(all_bytes(behind, DEAL_SPARE_ROWS * move_row_bytes(m), DEAL_SPARE_BYTE),
+    const uint8_t *after = (const uint8_t *)out->data + e->x_rows * move_row_bytes(m);
+    return right & CHECK(all_bytes(after, DEAL_SPARE_ROWS * move_row_bytes(m), DEAL_SPARE_BYTE),
                          "rows behind recv_x were written");
 }
 

@@ -22,7 +22,7 @@ static bool set_on_device(const expar_ep *ep, uint32_t epoch)
     return set;
 }
 
-bool epochs_begin_behind(expar_ep *ep, uint32_t epoch)
+bool epochs_begin_after(expar_ep *ep, uint32_t epoch)
 {
     ep->base.calls = epoch;
     bool set = !on_gpu(ep) || set_on_device(ep, epoch);

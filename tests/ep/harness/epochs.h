@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* The buffer's first call has the epoch after this one. Collective, before that call. */
-bool epochs_begin_behind(expar_ep *ep, uint32_t epoch);
+bool epochs_begin_after(expar_ep *ep, uint32_t epoch);
 /* The epoch of the last call. On a GPU: that is through. */
 uint32_t epochs_last(const expar_ep *ep);
 

@@ -3,9 +3,9 @@
 #include "ep/harness/options_draw.h"
 #include <stdlib.h>
 
-static play_place draw_place(random_source *random)
+static trial_place draw_place(random_source *random)
 {
-    return (play_place)random_between(random, PLACE_LIBRARY, PLACE_SYMMETRIC);
+    return (trial_place)random_between(random, PLACE_LIBRARY, PLACE_SYMMETRIC);
 }
 
 static deal_choice draw_common(random_source *random)
@@ -88,11 +88,11 @@ static int32_t most_scales(const expar_ep_config *config)
 }
 
 /* Late where the rank gets rows at all. */
-static void refuse_one(deal_move *m, random_source *random)
+static void reject_one(deal_move *m, random_source *random)
 {
     m->form.refuser = (int32_t)random_between(random, 0, m->job.num_ranks - 1);
     bool late = random_once_in(random, 2) && m->form.kind != MOVE_COMBINE && move_num_x_rows(m, m->form.refuser) > 0;
-    m->form.refusal = late ? REFUSAL_LATE : REFUSAL_EARLY;
+    m->form.rejection = late ? REJECTION_LATE : REJECTION_EARLY;
 }
 
 /* A call with topk_idx needs no handle that knows the places. */
@@ -101,7 +101,7 @@ static bool may_be_expert_major(const deal *d, int32_t rank, const move_form *fo
     return d->job.topk && (form->with_topk || d->choices[rank].expert_major);
 }
 
-deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, move_kind kind, bool refused,
+deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, move_kind kind, bool rejected,
                                  random_source *random)
 {
     int32_t n = limits->num_ranks;
@@ -123,7 +123,7 @@ deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, mo
                                            : draw_dispatch_choice(limits, may_be_expert_major(d, r, &form), random);
     deal_move *m = move_make(d, &form, choices, random);
     free(choices);
-    if (refused) refuse_one(m, random);
+    if (rejected) reject_one(m, random);
     return m;
 }
 
@@ -149,7 +149,7 @@ static deal_order draw_order(const deal *d, random_source *random)
     return (deal_order)random_between(random, ORDER_BY_RANK, each ? ORDER_EACH_SLOT : ORDER_BY_SLOT);
 }
 
-deal_move *options_draw_combine(const options_limits *limits, const deal *d, bool refused, random_source *random)
+deal_move *options_draw_combine(const options_limits *limits, const deal *d, bool rejected, random_source *random)
 {
     int32_t n = limits->num_ranks;
     deal_choice *choices = traffic_alloc((size_t)n, sizeof *choices);
@@ -164,6 +164,6 @@ deal_move *options_draw_combine(const options_limits *limits, const deal *d, boo
         choices[r] = draw_combine_choice(limits, d->choices[r].expert_major, &form, random);
     deal_move *m = move_make(d, &form, choices, random);
     free(choices);
-    if (refused) refuse_one(m, random);
+    if (rejected) reject_one(m, random);
     return m;
 }

@@ -14,8 +14,8 @@ typedef struct options_limits {
 
 deal *options_draw_deal(const options_limits *limits, random_source *random);
 /* MOVE_DISPATCH or MOVE_REPEAT. refused: one rank's arguments are wrong. */
-deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, move_kind kind, bool refused,
+deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, move_kind kind, bool rejected,
                                  random_source *random);
-deal_move *options_draw_combine(const options_limits *limits, const deal *d, bool refused, random_source *random);
+deal_move *options_draw_combine(const options_limits *limits, const deal *d, bool rejected, random_source *random);
 
 #endif

@@ -120,13 +120,13 @@ typedef struct player {
     random_source random; /* drawn from alike on all ranks */
     random_source own;    /* this rank's */
     expar_ep *eps[OPTIONS_BUFFERS];
-    play_area areas[AREAS];
+    trial_area areas[AREAS];
     open_deal deals[DEALS];
     int32_t num_deals;
     deal_call calls[LAG]; /* unfinished, oldest first */
     deal_move *moves[LAG];
     int32_t num_calls;
-    int64_t played;
+    int64_t simulated;
 } player;
 
 /* Describes a move that went wrong on this rank. */
@@ -154,7 +154,7 @@ static bool finish_oldest(player *p)
         p->calls[i] = p->calls[i + 1];
         p->moves[i] = p->moves[i + 1];
     }
-    return CHECK(right, "move %lld of script %" PRIu64 " went wrong", (long long)(p->played - p->num_calls - 1),
+    return CHECK(right, "move %lld of script %" PRIu64 " went wrong", (long long)(p->simulated - p->num_calls - 1),
                  p->script->seed);
 }
 
@@ -182,7 +182,7 @@ static expar_event *draw_event(player *p, bool may_be_late, expar_event **own, b
     return *own;
 }
 
-static bool play_move(player *p, open_deal *open, deal_move *m)
+static bool trial_move(player *p, open_deal *open, deal_move *m)
 {
     bool late, right = finish_until(p, LAG - 1);
     expar_event *own;
@@ -193,11 +193,12 @@ static bool play_move(player *p, open_deal *open, deal_move *m)
     deal_call *call = &p->calls[p->num_calls];
     bool alone = m->choices[p->rank].async && m->form.kind != MOVE_DISPATCH && !EVENTS_HOLD_UP_THE_CALLER;
     expar_event *event = draw_event(p, alone, &own, &late);
-    right = deal_call_start(call, p->eps[open->buffer], m, p->rank, &p->areas[p->played % AREAS], open->handle, event);
+    right =
+        deal_call_start(call, p->eps[open->buffer], m, p->rank, &p->areas[p->simulated % AREAS], open->handle, event);
     if (late) CHECK_OK(expar_event_signal(own));
     expar_event_release(own);
     p->moves[p->num_calls++] = m;
-    p->played++;
+    p->simulated++;
     if (m->form.kind == MOVE_DISPATCH) open->handle = call->result.handle;
     if (!right) return false;
     return m->choices[p->rank].async && !random_once_in(&p->own, 2) ? true : finish_until(p, 0);
@@ -218,33 +219,33 @@ static bool open_deals(player *p)
                                  p->script->ample_pool};
         open_deal *open = &p->deals[p->num_deals++];
         *open = (open_deal){.deal = options_draw_deal(&limits, &p->random), .buffer = buffer};
-        right = play_move(p, open, options_draw_dispatch(&limits, open->deal, MOVE_DISPATCH, false, &p->random));
+        right = trial_move(p, open, options_draw_dispatch(&limits, open->deal, MOVE_DISPATCH, false, &p->random));
     }
     return right;
 }
 
-static bool play_deals(player *p)
+static bool trial_deals(player *p)
 {
     bool right = true;
     for (int64_t i = random_between(&p->random, 0, 6); right && i > 0; i--) {
         open_deal *open = &p->deals[random_between(&p->random, 0, p->num_deals - 1)];
         options_limits limits = {config_of(p, open->buffer), p->script->ranks.size, p->script->ranks.ranks_per_node,
                                  p->script->ample_pool};
-        bool again = random_once_in(&p->random, 3), refused = random_once_in(&p->random, 10);
-        right = play_move(p, open,
-                          again ? options_draw_dispatch(&limits, open->deal, MOVE_REPEAT, refused, &p->random)
-                                : options_draw_combine(&limits, open->deal, refused, &p->random));
+        bool again = random_once_in(&p->random, 3), rejected = random_once_in(&p->random, 10);
+        right = trial_move(p, open,
+                           again ? options_draw_dispatch(&limits, open->deal, MOVE_REPEAT, rejected, &p->random)
+                                 : options_draw_combine(&limits, open->deal, rejected, &p->random));
     }
     return right;
 }
 
 /* A first dispatch that one rank's arguments spoil for all. */
-static bool play_refused(player *p)
+static bool trial_rejected(player *p)
 {
     options_limits limits = {config_of(p, 0), p->script->ranks.size, p->script->ranks.ranks_per_node,
                              p->script->ample_pool};
     open_deal spoilt = {.deal = options_draw_deal(&limits, &p->random)};
-    bool right = play_move(p, &spoilt, options_draw_dispatch(&limits, spoilt.deal, MOVE_DISPATCH, true, &p->random)) &&
+    bool right = trial_move(p, &spoilt, options_draw_dispatch(&limits, spoilt.deal, MOVE_DISPATCH, true, &p->random)) &&
                  finish_until(p, 0);
     expar_ep_handle_release(spoilt.handle);
     if (right) deal_free(spoilt.deal);
@@ -264,14 +265,14 @@ static bool close_deals(player *p, bool right)
     return right;
 }
 
-static bool play_all(player *p)
+static bool trial_all(player *p)
 {
     const options_script *s = p->script;
     bool right = true;
-    while (right && p->played < s->num_moves) {
-        right = close_deals(p, open_deals(p) && play_deals(p));
-        if (right && random_once_in(&p->random, 6)) right = play_refused(p);
-        if (s->watch && p->rank == 0) s->watch(s->watch_context, p->played);
+    while (right && p->simulated < s->num_moves) {
+        right = close_deals(p, open_deals(p) && trial_deals(p));
+        if (right && random_once_in(&p->random, 6)) right = trial_rejected(p);
+        if (s->watch && p->rank == 0) s->watch(s->watch_context, p->simulated);
     }
     return right;
 }
@@ -289,12 +290,12 @@ static bool begin(player *p, expar_group *group)
         if (right && s->prepare) s->prepare(s->prepare_context, p->eps[b], p->rank);
     }
     for (int32_t i = 0; right && i < AREAS; i++)
-        right = play_area_take(group, s->area_bytes, &p->areas[i]);
+        right = trial_area_take(group, s->area_bytes, &p->areas[i]);
     return right;
 }
 
 /* The body of its ranks. */
-static void options_script_play(expar_group *group, void *shared)
+static void options_script_trial(expar_group *group, void *shared)
 {
     const options_script *s = shared;
     player *p = traffic_alloc(1, sizeof *p);
@@ -302,10 +303,10 @@ static void options_script_play(expar_group *group, void *shared)
     p->rank = expar_group_rank(group);
     p->random = random_start(s->seed ^ 0x6f7074696f6e73u);
     p->own = random_start(s->seed * 64 + (uint64_t)p->rank);
-    bool right = begin(p, group) && play_all(p);
+    bool right = begin(p, group) && trial_all(p);
     if (!right) expar_group_abort(group);
     for (int32_t i = 0; right && i < AREAS; i++)
-        play_area_give(group, &p->areas[i]);
+        trial_area_give(group, &p->areas[i]);
     for (int32_t b = 0; b < s->num_buffers; b++)
         CHECK_OK(expar_ep_destroy(p->eps[b]));
     free(p);
@@ -313,7 +314,7 @@ static void options_script_play(expar_group *group, void *shared)
 
 bool options_script_run(options_script *s)
 {
-    const bool passed = ranks_run(&s->ranks, options_script_play, s);
+    const bool passed = ranks_run(&s->ranks, options_script_trial, s);
     if (!passed) options_script_print(s);
     return passed;
 }

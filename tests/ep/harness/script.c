@@ -46,17 +46,17 @@ static expar_ep_config draw_config(random_source *random, int32_t ranks)
     return config;
 }
 
-static play_choice draw_common(random_source *random)
+static trial_choice draw_common(random_source *random)
 {
-    return (play_choice){.pad = random_once_in(random, 2) ? (int32_t)random_between(random, 1, MAX_PAD) : 0,
-                         .spare_rows = random_once_in(random, 3) ? (int32_t)random_between(random, 1, 5) : 0,
-                         .null_if_empty = random_once_in(random, 2)};
+    return (trial_choice){.pad = random_once_in(random, 2) ? (int32_t)random_between(random, 1, MAX_PAD) : 0,
+                          .spare_rows = random_once_in(random, 3) ? (int32_t)random_between(random, 1, 5) : 0,
+                          .null_if_empty = random_once_in(random, 2)};
 }
 
-static play_choice draw_dispatch_choice(random_source *random, bool ample_pool)
+static trial_choice draw_dispatch_choice(random_source *random, bool ample_pool)
 {
-    play_choice choice = draw_common(random);
-    choice.place = (play_place)random_between(random, PLACE_LIBRARY, PLACE_SYMMETRIC);
+    trial_choice choice = draw_common(random);
+    choice.place = (trial_place)random_between(random, PLACE_LIBRARY, PLACE_SYMMETRIC);
     choice.sure_of_pool = ample_pool;
     if (random_once_in(random, 2))
         choice.path = ample_pool && choice.place != PLACE_PRIVATE && random_once_in(random, 2) ? EXPAR_EP_PATH_DIRECT
@@ -64,10 +64,10 @@ static play_choice draw_dispatch_choice(random_source *random, bool ample_pool)
     return choice;
 }
 
-static play_choice draw_combine_choice(random_source *random, bool have_output)
+static trial_choice draw_combine_choice(random_source *random, bool have_output)
 {
-    play_choice choice = draw_common(random);
-    choice.place = (play_place)random_between(random, have_output ? PLACE_LIBRARY : PLACE_PRIVATE, PLACE_SYMMETRIC);
+    trial_choice choice = draw_common(random);
+    choice.place = (trial_place)random_between(random, have_output ? PLACE_LIBRARY : PLACE_PRIVATE, PLACE_SYMMETRIC);
     if (random_once_in(random, 2))
         choice.path =
             choice.place == PLACE_SYMMETRIC && random_once_in(random, 2) ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_QUEUE;
@@ -215,7 +215,7 @@ static void script_print(const script *s)
 
 bool script_run(script *s)
 {
-    const bool passed = ranks_run(&s->ranks, script_play, s);
+    const bool passed = ranks_run(&s->ranks, script_trial, s);
     if (!passed) script_print(s);
     script_free(s);
     return passed;

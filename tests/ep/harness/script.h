@@ -6,8 +6,8 @@
 #ifndef TESTS_EP_HARNESS_SCRIPT_H
 #define TESTS_EP_HARNESS_SCRIPT_H
 
-#include "ep/harness/play.h"
 #include "ep/harness/ranks.h"
+#include "ep/harness/trial.h"
 
 /* Dispatches that may be alive at a time. */
 #define SCRIPT_SLOTS 3
@@ -24,7 +24,7 @@ typedef struct script_op {
     int32_t slot;
     traffic *traffic; /* of dispatch and repeat: this op's own; of combine: the slot's */
     answers *answers;
-    play_choice *choices; /* [N] */
+    trial_choice *choices; /* [N] */
 } script_op;
 
 typedef struct script {
@@ -46,6 +46,6 @@ void script_forget_limits(script *s);
 /* Runs it on its ranks, describes it in one line where that fails, and frees it. */
 bool script_run(script *s);
 /* The body of its ranks; shared is the script. */
-void script_play(expar_group *group, void *shared);
+void script_trial(expar_group *group, void *shared);
 
 #endif

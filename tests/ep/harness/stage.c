@@ -37,11 +37,11 @@ static void stage_rank(expar_group *group, void *shared)
     const staged *show = shared;
     stage s = {.group = group, .rank = expar_group_rank(group)};
     if (!CHECK_OK(expar_ep_create(group, &show->plan->config, &s.ep))) return;
-    if (play_area_take(group, show->plan->area_bytes, &s.area)) show->body(&s, show->shared);
+    if (trial_area_take(group, show->plan->area_bytes, &s.area)) show->body(&s, show->shared);
     if (check_failures())
         expar_group_abort(group);
     else
-        play_area_give(group, &s.area);
+        trial_area_give(group, &s.area);
     CHECK_OK(expar_ep_destroy(s.ep));
 }
 
@@ -58,12 +58,12 @@ bool stage_run(const stage_plan *plan, stage_body body, void *shared)
 
 bool stage_round_trip(stage *s, const traffic *t, const answers *a, expar_ep_path path)
 {
-    play_arrival arrival;
-    play_choice there = {.path = path, .sure_of_pool = true};
-    play_choice back = {.path = path, .place = path == EXPAR_EP_PATH_DIRECT ? PLACE_SYMMETRIC : PLACE_LIBRARY};
-    bool right = play_dispatch(s->ep, t, s->rank, &there, &s->area, NULL, &arrival) &&
-                 play_combine(s->ep, t, a, s->rank, &back, &s->area, arrival.handle, &arrival);
-    play_release(&arrival, true);
+    trial_arrival arrival;
+    trial_choice there = {.path = path, .sure_of_pool = true};
+    trial_choice back = {.path = path, .place = path == EXPAR_EP_PATH_DIRECT ? PLACE_SYMMETRIC : PLACE_LIBRARY};
+    bool right = trial_dispatch(s->ep, t, s->rank, &there, &s->area, NULL, &arrival) &&
+                 trial_combine(s->ep, t, a, s->rank, &back, &s->area, arrival.handle, &arrival);
+    trial_release(&arrival, true);
     return right;
 }
 

@@ -3,14 +3,14 @@
 #ifndef TESTS_EP_HARNESS_STAGE_H
 #define TESTS_EP_HARNESS_STAGE_H
 
-#include "ep/harness/play.h"
 #include "ep/harness/ranks.h"
+#include "ep/harness/trial.h"
 
 typedef struct stage {
     expar_group *group;
     expar_ep *ep;
     int32_t rank;
-    play_area area;
+    trial_area area;
 } stage;
 
 typedef struct stage_plan {

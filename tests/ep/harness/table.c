@@ -49,16 +49,16 @@ typedef struct setting {
     void *shared;
 } setting;
 
-static void play_case(expar_group *group, const setting *s, const table_case *what)
+static void trial_case(expar_group *group, const setting *s, const table_case *what)
 {
     expar_ep_config config = config_for(what);
     table t = {.group = group, .rank = expar_group_rank(group), .what = what, .shared = s->shared};
     if (!CHECK_OK(expar_ep_create(group, &config, &t.ep))) return;
-    if (play_area_take(group, AREA_BYTES, &t.area)) s->body(&t);
+    if (trial_area_take(group, AREA_BYTES, &t.area)) s->body(&t);
     if (check_failures())
         expar_group_abort(group);
     else
-        play_area_give(group, &t.area);
+        trial_area_give(group, &t.area);
     CHECK_OK(expar_ep_destroy(t.ep));
 }
 
@@ -66,7 +66,7 @@ static void sit_down(expar_group *group, void *shared)
 {
     const setting *s = shared;
     for (size_t i = 0; i < s->count && !check_failures(); i++) {
-        play_case(group, s, &s->cases[i]);
+        trial_case(group, s, &s->cases[i]);
         CHECK(!check_failures(), "in case %d of %d", (int)i + 1, (int)s->count);
     }
 }
@@ -125,8 +125,8 @@ deal_move *table_move(const table *t, const deal *d, move_kind kind, const deal_
     return move_make(d, &form, choices, random);
 }
 
-bool table_play_move(table *t, const deal *d, move_kind kind, const deal_choice *choice, random_source *random,
-                     expar_ep_handle **handle)
+bool table_trial_move(table *t, const deal *d, move_kind kind, const deal_choice *choice, random_source *random,
+                      expar_ep_handle **handle)
 {
     deal_move *m = table_move(t, d, kind, choice, random);
     deal_call call;
@@ -136,22 +136,22 @@ bool table_play_move(table *t, const deal *d, move_kind kind, const deal_choice 
     return right;
 }
 
-static bool play_path(table *t, deal_choice there, deal_choice back, random_source *random)
+static bool trial_path(table *t, deal_choice there, deal_choice back, random_source *random)
 {
     deal *d = table_deal(t, &there, random);
     expar_ep_handle *handle = NULL;
-    bool right = table_play_move(t, d, MOVE_DISPATCH, &there, random, &handle) &&
-                 table_play_move(t, d, MOVE_COMBINE, &back, random, &handle) &&
-                 table_play_move(t, d, MOVE_REPEAT, &there, random, &handle) &&
-                 table_play_move(t, d, MOVE_COMBINE, &back, random, &handle);
+    bool right = table_trial_move(t, d, MOVE_DISPATCH, &there, random, &handle) &&
+                 table_trial_move(t, d, MOVE_COMBINE, &back, random, &handle) &&
+                 table_trial_move(t, d, MOVE_REPEAT, &there, random, &handle) &&
+                 table_trial_move(t, d, MOVE_COMBINE, &back, random, &handle);
     expar_ep_handle_release(handle);
     deal_free(d);
     return right;
 }
 
-void table_play_all_paths(table *t)
+void table_trial_all_paths(table *t)
 {
-    static const play_place places[] = {PLACE_LIBRARY, PLACE_SYMMETRIC, PLACE_PRIVATE};
+    static const trial_place places[] = {PLACE_LIBRARY, PLACE_SYMMETRIC, PLACE_PRIVATE};
     random_source random = random_start(7);
     for (expar_ep_path path = EXPAR_EP_PATH_AUTO; path <= EXPAR_EP_PATH_QUEUE; path++)
         for (int i = 0; i < 6; i++) {
@@ -160,7 +160,7 @@ void table_play_all_paths(table *t)
             there.async = back.async = i >= 3;
             if (path != EXPAR_EP_PATH_DIRECT || there.place != PLACE_PRIVATE || there.expert_major) there.path = path;
             if (path != EXPAR_EP_PATH_DIRECT || back.place == PLACE_SYMMETRIC) back.path = path;
-            if (!CHECK(play_path(t, there, back, &random), "path %d, place %d, %s", (int)path, (int)there.place,
+            if (!CHECK(trial_path(t, there, back, &random), "path %d, place %d, %s", (int)path, (int)there.place,
                        there.async ? "async" : "sync"))
                 return;
         }

@@ -28,7 +28,7 @@ typedef struct table {
     expar_group *group;
     expar_ep *ep;
     int32_t rank;
-    play_area area;
+    trial_area area;
     const table_case *what;
     void *shared;
 } table;
@@ -49,14 +49,14 @@ bool table_run(const table_case *what, ranks_kind kind, table_body body, void *s
 bool table_run_all(const table_case *cases, size_t count, ranks_kind kind, table_body body, void *shared);
 
 /* A body: a first dispatch, repeats and combines, by every path, sync and async. */
-void table_play_all_paths(table *t);
+void table_trial_all_paths(table *t);
 
 /* For bodies that play move by move: all ranks draw the same from `random`. */
 deal *table_deal(const table *t, const deal_choice *choice, random_source *random);
 deal_move *table_move(const table *t, const deal *d, move_kind kind, const deal_choice *choice, random_source *random);
 /* One call with the handle, which a first dispatch sets. */
-bool table_play_move(table *t, const deal *d, move_kind kind, const deal_choice *choice, random_source *random,
-                     expar_ep_handle **handle);
+bool table_trial_move(table *t, const deal *d, move_kind kind, const deal_choice *choice, random_source *random,
+                      expar_ep_handle **handle);
 /* A call's event that has ended badly: EXPAR_ERR_DROPPED, "three of five". */
 expar_event *table_failed_event(void);
 

@@ -389,7 +389,7 @@ bool round_combine_hook(ll_round *round)
     return CHECK_OK(expar_ll_hook_call(round->combined.hook, NULL)) && round_check_combine(round);
 }
 
-bool round_play(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t number)
+bool round_trial(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t number)
 {
     ll_round *round = round_make(c, rank, number);
     bool good = round_dispatch(round, ll);

@@ -60,6 +60,6 @@ bool round_check_combine(const ll_round *round);
 /* Fills what the experts give back, and the arguments of a combine. */
 void round_prepare_combine(ll_round *round);
 /* A round by itself: dispatch and combine as the case has them. */
-bool round_play(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t number);
+bool round_trial(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t number);
 
 #endif

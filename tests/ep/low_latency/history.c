@@ -165,7 +165,7 @@ static void read_troubles(lowlat_op *op, const char *word, int32_t ranks)
     for (int32_t r = 0; r < ranks; r++) {
         op->statuses[r] = status_of(word[3 + r]);
         if (op->statuses[r] == EXPAR_ERR_ARGUMENT) {
-            op->trouble = LOWLAT_REFUSED;
+            op->trouble = LOWLAT_REJECTED;
             op->culprit = r;
         } else if (op->statuses[r] == EXPAR_ERR_STATE) {
             op->trouble = LOWLAT_PENDING;
@@ -250,7 +250,7 @@ static lowlat_script *script_of(const history *h, director *d, random_source *ra
     return s;
 }
 
-bool history_play(const history *h, int32_t stop)
+bool history_trial(const history *h, int32_t stop)
 {
     random_source random = random_start(7);
     director d = {.stop = stop, .doing = {-1, -1, -1}};
@@ -265,7 +265,7 @@ bool history_play(const history *h, int32_t stop)
     s->prepare_context = seats;
     s->around = turn;
     s->around_context = &d;
-    bool passed = ranks_run(&s->ranks, lowlat_script_play, s);
+    bool passed = ranks_run(&s->ranks, lowlat_script_trial, s);
     if (!passed) fprintf(stderr, "history \"%s\", stopped at step %d, went wrong\n", h->name, (int)stop);
     lowlat_script_free(s);
     pthread_cond_destroy(&d.change);

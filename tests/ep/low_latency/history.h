@@ -23,6 +23,6 @@ typedef struct history {
 } history;
 
 /* Each rank that is to stop does so at its `stop`-th step; 0: does not. True when all results were right. */
-bool history_play(const history *h, int32_t stop);
+bool history_trial(const history *h, int32_t stop);
 
 #endif

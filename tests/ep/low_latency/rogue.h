@@ -30,13 +30,13 @@ typedef struct rogue_case {
     const char *name;
     int32_t messages, counts[ROGUE_LOCALS];
     int32_t token, place, experts[ROGUE_TOPK], rows[ROGUE_TOPK];
-    uint32_t unit_status, back_unit_status; /* of the dispatch; of the combines, where it is another one */
-    uint32_t tag, route, region;            /* tag, route: what is added to them */
-    uint32_t marks;                         /* told with the messages, which come in words where they say so */
-    uint32_t bank;                          /* the flag's; 0: the second one */
-    uint64_t stamp;                         /* added to the header's epoch */
-    int32_t returns;                        /* where rows go back to, which ranks alone tell that are not mapped */
-    bool far;                               /* only to these */
+    uint32_t header_status, back_header_status; /* of the dispatch; of the combines, where it is another one */
+    uint32_t tag, route, region;                /* tag, route: what is added to them */
+    uint32_t marks;                             /* told with the messages, which come in words where they say so */
+    uint32_t bank;                              /* the flag's; 0: the second one */
+    uint64_t stamp;                             /* added to the header's epoch */
+    int32_t returns;                            /* where rows go back to, which ranks alone tell that are not mapped */
+    bool far;                                   /* only to these */
     uint64_t masker;
     expar_status status; /* of the dispatch; with masks EXPAR_ERR_PEER becomes EXPAR_OK, and rank 1 is masked */
     const char *text;    /* beside rank 1 */
@@ -50,7 +50,7 @@ extern const size_t rogue_count;
 /* The words of rank 1 in a clean, of which both attempts are the first; as LL_CLEAN_* have it. */
 typedef struct rogue_clean {
     const char *name;
-    uint64_t stage, decided, calls, epoch, refusal, view;
+    uint64_t stage, decided, calls, epoch, rejection, view;
     bool late; /* what more would have to come does not */
     bool in;   /* rank 1 is in it */
 } rogue_clean;

@@ -7,8 +7,8 @@
 #define SOUND .messages = 1, .counts = {1, 0}, .experts = {0, -1}, .placed = true
 #define STRAY .messages = 1, .counts = {1, 0}
 /* Words of a small batch. On CPUs, and with masks, there are none: there they are more messages than there can be. */
-#define IN_WORDS .marks = LL_UNIT_IN_WORDS
-#define FEW      .marks = LL_UNIT_MARKS
+#define IN_WORDS .marks = LL_HEADER_IN_WORDS
+#define FEW      .marks = LL_HEADER_MARKS
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init" /* each entry is a sound message but for some members */
@@ -28,21 +28,22 @@ const rogue_case rogue_cases[] = {
     {"rows back before the first piece", STRAY, .far = true, .returns = -1, .status = EXPAR_ERR_PEER,
      .text = "rows back from piece -1 on"},
     {"rows back to the last piece", SOUND, .far = true, .returns = ROGUE_RETURNS - 1},
-    {"no status", STRAY, .unit_status = 77, .status = EXPAR_ERR_REMOTE, .text = "rejected its arguments: EXPAR_ERR_?"},
-    {"a status below 0", STRAY, .unit_status = UINT32_MAX, .status = EXPAR_ERR_REMOTE,
+    {"no status", STRAY, .header_status = 77, .status = EXPAR_ERR_REMOTE,
      .text = "rejected its arguments: EXPAR_ERR_?"},
-    {"a text without end", STRAY, .unit_status = EXPAR_ERR_MEMORY, .status = EXPAR_ERR_REMOTE,
+    {"a status below 0", STRAY, .header_status = UINT32_MAX, .status = EXPAR_ERR_REMOTE,
+     .text = "rejected its arguments: EXPAR_ERR_?"},
+    {"a text without end", STRAY, .header_status = EXPAR_ERR_MEMORY, .status = EXPAR_ERR_REMOTE,
      .text = "rejected its arguments: EXPAR_ERR_MEMORY: rank 1 xxx"},
-    {"one that has left", STRAY, .unit_status = EXPAR_ERR_PEER, .status = EXPAR_ERR_PEER, .text = "rank 1 xxx"},
-    {"one that has left, and counts", STRAY, .messages = -1, .unit_status = EXPAR_ERR_PEER, .status = EXPAR_ERR_PEER},
+    {"one that has left", STRAY, .header_status = EXPAR_ERR_PEER, .status = EXPAR_ERR_PEER, .text = "rank 1 xxx"},
+    {"one that has left, and counts", STRAY, .messages = -1, .header_status = EXPAR_ERR_PEER, .status = EXPAR_ERR_PEER},
     {"another form", STRAY, .tag = 0x7fff0000, .status = EXPAR_ERR_MISMATCH,
      .text = "top-k is 32769 on rank 1 and 2 on rank 0"},
     {"no type", STRAY, .tag = 0x770, .status = EXPAR_ERR_MISMATCH, .text = "dtype of x is ? on rank 1"},
-    {"another call's stamp", STRAY, .stamp = LL_UNIT_COPIES, .status = EXPAR_ERR_PEER,
+    {"another call's stamp", STRAY, .stamp = LL_HEADER_COPIES, .status = EXPAR_ERR_PEER,
      .text = "message headers of rank 1: 0 of 1"},
-    {"a masker", STRAY, .stamp = LL_UNIT_COPIES, .masker = UINT64_MAX, .status = EXPAR_ERR_PEER, .text = "0 of 1"},
-    {"no status on the way back", SOUND, .back_unit_status = UINT32_MAX, .back = EXPAR_ERR_REMOTE},
-    {"one that leaves on the way back", SOUND, .back_unit_status = EXPAR_ERR_PEER, .back = EXPAR_ERR_PEER},
+    {"a masker", STRAY, .stamp = LL_HEADER_COPIES, .masker = UINT64_MAX, .status = EXPAR_ERR_PEER, .text = "0 of 1"},
+    {"no status on the way back", SOUND, .back_header_status = UINT32_MAX, .back = EXPAR_ERR_REMOTE},
+    {"one that leaves on the way back", SOUND, .back_header_status = EXPAR_ERR_PEER, .back = EXPAR_ERR_PEER},
     {"another handle", SOUND, .route = 7, .back = EXPAR_ERR_MISMATCH},
     {"a message as it should be", SOUND, .token = 3},
     {"no bank", SOUND, .token = 3, .bank = UINT32_MAX},
@@ -69,7 +70,7 @@ const rogue_case rogue_cases[] = {
     {"rows in words at a place behind the last", SOUND, FEW, .place = ROGUE_TOPK},
     {"too many messages in words", STRAY, IN_WORDS, .messages = LL_WORD_TOKENS + 1, .status = EXPAR_ERR_PEER,
      .text = "messages, of 16 at most"},
-    {"rows in words, and no message", STRAY, .marks = LL_UNIT_FEW, .status = EXPAR_ERR_PEER,
+    {"rows in words, and no message", STRAY, .marks = LL_HEADER_FEW, .status = EXPAR_ERR_PEER,
      .text = "messages, of 20 at most"},
 };
 #pragma GCC diagnostic pop
@@ -88,7 +89,7 @@ const rogue_clean rogue_cleans[] = {
     {"a decision of no attempt", .stage = ATTEMPT | 2, .decided = ATTEMPT, .view = BOTH},
     {"decided epochs without end", .stage = ATTEMPT | 2, .decided = 1, .view = BOTH, .epoch = UINT64_MAX - 1},
     {"a refusal of nobody", .stage = ATTEMPT | 2, .decided = 1, .view = BOTH,
-     .refusal = (uint64_t)ROGUE_RANKS << 32 | 2},
-    {"a refusal of rank -1", .stage = ATTEMPT | 2, .decided = 1, .view = BOTH, .refusal = UINT64_MAX},
+     .rejection = (uint64_t)ROGUE_RANKS << 32 | 2},
+    {"a refusal of rank -1", .stage = ATTEMPT | 2, .decided = 1, .view = BOTH, .rejection = UINT64_MAX},
 };
 const size_t rogue_clean_count = sizeof rogue_cleans / sizeof *rogue_cleans;

@@ -195,7 +195,7 @@ static void draw_combine(draft *d, lowlat_op *op)
 }
 
 /* Ranks whose half is still held get STATE, if the script is of that mind; else what holds it is ended. */
-static bool make_room(draft *d, const lowlat_op *op, bool pending)
+static bool make_space(draft *d, const lowlat_op *op, bool pending)
 {
     bool held = false;
     int32_t half = (d->epochs[op->kind] + 1) & 1;
@@ -220,10 +220,10 @@ static bool can_differ(const lowlat_script *s, const lowlat_op *op)
 static lowlat_trouble draw_trouble(draft *d, const lowlat_op *op)
 {
     if (!d->script->with_trouble || !random_once_in(d->random, 4)) return LOWLAT_WELL;
-    lowlat_trouble trouble = (lowlat_trouble)random_between(d->random, LOWLAT_REFUSED, LOWLAT_MISMATCH);
+    lowlat_trouble trouble = (lowlat_trouble)random_between(d->random, LOWLAT_REJECTED, LOWLAT_MISMATCH);
     if (trouble == LOWLAT_WRONG && (op->kind == LOWLAT_COMBINE || op->traffic->inputs[op->culprit].num_tokens == 0))
-        trouble = LOWLAT_REFUSED;
-    if (trouble == LOWLAT_MISMATCH && !can_differ(d->script, op)) trouble = LOWLAT_REFUSED;
+        trouble = LOWLAT_REJECTED;
+    if (trouble == LOWLAT_MISMATCH && !can_differ(d->script, op)) trouble = LOWLAT_REJECTED;
     return trouble;
 }
 
@@ -232,7 +232,7 @@ static expar_status status_of(const draft *d, const lowlat_op *op, int32_t rank)
 {
     bool culprit = rank == op->culprit;
     switch (op->trouble) {
-    case LOWLAT_REFUSED:
+    case LOWLAT_REJECTED:
         return culprit ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE;
     case LOWLAT_WRONG:
         return culprit ? EXPAR_ERR_INDEX : EXPAR_ERR_REMOTE;
@@ -302,7 +302,7 @@ static void draw_op(draft *d, int32_t number)
         draw_combine(d, op);
     for (int32_t r = 0; op->kind == LOWLAT_COMBINE && r < s->ranks.size; r++)
         end_if_open(d, r, op->source);
-    bool held = make_room(d, op, s->with_trouble && random_once_in(d->random, 3));
+    bool held = make_space(d, op, s->with_trouble && random_once_in(d->random, 3));
     op->trouble = held ? LOWLAT_PENDING : draw_trouble(d, op);
     if (op->trouble != LOWLAT_WELL && !held) plain_culprit(op);
     d->epochs[op->kind]++;

@@ -8,9 +8,9 @@
 #ifndef TESTS_EP_LOW_LATENCY_SCRIPT_H
 #define TESTS_EP_LOW_LATENCY_SCRIPT_H
 
-#include "ep/harness/play.h"
 #include "ep/harness/ranks.h"
-#include "ep/low_latency/play.h"
+#include "ep/harness/trial.h"
+#include "ep/low_latency/trial.h"
 
 /* Dispatches whose handles may be alive at a time. */
 #define LOWLAT_SLOTS 3
@@ -18,7 +18,7 @@
 /* One rank's error. */
 typedef enum lowlat_trouble {
     LOWLAT_WELL,
-    LOWLAT_REFUSED,  /* an argument that it sees itself */
+    LOWLAT_REJECTED, /* an argument that it sees itself */
     LOWLAT_WRONG,    /* an index out of range; of dispatches */
     LOWLAT_MISMATCH, /* another form than the others' */
     LOWLAT_PENDING   /* ranks that have the call two before still open: EXPAR_ERR_STATE */
@@ -80,6 +80,6 @@ void lowlat_script_free(lowlat_script *s);
 /* A line on what it is about, and one for each op. */
 void lowlat_script_print(const lowlat_script *s);
 /* The body of its ranks; shared is the script. */
-void lowlat_script_play(expar_group *group, void *shared);
+void lowlat_script_trial(expar_group *group, void *shared);
 
 #endif

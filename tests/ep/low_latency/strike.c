@@ -91,43 +91,43 @@ void strike_tell(const strike_case *what)
             what->ahead ? ", weights ahead" : "", what->whole ? ", in a wait" : "");
 }
 
-static bool begin(const strike_play *play, strike_show *show, const strike_case *what)
+static bool begin(const strike_trial *trial, strike_show *show, const strike_case *what)
 {
-    show->table = mmap(NULL, play->table_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    show->table = mmap(NULL, trial->table_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (show->table == MAP_FAILED) abort();
     show->table->what = *what;
-    if (play->prepare) play->prepare(show->table);
+    if (trial->prepare) trial->prepare(show->table);
     if (!ranks_host_start(&show->host)) return false;
     for (int32_t r = 0; r < STRIKE_RANKS; r++)
-        show->pids[r] = ranks_fork(&plan, &show->host.id, r, play->body, show->table);
+        show->pids[r] = ranks_fork(&plan, &show->host.id, r, trial->body, show->table);
     return true;
 }
 
 /* Side by side. Hosts end in the other order: later ones have inherited what holds earlier ones. */
-static bool play_cases(const strike_play *play, const strike_case *cases, int32_t count)
+static bool trial_cases(const strike_trial *trial, const strike_case *cases, int32_t count)
 {
     strike_show shows[STRIKE_MOST];
     int32_t begun = 0;
     check_begin(-1);
-    while (begun < count && begin(play, &shows[begun], &cases[begun]))
+    while (begun < count && begin(trial, &shows[begun], &cases[begun]))
         begun++;
     bool passed = begun == count;
-    for (int32_t i = 0; i < begun && play->attend; i++)
-        play->attend(&shows[i]);
+    for (int32_t i = 0; i < begun && trial->attend; i++)
+        trial->attend(&shows[i]);
     for (int32_t i = 0; i < begun; i++)
-        passed &= play->see_out(&shows[i]);
+        passed &= trial->see_out(&shows[i]);
     while (begun-- > 0) {
         passed &= ranks_host_stop(&shows[begun].host);
-        munmap(shows[begun].table, play->table_bytes);
+        munmap(shows[begun].table, trial->table_bytes);
     }
     return passed;
 }
 
-void strike_play_all(const strike_play *play, const strike_case *cases, int32_t count)
+void strike_trial_all(const strike_trial *trial, const strike_case *cases, int32_t count)
 {
-    const int32_t abreast = hold_goes_on() ? 1 : play->side_by_side;
+    const int32_t abreast = hold_goes_on() ? 1 : trial->side_by_side;
     for (int32_t first = 0; first < count; first += abreast)
-        assert_true(play_cases(play, cases + first, count - first < abreast ? count - first : abreast));
+        assert_true(trial_cases(trial, cases + first, count - first < abreast ? count - first : abreast));
 }
 
 int32_t strike_victims_of(size_t steps)
@@ -136,23 +136,23 @@ int32_t strike_victims_of(size_t steps)
     return hold_goes_on() && steps > (size_t)most ? most : (int32_t)steps;
 }
 
-void strike_play_phases(const strike_play *play, int32_t victim, int32_t step, int signal, bool wakes)
+void strike_trial_phases(const strike_trial *trial, int32_t victim, int32_t step, int signal, bool wakes)
 {
     strike_case cases[PHASES];
     for (int i = 0; i < PHASES; i++)
         cases[i] =
             (strike_case){.victim = victim, .phase = (strike_phase)i, .step = step, .signal = signal, .wakes = wakes};
-    strike_play_all(play, cases, PHASES);
+    strike_trial_all(trial, cases, PHASES);
 }
 
-void strike_play_killed(const strike_play *play)
+void strike_trial_killed(const strike_trial *trial)
 {
     static const int32_t steps[] = {1, 5, 11, 20, 1000};
     for (int32_t i = 0; i < strike_victims_of(sizeof steps / sizeof *steps); i++)
-        strike_play_phases(play, i % STRIKE_RANKS, steps[i], SIGKILL, false);
+        strike_trial_phases(trial, i % STRIKE_RANKS, steps[i], SIGKILL, false);
 }
 
-void strike_play_ahead(const strike_play *play, int signal)
+void strike_trial_ahead(const strike_trial *trial, int signal)
 {
     static const int32_t steps[] = {3, 9, 13, 17, 24, 1000};
     enum { COUNT = sizeof steps / sizeof *steps };
@@ -164,10 +164,10 @@ void strike_play_ahead(const strike_play *play, int signal)
                                  .signal = signal,
                                  .ahead = true,
                                  .whole = hold_goes_on()};
-    strike_play_all(play, cases, strike_victims_of(COUNT));
+    strike_trial_all(trial, cases, strike_victims_of(COUNT));
 }
 
-void strike_play_waits(const strike_play *play, int signal)
+void strike_trial_waits(const strike_trial *trial, int signal)
 {
     static const int32_t steps[STRIKE_RANKS] = {5, 20, 40};
     strike_case cases[2 * STRIKE_RANKS];
@@ -177,5 +177,5 @@ void strike_play_waits(const strike_play *play, int signal)
                                  .step = steps[i / 2],
                                  .signal = signal,
                                  .whole = true};
-    strike_play_all(play, cases, 2 * strike_victims_of(STRIKE_RANKS));
+    strike_trial_all(trial, cases, 2 * strike_victims_of(STRIKE_RANKS));
 }

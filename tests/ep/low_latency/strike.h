@@ -73,26 +73,26 @@ typedef struct strike_show {
     pid_t pids[STRIKE_RANKS];
 } strike_show;
 
-typedef struct strike_play {
+typedef struct strike_trial {
     size_t table_bytes;
     int32_t side_by_side; /* so many cases, STRIKE_MOST at most; on GPUs, which all their ranks share, one */
     ranks_body body;      /* of each rank; its argument is the table, whose rest was set to 0 */
     void (*prepare)(strike_table *table);     /* NULL: nothing */
     void (*attend)(const strike_show *show);  /* while all cases go on: NULL: nothing */
     bool (*see_out)(const strike_show *show); /* waits for all ranks, and says what is wrong */
-} strike_play;
+} strike_trial;
 
 /* A line about a case that went wrong. */
 void strike_tell(const strike_case *what);
-void strike_play_all(const strike_play *play, const strike_case *cases, int32_t count);
+void strike_trial_all(const strike_trial *trial, const strike_case *cases, int32_t count);
 /* In each phase, by one victim at one step. */
-void strike_play_phases(const strike_play *play, int32_t victim, int32_t step, int signal, bool wakes);
+void strike_trial_phases(const strike_trial *trial, int32_t victim, int32_t step, int signal, bool wakes);
 /* At the first step, in the header's words, after them, among the rows, and after all; in each phase. */
-void strike_play_killed(const strike_play *play);
+void strike_trial_killed(const strike_trial *trial);
 /* While weights go ahead: among the headers, the weights, and the rows. */
-void strike_play_ahead(const strike_play *play, int signal);
+void strike_trial_ahead(const strike_trial *trial, int signal);
 /* The victim's messages are with the others; it waits for theirs. */
-void strike_play_waits(const strike_play *play, int signal);
+void strike_trial_waits(const strike_trial *trial, int signal);
 /* How many of so many victims or steps are run. Nobody counts a kernel's steps: there each rank is the victim once, or
    where EXPAR_TEST_QUICK asks for it one is. */
 int32_t strike_victims_of(size_t steps);

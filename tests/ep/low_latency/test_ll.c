@@ -11,7 +11,7 @@ static ranks_kind kind;
 
 #define ROUNDS 6
 
-static void play_rounds(expar_group *group, void *shared)
+static void trial_rounds(expar_group *group, void *shared)
 {
     const ll_case *c = shared;
     const int32_t rank = expar_group_rank(group);
@@ -52,13 +52,13 @@ static void run(ll_case c, ranks_body body)
 static void test_one_rank(void **state)
 {
     (void)state;
-    run((ll_case){.ranks = 1, .max_tokens = 5, .hidden = 8, .topk = 2, .experts = 4, .tokens = {5}}, play_rounds);
+    run((ll_case){.ranks = 1, .max_tokens = 5, .hidden = 8, .topk = 2, .experts = 4, .tokens = {5}}, trial_rounds);
 }
 
 static void test_uneven_tokens(void **state)
 {
     (void)state;
-    run((ll_case)EXAMPLE, play_rounds);
+    run((ll_case)EXAMPLE, trial_rounds);
 }
 
 static void test_no_tokens(void **state)
@@ -66,16 +66,16 @@ static void test_no_tokens(void **state)
     (void)state;
     ll_case c = EXAMPLE;
     c.tokens[0] = c.tokens[1] = c.tokens[2] = 0;
-    run(c, play_rounds);
+    run(c, trial_rounds);
     c.tokens[1] = 6;
-    run(c, play_rounds);
+    run(c, trial_rounds);
 }
 
 static void test_one_token_between_two(void **state)
 {
     (void)state;
     run((ll_case){.ranks = 2, .max_tokens = 1, .hidden = 1024, .topk = 8, .experts = 16, .tokens = {1, 1}},
-        play_rounds);
+        trial_rounds);
 }
 
 static void test_wide_idx_weights_and_lent_memory(void **state)
@@ -83,7 +83,7 @@ static void test_wide_idx_weights_and_lent_memory(void **state)
     (void)state;
     ll_case c = EXAMPLE;
     c.wide_idx = c.weights = c.lend = true;
-    run(c, play_rounds);
+    run(c, trial_rounds);
 }
 
 static void test_reduced_sums(void **state)
@@ -92,9 +92,9 @@ static void test_reduced_sums(void **state)
     ll_case c = EXAMPLE;
     c.sum = EXPAR_LL_SUM_REDUCED;
     c.weights = true;
-    run(c, play_rounds);
+    run(c, trial_rounds);
     c.topk = 2; /* fewer than ranks, so that places are too */
-    run(c, play_rounds);
+    run(c, trial_rounds);
 }
 
 /* The dispatch had none: they go ahead of the rows. */
@@ -103,13 +103,13 @@ static void test_reduced_sums_without_weights(void **state)
     (void)state;
     ll_case c = EXAMPLE;
     c.sum = EXPAR_LL_SUM_REDUCED;
-    run(c, play_rounds);
+    run(c, trial_rounds);
     run((ll_case){.ranks = 1, .max_tokens = 5, .hidden = 8, .topk = 2, .experts = 4, .tokens = {5}, .sum = c.sum},
-        play_rounds);
+        trial_rounds);
 }
 
 /* Dispatches alone: rows as the codec makes them. */
-static void play_format(expar_group *group, void *shared)
+static void trial_format(expar_group *group, void *shared)
 {
     const ll_case *c = shared;
     const expar_ll_config config = case_config(c);
@@ -131,7 +131,7 @@ static void test_formats(void **state)
     c.hidden = 640; /* five groups: a second word of exponents */
     for (int format = EXPAR_LL_FORMAT_FP8; format <= EXPAR_LL_FORMAT_INT8; format++) {
         c.format = (expar_ll_format)format;
-        run(c, play_format);
+        run(c, trial_format);
     }
 }
 
@@ -141,7 +141,7 @@ static void test_logfmt(void **state)
     ll_case c = EXAMPLE;
     c.hidden = 256;
     c.logfmt = true;
-    run(c, play_rounds);
+    run(c, trial_rounds);
 }
 
 /* Rows of an odd number of groups. On a GPU whose blocks have several messages, or one, no warp then has a group for
@@ -152,22 +152,22 @@ static void test_logfmt_long_rows(void **state)
     ll_case c = {.ranks = 1, .max_tokens = 3, .hidden = 128 * 71, .topk = 8, .experts = 8, .tokens = {3}};
     c.logfmt = true;
     for (c.sms = 1; c.sms < 6; c.sms += 2)
-        run(c, play_rounds);
+        run(c, trial_rounds);
     c = (ll_case){.ranks = 1, .max_tokens = 40, .hidden = 128, .topk = 8, .experts = 8, .tokens = {40}};
     c.logfmt = true;
     c.sms = 1; /* 320 rows of one block */
-    run(c, play_rounds);
+    run(c, trial_rounds);
     c = (ll_case){.ranks = 2, .max_tokens = 5, .hidden = 128 * 13, .topk = 11, .experts = 24, .tokens = {5, 2}};
     c.logfmt = true;
     c.sms = 2;
-    run(c, play_rounds);
+    run(c, trial_rounds);
 }
 
 static void test_top_32(void **state)
 {
     (void)state;
     run((ll_case){.ranks = 4, .max_tokens = 9, .hidden = 40, .topk = 32, .experts = 64, .tokens = {9, 0, 3, 8}},
-        play_rounds);
+        trial_rounds);
 }
 
 /* More than there are top-k, so that a token's ranks are few of all; one has no tokens, one all that it may have. */
@@ -177,9 +177,9 @@ static void test_many_ranks(void **state)
     ll_case c = {.ranks = 18, .max_tokens = 3, .hidden = 16, .topk = 5, .experts = 36, .seed = 8, .weights = true};
     for (int32_t r = 0; r < c.ranks; r++)
         c.tokens[r] = r % (c.max_tokens + 1);
-    run(c, play_rounds);
+    run(c, trial_rounds);
     c.sum = EXPAR_LL_SUM_REDUCED;
-    run(c, play_rounds);
+    run(c, trial_rounds);
 }
 
 /* On GPUs at most 16 tokens go in words, more by flags, and rows of exact combines of at most 4; ranks of one call may
@@ -190,20 +190,20 @@ static void test_small_batches_beside_others(void **state)
     ll_case c = {.ranks = 3, .max_tokens = 18, .hidden = 128, .topk = 4, .experts = 6, .tokens = {16, 17, 3}};
     c.seed = 16;
     c.weights = true;
-    run(c, play_rounds);
+    run(c, trial_rounds);
     c.sum = EXPAR_LL_SUM_REDUCED;
-    run(c, play_rounds);
+    run(c, trial_rounds);
     const int32_t fewer[] = {4, 5, 3};
     memcpy(c.tokens, fewer, sizeof fewer);
     c.sum = EXPAR_LL_SUM_EXACT;
-    run(c, play_rounds);
+    run(c, trial_rounds);
 }
 
 static void test_rows_beyond_the_cache(void **state)
 {
     (void)state;
     run((ll_case){.ranks = 2, .max_tokens = 40, .hidden = 4096, .topk = 4, .experts = 8, .tokens = {40, 33}},
-        play_rounds);
+        trial_rounds);
     /* More than 32 MiB of messages, rows and places: they go past it. */
     run((ll_case){.ranks = 4,
                   .max_tokens = 20,
@@ -212,11 +212,11 @@ static void test_rows_beyond_the_cache(void **state)
                   .experts = 16,
                   .tokens = {20, 20, 20, 19},
                   .threads = 3},
-        play_rounds);
+        trial_rounds);
 }
 
 /* One message for each token and rank that has experts of it, and one row back for each slot. */
-static void play_counts(expar_group *group, void *shared)
+static void trial_counts(expar_group *group, void *shared)
 {
     const ll_case *c = shared;
     const int32_t rank = expar_group_rank(group), locals = c->experts / c->ranks;
@@ -262,12 +262,12 @@ static void test_counts(void **state)
 {
     (void)state;
     ll_case c = EXAMPLE;
-    run(c, play_counts);
+    run(c, trial_counts);
     c.hidden = 128 * 5;
     c.logfmt = true;
-    run(c, play_counts);
+    run(c, trial_counts);
     c.sms = 2; /* on a GPU more messages than blocks */
-    run(c, play_counts);
+    run(c, trial_counts);
 }
 
 /* By the formula: N 8, B 128, H 7168, K 8 take less than 0.1 GB. */

@@ -4,7 +4,7 @@
 #include "base/life.h"
 #include "ep/harness/check.h"
 #include "ep/harness/ranks.h"
-#include "ep/low_latency/play.h"
+#include "ep/low_latency/trial.h"
 #include "oracle/unit.h"
 
 /* WARM: rounds until records are renewed. Among later ones, the one with the fewest allocations counts, since a wait
@@ -60,7 +60,7 @@ static void keep_fewest(int64_t *fewest, int64_t made)
     if (made < *fewest) *fewest = made;
 }
 
-static void play_rank(expar_group *group, void *shared)
+static void trial_rank(expar_group *group, void *shared)
 {
     const allocation_show *show = shared;
     const int32_t rank = expar_group_rank(group);
@@ -102,7 +102,7 @@ static void run_with(const lowlat_choice *choice, bool with_weights)
     lowlat_traffic *t = lowlat_traffic_make(&plan, &random);
     allocation_show show = {.traffic = t, .choice = *choice};
     show.back = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_SUM_REDUCED, &random);
-    const bool passed = ranks_run(&ranks, play_rank, &show);
+    const bool passed = ranks_run(&ranks, trial_rank, &show);
     lowlat_answers_free(show.back, t);
     lowlat_traffic_free(t);
     assert_true(passed);

@@ -13,23 +13,23 @@ static ranks_kind kind;
 #define BAD    1 /* the rank whose arguments are wrong */
 
 typedef bool (*async_body)(const ll_case *c, int32_t rank, expar_ll *ll);
-static async_body play;
+static async_body trial;
 
-static void play_async(expar_group *group, void *shared)
+static void trial_async(expar_group *group, void *shared)
 {
     const ll_case *c = shared;
     const expar_ll_config config = case_config(c);
     expar_ll *ll = NULL;
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
-    if (play(c, expar_group_rank(group), ll)) CHECK_OK(expar_ll_destroy(ll));
+    if (trial(c, expar_group_rank(group), ll)) CHECK_OK(expar_ll_destroy(ll));
 }
 
 static void run_body(async_body body)
 {
     ll_case c = case_example;
     const ranks_plan plan = {.kind = kind, .size = c.ranks};
-    play = body;
-    assert_true(ranks_run(&plan, play_async, &c));
+    trial = body;
+    assert_true(ranks_run(&plan, trial_async, &c));
 }
 
 static ll_round *make(const ll_case *c, int32_t rank, uint32_t number)
@@ -53,11 +53,11 @@ static bool await_dispatch(ll_round *round, expar_status status)
     return good && (status != EXPAR_OK || round_check_dispatch(round));
 }
 
-static bool issue_combine(ll_round *round, expar_ll *ll, expar_event *behind)
+static bool issue_combine(ll_round *round, expar_ll *ll, expar_event *after)
 {
     round_prepare_combine(round);
     round->combine.async_finish = 1;
-    round->combine.wait_event = behind;
+    round->combine.wait_event = after;
     return CHECK_OK(expar_ll_combine(ll, &round->combine, &round->combined)) &&
            CHECK(round->combined.event != NULL, "an event");
 }
@@ -70,7 +70,7 @@ static bool await_combine(ll_round *round)
 }
 
 /* Two on their way; the second combine after the first's event; then one in the caller's thread, after both. */
-static bool play_pairs(const ll_case *c, int32_t rank, expar_ll *ll)
+static bool trial_pairs(const ll_case *c, int32_t rank, expar_ll *ll)
 {
     bool good = true;
     for (uint32_t i = 0; i < ROUNDS && good; i++) {
@@ -90,7 +90,7 @@ static bool play_pairs(const ll_case *c, int32_t rank, expar_ll *ll)
 static void test_pairs(void **state)
 {
     (void)state;
-    run_body(play_pairs);
+    run_body(trial_pairs);
 }
 
 /* ---- any number -------------------------------------------------------------------------------------------------- */
@@ -109,7 +109,7 @@ static bool all_open(ll_round **rounds, int count)
 
 /* After one that a rank delays all return at once; a call in the caller's thread and its hook come after them, and then
    as many combines. */
-static bool play_queue(const ll_case *c, int32_t rank, expar_ll *ll, int count)
+static bool trial_queue(const ll_case *c, int32_t rank, expar_ll *ll, int count)
 {
     ll_round *rounds[MANY], *hooked = round_make(c, rank, MANY);
     expar_event *late = NULL;
@@ -137,56 +137,56 @@ static bool play_queue(const ll_case *c, int32_t rank, expar_ll *ll, int count)
     return good;
 }
 
-static bool play_any_number(const ll_case *c, int32_t rank, expar_ll *ll)
+static bool trial_any_number(const ll_case *c, int32_t rank, expar_ll *ll)
 {
     static const int counts[] = {1, 2, 3, MANY};
     bool good = true;
     for (size_t i = 0; i < sizeof counts / sizeof *counts && good; i++)
-        good = play_queue(c, rank, ll, counts[i]);
+        good = trial_queue(c, rank, ll, counts[i]);
     return good;
 }
 
 static void test_any_number(void **state)
 {
     (void)state;
-    run_body(play_any_number);
+    run_body(trial_any_number);
 }
 
 /* A rank delays one call and rejects the next. It gets the error at once; the others get it from their event. */
-static bool play_refused_in_queue(const ll_case *c, int32_t rank, expar_ll *ll)
+static bool trial_rejected_in_queue(const ll_case *c, int32_t rank, expar_ll *ll)
 {
-    ll_round *held = make(c, rank, 0), *refused = make(c, rank, 1), *fine = make(c, rank, 2);
+    ll_round *held = make(c, rank, 0), *rejected = make(c, rank, 1), *fine = make(c, rank, 2);
     expar_event *late = NULL;
     bool good = CHECK_OK(expar_event_create(&late));
     if (rank == BAD) {
         held->dispatch.wait_event = late;
-        refused->dispatch.x.shape[1] = 8;
+        rejected->dispatch.x.shape[1] = 8;
     }
     good = good && issue_dispatch(held, ll);
     if (rank == BAD)
-        good = good && CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ll_dispatch(ll, &refused->dispatch, &refused->received)) &&
+        good = good && CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ll_dispatch(ll, &rejected->dispatch, &rejected->received)) &&
                CHECK_TEXT("expar_ll_dispatch on rank 1");
     else
-        good = good && issue_dispatch(refused, ll);
+        good = good && issue_dispatch(rejected, ll);
     good = good && issue_dispatch(fine, ll) && (rank != BAD || all_open(&held, 1));
     CHECK_OK(expar_event_signal(late));
-    if (rank != BAD) good = good && await_dispatch(refused, EXPAR_ERR_REMOTE) && CHECK_TEXT("rank 1 rejected");
+    if (rank != BAD) good = good && await_dispatch(rejected, EXPAR_ERR_REMOTE) && CHECK_TEXT("rank 1 rejected");
     good = good && await_dispatch(fine, EXPAR_OK) && await_dispatch(held, EXPAR_OK);
     round_free(held);
-    round_free(refused);
+    round_free(rejected);
     round_free(fine);
     expar_event_release(late);
     return good;
 }
 
-static void test_refused_in_queue(void **state)
+static void test_rejected_in_queue(void **state)
 {
     (void)state;
-    run_body(play_refused_in_queue);
+    run_body(trial_rejected_in_queue);
 }
 
 /* The caller's references go at once. */
-static bool play_unheld(const ll_case *c, int32_t rank, expar_ll *ll)
+static bool trial_unheld(const ll_case *c, int32_t rank, expar_ll *ll)
 {
     bool good = true;
     for (uint32_t i = 0; i < ROUNDS && good; i++) {
@@ -206,11 +206,11 @@ static bool play_unheld(const ll_case *c, int32_t rank, expar_ll *ll)
 static void test_unheld(void **state)
 {
     (void)state;
-    run_body(play_unheld);
+    run_body(trial_unheld);
 }
 
 /* An error that one rank alone finds it returns; an index, and what others learn, comes by the event. */
-static bool play_refusals(const ll_case *c, int32_t rank, expar_ll *ll)
+static bool trial_rejections(const ll_case *c, int32_t rank, expar_ll *ll)
 {
     bool good = true;
     for (uint32_t i = 0; i < ROUNDS && good; i++) {
@@ -234,14 +234,14 @@ static bool play_refusals(const ll_case *c, int32_t rank, expar_ll *ll)
     return good;
 }
 
-static void test_refusals(void **state)
+static void test_rejections_told(void **state)
 {
     (void)state;
-    run_body(play_refusals);
+    run_body(trial_rejections);
 }
 
 /* An event that ended badly is this rank's rejection: in the caller's thread, and by the call's own event. */
-static bool play_bad_event(const ll_case *c, int32_t rank, expar_ll *ll)
+static bool trial_bad_event(const ll_case *c, int32_t rank, expar_ll *ll)
 {
     ll_round *index = make(c, rank, 0), *sync = round_make(c, rank, 1), *async = make(c, rank, 2);
     bool good;
@@ -268,11 +268,11 @@ static bool play_bad_event(const ll_case *c, int32_t rank, expar_ll *ll)
 static void test_bad_event(void **state)
 {
     (void)state;
-    run_body(play_bad_event);
+    run_body(trial_bad_event);
 }
 
 /* Destroying the buffer waits for what is on its way; both manners at once are refused. */
-static bool play_end(const ll_case *c, int32_t rank, expar_ll *ll)
+static bool trial_end(const ll_case *c, int32_t rank, expar_ll *ll)
 {
     ll_round *both = make(c, rank, 1), *last = make(c, rank, 2);
     both->dispatch.hook = 1;
@@ -286,7 +286,7 @@ static bool play_end(const ll_case *c, int32_t rank, expar_ll *ll)
 static void test_end(void **state)
 {
     (void)state;
-    run_body(play_end);
+    run_body(trial_end);
 }
 
 static void await_abandoned(ll_round *round, bool may_be_broken_off)
@@ -300,7 +300,7 @@ static void await_abandoned(ll_round *round, bool may_be_broken_off)
 }
 
 /* Issued calls go on without the caller; on a GPU that is too slow they are broken off. */
-static bool play_abandon(const ll_case *c, int32_t rank, expar_ll *ll)
+static bool trial_abandon(const ll_case *c, int32_t rank, expar_ll *ll)
 {
     ll_round *last = make(c, rank, 2);
     const bool on_gpu = ll->base.exec->ops->streams;
@@ -315,14 +315,14 @@ static bool play_abandon(const ll_case *c, int32_t rank, expar_ll *ll)
 static void test_abandon(void **state)
 {
     (void)state;
-    run_body(play_abandon);
+    run_body(trial_abandon);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_number), cmocka_unit_test(test_refused_in_queue), cmocka_unit_test(test_pairs),
-        cmocka_unit_test(test_unheld),     cmocka_unit_test(test_refusals),         cmocka_unit_test(test_bad_event),
+        cmocka_unit_test(test_any_number), cmocka_unit_test(test_rejected_in_queue), cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_unheld),     cmocka_unit_test(test_rejections_told),   cmocka_unit_test(test_bad_event),
         cmocka_unit_test(test_end),        cmocka_unit_test(test_abandon),
     };
     kind = stage_kind(argc, argv);

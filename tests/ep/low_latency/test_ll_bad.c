@@ -140,7 +140,7 @@ static const wrong wrong_dispatches[] = {
 };
 
 /* With a hook the others, and of indices the rank itself, learn of it when it is called. */
-static bool play_wrong_dispatch(const scene *s, const wrong *w, bool hook)
+static bool trial_wrong_dispatch(const scene *s, const wrong *w, bool hook)
 {
     ll_round *round = round_make(s->c, s->rank, 0);
     const bool bad = s->rank == BAD, late = hook && (!bad || w->status == EXPAR_ERR_INDEX);
@@ -156,18 +156,18 @@ static bool play_wrong_dispatch(const scene *s, const wrong *w, bool hook)
     return good;
 }
 
-static void play_wrong_dispatches(expar_group *group, void *shared)
+static void trial_wrong_dispatches(expar_group *group, void *shared)
 {
     scene s = {.rank = expar_group_rank(group), .c = shared};
     const expar_ll_config config = case_config(s.c);
     bool good = CHECK_OK(expar_ll_create(group, &config, &s.ll));
     for (size_t i = 0; i < sizeof wrong_dispatches / sizeof wrong_dispatches[0] && good; i++) {
         const wrong *w = &wrong_dispatches[i];
-        good = play_wrong_dispatch(&s, w, false) && (i % 2 || round_play(s.c, s.rank, s.ll, 1)) &&
-               play_wrong_dispatch(&s, w, true);
-        good = good && (i % 3 || round_play(s.c, s.rank, s.ll, 2));
+        good = trial_wrong_dispatch(&s, w, false) && (i % 2 || round_trial(s.c, s.rank, s.ll, 1)) &&
+               trial_wrong_dispatch(&s, w, true);
+        good = good && (i % 3 || round_trial(s.c, s.rank, s.ll, 2));
     }
-    if (good && round_play(s.c, s.rank, s.ll, 3)) CHECK_OK(expar_ll_destroy(s.ll));
+    if (good && round_trial(s.c, s.rank, s.ll, 3)) CHECK_OK(expar_ll_destroy(s.ll));
 }
 
 static void run_body(ranks_body body)
@@ -180,12 +180,12 @@ static void run_body(ranks_body body)
 static void test_wrong_dispatches(void **state)
 {
     (void)state;
-    run_body(play_wrong_dispatches);
+    run_body(trial_wrong_dispatches);
 }
 
 /* ---- an index that is wrong: all other tokens arrive ------------------------------------------------------------- */
 
-static void play_bad_token(expar_group *group, void *shared)
+static void trial_bad_token(expar_group *group, void *shared)
 {
     scene s = {.rank = expar_group_rank(group), .c = shared};
     const expar_ll_config config = case_config(s.c);
@@ -210,13 +210,13 @@ static void play_bad_token(expar_group *group, void *shared)
     round_prepare_combine(round);
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_combine(s.ll, &round->combine, &round->combined));
     round_free(round);
-    if (round_play(s.c, s.rank, s.ll, 1)) CHECK_OK(expar_ll_destroy(s.ll));
+    if (round_trial(s.c, s.rank, s.ll, 1)) CHECK_OK(expar_ll_destroy(s.ll));
 }
 
 static void test_bad_token(void **state)
 {
     (void)state;
-    run_body(play_bad_token);
+    run_body(trial_bad_token);
 }
 
 /* ---- a combine that one rank gets wrong -------------------------------------------------------------------------- */
@@ -292,7 +292,7 @@ static const wrong wrong_combines[] = {
     {"FP8 sums", fp8_sums, EXPAR_ERR_ARGUMENT, "format is FP8"},
 };
 
-static bool play_wrong_combine(const scene *s, const wrong *w, bool hook)
+static bool trial_wrong_combine(const scene *s, const wrong *w, bool hook)
 {
     ll_round *round = round_make(s->c, s->rank, 0);
     const bool bad = s->rank == BAD, late = hook && (!bad || (w->spoil == other_idx && hold_finds_late()));
@@ -310,23 +310,23 @@ static bool play_wrong_combine(const scene *s, const wrong *w, bool hook)
     return good;
 }
 
-static void play_wrong_combines(expar_group *group, void *shared)
+static void trial_wrong_combines(expar_group *group, void *shared)
 {
     scene s = {.rank = expar_group_rank(group), .c = shared};
     const expar_ll_config config = case_config(s.c);
     bool good = CHECK_OK(expar_ll_create(group, &config, &s.ll));
     for (size_t i = 0; i < sizeof wrong_combines / sizeof wrong_combines[0] && good; i++) {
         const wrong *w = &wrong_combines[i];
-        good = play_wrong_combine(&s, w, false) && play_wrong_combine(&s, w, true) &&
-               (i % 2 || round_play(s.c, s.rank, s.ll, 1));
+        good = trial_wrong_combine(&s, w, false) && trial_wrong_combine(&s, w, true) &&
+               (i % 2 || round_trial(s.c, s.rank, s.ll, 1));
     }
-    if (good && round_play(s.c, s.rank, s.ll, 3)) CHECK_OK(expar_ll_destroy(s.ll));
+    if (good && round_trial(s.c, s.rank, s.ll, 3)) CHECK_OK(expar_ll_destroy(s.ll));
 }
 
 static void test_wrong_combines(void **state)
 {
     (void)state;
-    run_body(play_wrong_combines);
+    run_body(trial_wrong_combines);
 }
 
 /* ---- forms that differ ------------------------------------------------------------------------------------------- */
@@ -339,7 +339,7 @@ static bool meets_mismatch(const scene *s, ll_round *round, bool combine, const 
     return CHECK_STATUS(EXPAR_ERR_MISMATCH, status) && CHECK_TEXT(word, "on rank 1");
 }
 
-static void play_mismatches(expar_group *group, void *shared)
+static void trial_mismatches(expar_group *group, void *shared)
 {
     scene s = {.rank = expar_group_rank(group), .c = shared};
     const expar_ll_config config = case_config(s.c);
@@ -351,7 +351,7 @@ static void play_mismatches(expar_group *group, void *shared)
         if (bad) no_weights_given->dispatch.topk_weights = EXPAR_TENSOR_NONE;
         if (bad) fewer_slots->dispatch.topk_idx.shape[1] = fewer_slots->dispatch.topk_weights.shape[1] = 3;
         good = meets_mismatch(&s, no_weights_given, false, "topk_weights");
-        good = good && (i % 2 || round_play(s.c, s.rank, s.ll, 5)) && meets_mismatch(&s, fewer_slots, false, "top-k");
+        good = good && (i % 2 || round_trial(s.c, s.rank, s.ll, 5)) && meets_mismatch(&s, fewer_slots, false, "top-k");
         good = good && round_dispatch(one, s.ll) && round_dispatch(other, s.ll);
         round_prepare_combine(one);
         round_prepare_combine(other);
@@ -359,7 +359,7 @@ static void play_mismatches(expar_group *group, void *shared)
         if (bad) one->combine.sum = EXPAR_LL_SUM_REDUCED;
         good = good && meets_mismatch(&s, one, true, "sum");
         one->combine.sum = EXPAR_LL_SUM_EXACT;
-        good = good && round_combine(one, s.ll) && round_play(s.c, s.rank, s.ll, 7);
+        good = good && round_combine(one, s.ll) && round_trial(s.c, s.rank, s.ll, 7);
         round_free(no_weights_given);
         round_free(fewer_slots);
         round_free(one);
@@ -371,12 +371,12 @@ static void play_mismatches(expar_group *group, void *shared)
 static void test_mismatches(void **state)
 {
     (void)state;
-    run_body(play_mismatches);
+    run_body(trial_mismatches);
 }
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
-static void play_configs(expar_group *group, void *shared)
+static void trial_configs(expar_group *group, void *shared)
 {
     const ll_case *c = shared;
     expar_ll_config config = case_config(c);
@@ -402,7 +402,7 @@ static void play_configs(expar_group *group, void *shared)
 static void test_configs(void **state)
 {
     (void)state;
-    run_body(play_configs);
+    run_body(trial_configs);
 }
 
 /* ---- rows of whole pieces by one type alone ---------------------------------------------------------------------- */
@@ -412,7 +412,7 @@ static void x_of_half_units(ll_round *r)
     r->dispatch.x.dtype = EXPAR_BF16;
 }
 
-static bool refuses_half_units_back(const scene *s)
+static bool rejects_half_units_back(const scene *s)
 {
     ll_round *round = round_make(s->c, s->rank, 2);
     expar_tensor x;
@@ -425,7 +425,7 @@ static bool refuses_half_units_back(const scene *s)
 }
 
 /* FP32 rows of 1004 elements are whole units of 16 bytes, BF16 rows are not. */
-static void play_odd_hidden(expar_group *group, void *shared)
+static void trial_odd_hidden(expar_group *group, void *shared)
 {
     static const wrong half_units = {"x of half units", x_of_half_units, EXPAR_ERR_SHAPE,
                                      "x has rows of 2008 bytes (hidden size 1004)"};
@@ -433,17 +433,17 @@ static void play_odd_hidden(expar_group *group, void *shared)
     scene s = {.rank = expar_group_rank(group), .c = &c};
     c.hidden = 1004;
     const expar_ll_config config = case_config(&c);
-    bool good = CHECK_OK(expar_ll_create(group, &config, &s.ll)) && round_play(&c, s.rank, s.ll, 0);
-    good = good && play_wrong_dispatch(&s, &half_units, false) && play_wrong_dispatch(&s, &half_units, true);
-    good = good && refuses_half_units_back(&s);
+    bool good = CHECK_OK(expar_ll_create(group, &config, &s.ll)) && round_trial(&c, s.rank, s.ll, 0);
+    good = good && trial_wrong_dispatch(&s, &half_units, false) && trial_wrong_dispatch(&s, &half_units, true);
+    good = good && rejects_half_units_back(&s);
     c.sum = EXPAR_LL_SUM_REDUCED;
-    if (good && round_play(&c, s.rank, s.ll, 1)) CHECK_OK(expar_ll_destroy(s.ll));
+    if (good && round_trial(&c, s.rank, s.ll, 1)) CHECK_OK(expar_ll_destroy(s.ll));
 }
 
 static void test_odd_hidden(void **state)
 {
     (void)state;
-    run_body(play_odd_hidden);
+    run_body(trial_odd_hidden);
 }
 
 int main(int argc, char **argv)

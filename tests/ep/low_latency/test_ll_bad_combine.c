@@ -72,18 +72,18 @@ static void out_at_odd_address(back_args *args, const wrong_scene *scene)
     args->out_y.data = (char *)args->out_y.data + 2;
 }
 
-static _Alignas(16) int64_t room[WRONG_RANKS + 1];
+static _Alignas(16) int64_t spare[WRONG_RANKS + 1];
 
 static void waits_of_more_ranks(back_args *args, const wrong_scene *scene)
 {
     (void)scene;
-    args->wait_ns = expar_tensor_1d(room, EXPAR_I64, WRONG_RANKS + 1);
+    args->wait_ns = expar_tensor_1d(spare, EXPAR_I64, WRONG_RANKS + 1);
 }
 
 static void waits_of_floats(back_args *args, const wrong_scene *scene)
 {
     (void)scene;
-    args->wait_ns = expar_tensor_1d(room, EXPAR_F32, WRONG_RANKS);
+    args->wait_ns = expar_tensor_1d(spare, EXPAR_F32, WRONG_RANKS);
 }
 
 static const wrong_case cases[] = {

@@ -84,12 +84,12 @@ static void event_that_has_gone(there_args *args, const wrong_scene *scene)
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
 /* Memory that no refused call writes to. */
-static _Alignas(16) char room[WRONG_EXPERTS * WRONG_RANKS * WRONG_TOKENS * WRONG_HIDDEN * 2 + 16];
+static _Alignas(16) char spare[WRONG_EXPERTS * WRONG_RANKS * WRONG_TOKENS * WRONG_HIDDEN * 2 + 16];
 
 static expar_tensor fitting_x(const there_args *args)
 {
     const int64_t places = WRONG_RANKS * WRONG_TOKENS;
-    return (expar_tensor){.data = room,
+    return (expar_tensor){.data = spare,
                           .dtype = args->x.dtype,
                           .ndim = 3,
                           .shape = {WRONG_EXPERTS / WRONG_RANKS, places, WRONG_HIDDEN},
@@ -107,7 +107,7 @@ static void out_x_of_another_dtype(there_args *args, const wrong_scene *scene)
 static void out_x_of_two_dimensions(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
-    args->out_x = expar_tensor_2d(room, args->x.dtype, WRONG_EXPERTS / WRONG_RANKS, WRONG_HIDDEN);
+    args->out_x = expar_tensor_2d(spare, args->x.dtype, WRONG_EXPERTS / WRONG_RANKS, WRONG_HIDDEN);
 }
 
 static void out_x_of_fewer_rows(there_args *args, const wrong_scene *scene)
@@ -128,7 +128,7 @@ static void out_x_at_odd_address(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
     args->out_x = fitting_x(args);
-    args->out_x.data = room + 2;
+    args->out_x.data = spare + 2;
 }
 
 static void out_x_on_a_gpu(there_args *args, const wrong_scene *scene)
@@ -147,43 +147,43 @@ static void out_scales_without_scales(there_args *args, const wrong_scene *scene
 static void out_count_of_more_experts(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
-    args->out_count = expar_tensor_1d(room, EXPAR_I32, WRONG_EXPERTS);
+    args->out_count = expar_tensor_1d(spare, EXPAR_I32, WRONG_EXPERTS);
 }
 
 static void out_count_of_long_integers(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
-    args->out_count = expar_tensor_1d(room, EXPAR_I64, WRONG_EXPERTS / WRONG_RANKS);
+    args->out_count = expar_tensor_1d(spare, EXPAR_I64, WRONG_EXPERTS / WRONG_RANKS);
 }
 
 static void stats_of_floats(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
-    args->expert_recv_stats = expar_tensor_1d(room, EXPAR_F32, WRONG_EXPERTS / WRONG_RANKS);
+    args->expert_recv_stats = expar_tensor_1d(spare, EXPAR_F32, WRONG_EXPERTS / WRONG_RANKS);
 }
 
 static void stats_of_all_experts(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
-    args->expert_recv_stats = expar_tensor_1d(room, EXPAR_I32, WRONG_EXPERTS);
+    args->expert_recv_stats = expar_tensor_1d(spare, EXPAR_I32, WRONG_EXPERTS);
 }
 
 static void waits_of_fewer_ranks(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
-    args->wait_ns = expar_tensor_1d(room, EXPAR_I64, WRONG_RANKS - 1);
+    args->wait_ns = expar_tensor_1d(spare, EXPAR_I64, WRONG_RANKS - 1);
 }
 
 static void waits_of_short_integers(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
-    args->wait_ns = expar_tensor_1d(room, EXPAR_I32, WRONG_RANKS);
+    args->wait_ns = expar_tensor_1d(spare, EXPAR_I32, WRONG_RANKS);
 }
 
 static void waits_at_odd_address(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
-    args->wait_ns = expar_tensor_1d(room + 4, EXPAR_I64, WRONG_RANKS);
+    args->wait_ns = expar_tensor_1d(spare + 4, EXPAR_I64, WRONG_RANKS);
 }
 
 static const wrong_case cases[] = {

@@ -179,7 +179,7 @@ static bool names(const struct argument *which)
     return begins_with(which->name) || begins_with(which->other);
 }
 
-static void play_damage(const seat *s, const struct argument *which, const struct damage *how, bool hook)
+static void trial_damage(const seat *s, const struct argument *which, const struct damage *how, bool hook)
 {
     const bool bad = s->rank == WRONG_RANK;
     lowlat_call call;
@@ -207,7 +207,7 @@ static void play_damage(const seat *s, const struct argument *which, const struc
 /* ---- formats that differ ----------------------------------------------------------------------------------------- */
 
 /* All are told of both formats; none but the first rank of another form is named. */
-static void play_formats(const seat *s, bool combine, bool hook)
+static void trial_formats(const seat *s, bool combine, bool hook)
 {
     const bool other = s->rank == WRONG_RANK;
     lowlat_call call;
@@ -236,7 +236,7 @@ static void check_well(const seat *s)
     lowlat_round_trip(s->ll, s->traffic, &s->back, 1, s->rank, &plain);
 }
 
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     seat s = *(const seat *)shared;
     const lowlat_choice plain = {0};
@@ -246,16 +246,16 @@ static void play(expar_group *group, void *shared)
     config.hidden = HIDDEN;
     if (!CHECK_OK(expar_ll_create(group, &config, &s.ll))) return;
     lowlat_prepare_dispatch(&first, s.ll, s.traffic, s.rank, &plain);
-    CHECK(lowlat_play(&first), "a dispatch");
+    CHECK(lowlat_trial(&first), "a dispatch");
     s.handle = first.there.handle;
     for (size_t i = 0; i < sizeof arguments / sizeof *arguments && check_failures() == 0; i++) {
         for (size_t k = 0; k < sizeof damages / sizeof *damages; k++)
             for (int hook = 0; hook < 2; hook++)
-                play_damage(&s, &arguments[i], &damages[k], hook);
+                trial_damage(&s, &arguments[i], &damages[k], hook);
         check_well(&s);
     }
     for (int i = 0; i < 4; i++) {
-        play_formats(&s, i & 1, i & 2);
+        trial_formats(&s, i & 1, i & 2);
         check_well(&s);
     }
     CHECK(lowlat_is_right(&first), "what came first has changed");
@@ -280,7 +280,7 @@ static void test_tensors(void **state)
     seat shared = {.traffic = lowlat_traffic_make(&plan, &random)};
     (void)state;
     shared.back = lowlat_answers_make(shared.traffic, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
-    const bool passed = ranks_run(&ranks, play, &shared);
+    const bool passed = ranks_run(&ranks, trial, &shared);
     lowlat_answers_free(shared.back, shared.traffic);
     lowlat_traffic_free((lowlat_traffic *)(uintptr_t)shared.traffic);
     assert_true(passed);

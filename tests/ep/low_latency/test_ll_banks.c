@@ -26,22 +26,22 @@ typedef struct seat {
 
 typedef bool (*seat_body)(seat *s);
 
-static seat_body play; /* the one that runs */
+static seat_body trial; /* the one that runs */
 
-static void play_seat(expar_group *group, void *shared)
+static void trial_seat(expar_group *group, void *shared)
 {
     seat s = {.group = group, .rank = expar_group_rank(group)};
     const expar_ll_config config = case_config(shared);
     if (!CHECK_OK(expar_ll_create(group, &config, &s.ll))) return;
-    if (play(&s)) CHECK_OK(expar_ll_destroy(s.ll));
+    if (trial(&s)) CHECK_OK(expar_ll_destroy(s.ll));
 }
 
 static void run_seats(seat_body body)
 {
     ll_case c = example;
     const ranks_plan plan = {.kind = kind, .size = c.ranks};
-    play = body;
-    assert_true(ranks_run(&plan, play_seat, &c));
+    trial = body;
+    assert_true(ranks_run(&plan, trial_seat, &c));
 }
 
 /* same: as the last dispatch's; else the other one. Every token goes to every rank: three experts of three, one a
@@ -59,7 +59,7 @@ static bool check_banks(seat *s, bool same)
 }
 
 /* A barrier: the rows of the last dispatch have been read on all ranks, which have said so. */
-static bool play_rounds(seat *s, bool same)
+static bool trial_rounds(seat *s, bool same)
 {
     bool good = true;
     for (uint32_t i = 0; i < ROUNDS && good; i++) {
@@ -70,31 +70,31 @@ static bool play_rounds(seat *s, bool same)
     return good;
 }
 
-static bool play_many(seat *s)
+static bool trial_many(seat *s)
 {
     hold_stream(s->ll, 0);
-    return play_rounds(s, true);
+    return trial_rounds(s, true);
 }
 
-static bool play_few(seat *s)
+static bool trial_few(seat *s)
 {
-    return play_rounds(s, false);
+    return trial_rounds(s, false);
 }
 
 static void test_many(void **state)
 {
     (void)state;
-    run_seats(play_many);
+    run_seats(trial_many);
 }
 
 static void test_few(void **state)
 {
     (void)state;
-    run_seats(play_few);
+    run_seats(trial_few);
 }
 
 /* Two dispatches are open at a time, and received in either order. */
-static bool play_unread(seat *s)
+static bool trial_unread(seat *s)
 {
     bool good = true;
     hold_stream(s->ll, 0);
@@ -115,7 +115,7 @@ static bool play_unread(seat *s)
 static void test_unread(void **state)
 {
     (void)state;
-    run_seats(play_unread);
+    run_seats(trial_unread);
 }
 
 int main(int argc, char **argv)

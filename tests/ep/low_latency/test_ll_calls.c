@@ -61,11 +61,11 @@ static void call_hooks_twice(desk *d)
 {
     lowlat_call there, back;
     lowlat_prepare_dispatch(&there, d->ll, d->set->traffic, d->rank, &hooked);
-    CHECK(lowlat_play(&there), "a dispatch with a hook");
+    CHECK(lowlat_trial(&there), "a dispatch with a hook");
     CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_hook_call(there.there.hook, NULL));
     CHECK_TEXT("expar_ll_hook_call", "called already");
     lowlat_prepare_combine(&back, d->ll, d->set->traffic, d->set->back, d->rank, &hooked, there.there.handle);
-    CHECK(lowlat_play(&back), "a combine with a hook");
+    CHECK(lowlat_trial(&back), "a combine with a hook");
     CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_hook_call(back.back.hook, NULL));
     CHECK_TEXT("expar_ll_hook_call", "called already");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_hook_call(NULL, NULL));
@@ -91,7 +91,7 @@ static void make_third_calls(desk *d)
     const bool third = d->rank == 1;
     lowlat_call first, calls[2], last;
     lowlat_prepare_dispatch(&first, d->ll, d->set->traffic, d->rank, &plain);
-    CHECK(lowlat_play(&first), "a dispatch");
+    CHECK(lowlat_trial(&first), "a dispatch");
     for (int kind = 0; kind < 2; kind++) {
         for (int i = 0; i < 3; i++) {
             lowlat_call *call = i < 2 ? &calls[i] : &last;
@@ -135,7 +135,7 @@ static void combine_too_early(desk *d)
     lowlat_clean(&back);
     CHECK(lowlat_end(&there) == EXPAR_OK && lowlat_is_right(&there), "a dispatch whose handle was used too early");
     lowlat_prepare_combine(&back, d->ll, d->set->traffic, d->set->back, d->rank, &plain, there.there.handle);
-    CHECK(lowlat_play(&back), "a combine in time");
+    CHECK(lowlat_trial(&back), "a combine in time");
     lowlat_clean(&back);
     lowlat_clean(&there);
 }
@@ -151,7 +151,7 @@ static void combine_with_weights_ahead(desk *d)
 {
     lowlat_call there, back;
     lowlat_prepare_dispatch(&there, d->ll, d->set->traffic, d->rank, &plain);
-    CHECK(lowlat_play(&there), "a dispatch");
+    CHECK(lowlat_trial(&there), "a dispatch");
     lowlat_prepare_combine(&back, d->ll, d->set->traffic, d->set->back, d->rank, d->rank == 1 ? &hooked : &plain,
                            there.there.handle);
     back.back_args.sum = EXPAR_LL_SUM_REDUCED;
@@ -173,7 +173,7 @@ static void let_go_of_a_handle(desk *d)
 {
     lowlat_call there, back;
     lowlat_prepare_dispatch(&there, d->ll, d->set->traffic, d->rank, &hooked);
-    CHECK(lowlat_play(&there), "a dispatch");
+    CHECK(lowlat_trial(&there), "a dispatch");
     lowlat_prepare_combine(&back, d->ll, d->set->traffic, d->set->back, d->rank, &hooked, there.there.handle);
     CHECK_OK(lowlat_start(&back));
     lowlat_clean(&there);
@@ -196,7 +196,7 @@ static void ask_for_memory(desk *d)
     lowlat_call there, open;
     expar_tensor x = EXPAR_TENSOR_NONE, again = EXPAR_TENSOR_NONE;
     lowlat_prepare_dispatch(&there, d->ll, d->set->traffic, d->rank, &plain);
-    CHECK(lowlat_play(&there), "a dispatch");
+    CHECK(lowlat_trial(&there), "a dispatch");
     lowlat_prepare_dispatch(&open, d->ll, d->set->traffic, d->rank, &hooked);
     CHECK_OK(lowlat_start(&open));
     const expar_ll_handle *handle = there.there.handle;
@@ -271,7 +271,7 @@ static void use_what_is_left(desk *d)
     expar_ll *gone = d->ll;
     expar_ll_stats stats = EXPAR_LL_STATS_INIT;
     lowlat_prepare_dispatch(&done, d->ll, d->set->traffic, d->rank, &plain);
-    CHECK(lowlat_play(&done), "a dispatch");
+    CHECK(lowlat_trial(&done), "a dispatch");
     lowlat_prepare_dispatch(&open, d->ll, d->set->traffic, d->rank, &hooked);
     CHECK_OK(lowlat_start(&open));
     CHECK_OK(expar_ll_destroy(d->ll));
@@ -294,7 +294,7 @@ static void use_what_is_left(desk *d)
     lowlat_clean(&done);
 }
 
-static void test_calls_behind_the_end(void **state)
+static void test_calls_after_the_end(void **state)
 {
     (void)state;
     assert_true(run(use_what_is_left, NULL, true));
@@ -393,7 +393,7 @@ static void other_sum_back(lowlat_call *call, desk *d)
     call->back_args.sum = EXPAR_LL_SUM_REDUCED;
 }
 
-static void play_other_dispatch(desk *d, const other_form *form)
+static void trial_other_dispatch(desk *d, const other_form *form)
 {
     lowlat_call call;
     for (int hook = 0; hook < 2; hook++) {
@@ -408,11 +408,11 @@ static void play_other_dispatch(desk *d, const other_form *form)
     }
 }
 
-static void play_other_combine(desk *d, const other_form *form)
+static void trial_other_combine(desk *d, const other_form *form)
 {
     lowlat_call there, back;
     lowlat_prepare_dispatch(&there, d->ll, d->set->traffic, d->rank, &plain);
-    CHECK(lowlat_play(&there), "a dispatch");
+    CHECK(lowlat_trial(&there), "a dispatch");
     for (int hook = 0; hook < 2; hook++) {
         lowlat_prepare_combine(&back, d->ll, d->set->traffic, d->set->back, d->rank, hook ? &hooked : &plain,
                                there.there.handle);
@@ -422,7 +422,7 @@ static void play_other_combine(desk *d, const other_form *form)
         CHECK_TEXT(form->word, "rank 1", "expected the same");
         lowlat_clean(&back);
         lowlat_prepare_combine(&back, d->ll, d->set->traffic, d->set->back, d->rank, &plain, there.there.handle);
-        CHECK(lowlat_play(&back), "a combine behind a mismatch");
+        CHECK(lowlat_trial(&back), "a combine behind a mismatch");
         lowlat_clean(&back);
     }
     lowlat_clean(&there);
@@ -432,9 +432,9 @@ static void differ(desk *d)
 {
     const other_form *form = d->set->what;
     if (form->dispatch)
-        play_other_dispatch(d, form);
+        trial_other_dispatch(d, form);
     else
-        play_other_combine(d, form);
+        trial_other_combine(d, form);
 }
 
 static void test_forms_differ(void **state)
@@ -459,14 +459,14 @@ static void combine_others(desk *d)
     lowlat_call one, two, back;
     lowlat_prepare_dispatch(&one, d->ll, d->set->traffic, d->rank, &plain);
     lowlat_prepare_dispatch(&two, d->ll, d->set->traffic, d->rank, &plain);
-    CHECK(lowlat_play(&one) && lowlat_play(&two), "two dispatches");
+    CHECK(lowlat_trial(&one) && lowlat_trial(&two), "two dispatches");
     lowlat_prepare_combine(&back, d->ll, d->set->traffic, d->set->back, d->rank, &plain,
                            d->rank == 1 ? one.there.handle : two.there.handle);
     CHECK_STATUS(EXPAR_ERR_MISMATCH, lowlat_start(&back));
     CHECK_TEXT("expar_ll_combine", "handle", "1 on rank 1", "expected the same");
     lowlat_clean(&back);
     lowlat_prepare_combine(&back, d->ll, d->set->traffic, d->set->back, d->rank, &plain, one.there.handle);
-    CHECK(lowlat_play(&back), "a combine behind a mismatch");
+    CHECK(lowlat_trial(&back), "a combine behind a mismatch");
     lowlat_clean(&back);
     lowlat_clean(&two);
     lowlat_clean(&one);
@@ -510,7 +510,7 @@ static void send_wrong_index(desk *d)
     lowlat_clean(&call);
 }
 
-static void play_wrong_index(const wrong_index *what)
+static void trial_wrong_index(const wrong_index *what)
 {
     random_source random = random_start(12);
     const ranks_plan ranks = {.kind = RANKS_THREADS, .size = WRONG_RANKS, .heap_bytes = (size_t)32 << 20};
@@ -537,7 +537,7 @@ static void test_indices(void **state)
         {2, 2, (int64_t)1 << 32, "expected -1 to 5"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        play_wrong_index(&cases[i]);
+        trial_wrong_index(&cases[i]);
 }
 
 int main(void)
@@ -550,7 +550,7 @@ int main(void)
         cmocka_unit_test(test_weights_ahead_take_no_hook),
         cmocka_unit_test(test_memory_for_rows),
         cmocka_unit_test(test_facts),
-        cmocka_unit_test(test_calls_behind_the_end),
+        cmocka_unit_test(test_calls_after_the_end),
         cmocka_unit_test(test_abandoned),
         cmocka_unit_test(test_busy),
         cmocka_unit_test(test_forms_differ),

@@ -30,7 +30,7 @@ static void works(expar_group *group)
 {
     const expar_ll_config config = case_config(&sound);
     expar_ll *ll = NULL;
-    if (CHECK_OK(expar_ll_create(group, &config, &ll)) && round_play(&sound, expar_group_rank(group), ll, 1))
+    if (CHECK_OK(expar_ll_create(group, &config, &ll)) && round_trial(&sound, expar_group_rank(group), ll, 1))
         CHECK_OK(expar_ll_destroy(ll));
 }
 
@@ -87,7 +87,7 @@ static const wrong_member wrong_members[] = {
 };
 #pragma GCC diagnostic pop
 
-static void test_buffer_size_refuses(void **state)
+static void test_buffer_size_rejects(void **state)
 {
     (void)state;
     size_t bytes = 77;
@@ -151,7 +151,7 @@ static void create_wrong(expar_group *group, void *shared)
     works(group);
 }
 
-static void test_create_refuses(void **state)
+static void test_create_rejects(void **state)
 {
     (void)state;
     run_on(RANKS, 0, create_wrong);
@@ -224,7 +224,7 @@ static void create_with_own_members(expar_group *group, void *shared)
     (void)shared;
     config.num_threads = 1 + rank;
     config.num_sms = 5 * rank;
-    if (CHECK_OK(expar_ll_create(group, &config, &ll)) && round_play(&sound, rank, ll, 2))
+    if (CHECK_OK(expar_ll_create(group, &config, &ll)) && round_trial(&sound, rank, ll, 2))
         CHECK_OK(expar_ll_destroy(ll));
 }
 
@@ -341,7 +341,7 @@ static void check_pieces(const ll_cpu *cpu)
 {
     const ll_space *space = &cpu->space;
     const ll_shape *shape = &cpu->shape;
-    for (int32_t half = 0; half < LL_HALVES; half++) {
+    for (int32_t half = 0; half < LL_SLOTS; half++) {
         for (int32_t r = 0; r < RANKS; r++)
             for (int32_t piece = 0; ll_is_far(cpu, r) && piece < ll_pieces(shape->tokens); piece++)
                 check_piece(cpu, ll_message_piece_flag_at(space, shape, r, half, piece), "messages");
@@ -366,7 +366,7 @@ static void create_in_used_memory(expar_group *group, void *shared)
     CHECK(memory[cpu->space.messages] == 0xff, "messages were cleared, or the memory has not been used");
     check_pieces(cpu);
     CHECK_OK(expar_group_barrier(group));
-    if (round_play(&sound, rank, ll, 1) && round_play(&sound, rank, ll, 2)) CHECK_OK(expar_ll_destroy(ll));
+    if (round_trial(&sound, rank, ll, 1) && round_trial(&sound, rank, ll, 2)) CHECK_OK(expar_ll_destroy(ll));
 }
 
 static void test_used_memory_is_cleared(void **state)
@@ -394,7 +394,7 @@ static void create_too_large(expar_group *group, void *shared)
     works(group);
 }
 
-static void test_create_without_room(void **state)
+static void test_create_without_space(void **state)
 {
     (void)state;
     run_on(RANKS, 0, create_too_large);
@@ -450,16 +450,16 @@ static void test_formula(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_buffer_size_refuses),
+        cmocka_unit_test(test_buffer_size_rejects),
         cmocka_unit_test(test_buffer_size_overflow),
-        cmocka_unit_test(test_create_refuses),
+        cmocka_unit_test(test_create_rejects),
         cmocka_unit_test(test_create_without_pointers),
         cmocka_unit_test(test_create_with_different_configs),
         cmocka_unit_test(test_own_members_may_differ),
         cmocka_unit_test(test_not_mapped),
         cmocka_unit_test(test_bytes_are_the_heaps),
         cmocka_unit_test(test_used_memory_is_cleared),
-        cmocka_unit_test(test_create_without_room),
+        cmocka_unit_test(test_create_without_space),
         cmocka_unit_test(test_formula),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,8 +2,8 @@
 /* Tokens that name an expert in several slots: each slot has a row of its own, as long as the expert has places. */
 #include "ep/harness/ranks.h"
 #include "ep/harness/stage.h"
-#include "ep/low_latency/play.h"
 #include "ep/low_latency/reach.h"
+#include "ep/low_latency/trial.h"
 #include "oracle/unit.h"
 #include <string.h>
 
@@ -70,7 +70,7 @@ static expar_ll *open_buffer(expar_group *group)
 
 /* ---- rows that fit ----------------------------------------------------------------------------------------------- */
 
-static void play_all(expar_group *group, void *shared)
+static void trial_all(expar_group *group, void *shared)
 {
     const scene *s = shared;
     const int32_t rank = expar_group_rank(group);
@@ -89,7 +89,7 @@ static void run_slots(const int64_t slots[RANKS][TOKENS * TOPK], llo_format form
     const ranks_plan plan = {.kind = kind, .size = RANKS};
     scene s = make_scene(slots, format, with_weights);
     add_answers(&s);
-    assert_true(ranks_run(&plan, play_all, &s));
+    assert_true(ranks_run(&plan, trial_all, &s));
     free_scene(&s);
 }
 
@@ -115,7 +115,7 @@ static void test_an_expert_is_full(void **state)
 #define EXCESS "expert 0 gets 9 rows; expected at most 8 (num_ranks * config.max_tokens)"
 
 /* Rank 0 has the expert, and reports it; rank 1 learns of it no later than in the combine, which nobody can answer. */
-static void play_excess(expar_group *group, void *shared)
+static void trial_excess(expar_group *group, void *shared)
 {
     const scene *s = shared;
     const int32_t rank = expar_group_rank(group);
@@ -154,7 +154,7 @@ static void test_an_expert_has_too_many_rows(void **state)
     add_answers(&s);
     /* Only rank 0's results depend on this. */
     ((int64_t *)(uintptr_t)s.traffic->inputs[1].topk_idx)[3] = 0;
-    assert_true(ranks_run(&plan, play_excess, &s));
+    assert_true(ranks_run(&plan, trial_excess, &s));
     free_scene(&s);
 }
 

@@ -3,9 +3,9 @@
  * and name it, wherever they stand. The next one fails at once; buffer and group can be destroyed. */
 #include "ep/harness/check.h"
 #include "ep/low_latency/hold.h"
-#include "ep/low_latency/play.h"
 #include "ep/low_latency/reach.h"
 #include "ep/low_latency/strike.h"
+#include "ep/low_latency/trial.h"
 #include "oracle/unit.h"
 #include "shmem/kind.h"
 #include <signal.h>
@@ -47,7 +47,7 @@ static bool without_hook(const strike_seat *seat, strike_phase send)
 }
 
 /* One call with its hook; `now`: its send. Keeps what went wrong. */
-static bool play_phases(strike_seat *seat, lowlat_call *call, strike_phase now, fault_note *note)
+static bool trial_phases(strike_seat *seat, lowlat_call *call, strike_phase now, fault_note *note)
 {
     strike_enter(seat, now);
     expar_status status = lowlat_start(call);
@@ -65,17 +65,17 @@ static bool play_phases(strike_seat *seat, lowlat_call *call, strike_phase now, 
     return false;
 }
 
-static bool play_round(strike_seat *seat, fault_note *note)
+static bool trial_round(strike_seat *seat, fault_note *note)
 {
     const fault_table *table = table_of(seat);
     const lowlat_choice hooked = {.hook = !without_hook(seat, SENDS_THERE)},
                         choice = {.hook = !without_hook(seat, SENDS_BACK)};
     lowlat_call there, back;
     lowlat_prepare_dispatch(&there, seat->ll, table->traffic, seat->rank, &hooked);
-    bool well = play_phases(seat, &there, SENDS_THERE, note);
+    bool well = trial_phases(seat, &there, SENDS_THERE, note);
     if (well) {
         lowlat_prepare_combine(&back, seat->ll, table->traffic, table->back, seat->rank, &choice, there.there.handle);
-        well = play_phases(seat, &back, SENDS_BACK, note);
+        well = trial_phases(seat, &back, SENDS_BACK, note);
         lowlat_clean(&back);
     }
     lowlat_clean(&there);
@@ -110,7 +110,7 @@ static void expect_silence(const strike_seat *seat)
         kind_set_silence(seat->group, STRIKE_SILENCE_MS);
 }
 
-static void play_rank(expar_group *group, void *shared)
+static void trial_rank(expar_group *group, void *shared)
 {
     strike_seat seat = strike_sit(group, shared);
     const llo_job *job = &table_of(&seat)->traffic->job;
@@ -123,7 +123,7 @@ static void play_rank(expar_group *group, void *shared)
     config.unmapped = reach_unmapped();
     if (!CHECK_OK(expar_ll_create(group, &config, &seat.ll))) return;
     expect_silence(&seat);
-    while (seat.round < ROUNDS && play_round(&seat, note))
+    while (seat.round < ROUNDS && trial_round(&seat, note))
         seat.round++;
     if (note->status != EXPAR_OK) try_again(&seat, note);
     await_others(&seat);
@@ -246,46 +246,46 @@ static bool see_through(const strike_show *show)
     return passed;
 }
 
-static const strike_play play = {.table_bytes = sizeof(fault_table),
-                                 .side_by_side = 3,
-                                 .body = play_rank,
-                                 .prepare = prepare,
-                                 .see_out = see_through};
+static const strike_trial trial = {.table_bytes = sizeof(fault_table),
+                                   .side_by_side = 3,
+                                   .body = trial_rank,
+                                   .prepare = prepare,
+                                   .see_out = see_through};
 
 static void test_killed(void **state)
 {
     (void)state;
-    strike_play_killed(&play);
+    strike_trial_killed(&trial);
 }
 
 static void test_killed_while_weights_go_ahead(void **state)
 {
     (void)state;
-    strike_play_ahead(&play, SIGKILL);
+    strike_trial_ahead(&trial, SIGKILL);
 }
 
 static void test_killed_in_a_wait(void **state)
 {
     (void)state;
-    strike_play_waits(&play, SIGKILL);
+    strike_trial_waits(&trial, SIGKILL);
 }
 
 static void test_stopped_in_a_wait(void **state)
 {
     (void)state;
-    strike_play_waits(&play, SIGSTOP);
+    strike_trial_waits(&trial, SIGSTOP);
 }
 
 static void test_stopped(void **state)
 {
     (void)state;
-    strike_play_phases(&play, 1, 9, SIGSTOP, false);
+    strike_trial_phases(&trial, 1, 9, SIGSTOP, false);
 }
 
 static void test_stopped_and_woken(void **state)
 {
     (void)state;
-    strike_play_phases(&play, 2, 3, SIGSTOP, true);
+    strike_trial_phases(&trial, 2, 3, SIGSTOP, true);
 }
 
 int main(int argc, char **argv)

@@ -60,7 +60,7 @@ static void test_history(void **state)
 {
     const history *h = *state;
     for (int32_t stop = 1; stop <= MOST_STEPS; stop++)
-        assert_true(history_play(h, stop));
+        assert_true(history_trial(h, stop));
 }
 
 int main(void)

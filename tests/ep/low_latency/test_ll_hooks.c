@@ -21,21 +21,21 @@ typedef struct scene {
 
 typedef bool (*scene_body)(scene *s);
 
-static scene_body play; /* the one that runs */
+static scene_body trial; /* the one that runs */
 
-static void play_scene(expar_group *group, void *shared)
+static void trial_scene(expar_group *group, void *shared)
 {
     scene s = {.c = *(const ll_case *)shared, .group = group, .rank = expar_group_rank(group)};
     const expar_ll_config config = case_config(&s.c);
     if (!CHECK_OK(expar_ll_create(group, &config, &s.ll))) return;
-    if (play(&s)) CHECK_OK(expar_ll_destroy(s.ll));
+    if (trial(&s)) CHECK_OK(expar_ll_destroy(s.ll));
 }
 
 static void run_case(ll_case c, scene_body body)
 {
     const ranks_plan plan = {.kind = kind, .size = c.ranks};
-    play = body;
-    assert_true(ranks_run(&plan, play_scene, &c));
+    trial = body;
+    assert_true(ranks_run(&plan, trial_scene, &c));
 }
 
 static ll_round *make(const scene *s, uint32_t number)
@@ -70,7 +70,7 @@ static bool send_combine(const scene *s, ll_round *round)
 /* ---- two of each ------------------------------------------------------------------------------------------------- */
 
 /* Each rank in an order of its own. */
-static bool play_two_of_each(scene *s)
+static bool trial_two_of_each(scene *s)
 {
     bool good = true;
     for (uint32_t i = 0; i < ROUNDS && good; i += 2) {
@@ -89,7 +89,7 @@ static bool play_two_of_each(scene *s)
 static void test_two_of_each(void **state)
 {
     (void)state;
-    run_case(case_example, play_two_of_each);
+    run_case(case_example, trial_two_of_each);
 }
 
 static void test_two_of_each_reduced(void **state)
@@ -97,11 +97,11 @@ static void test_two_of_each_reduced(void **state)
     (void)state;
     ll_case c = case_example;
     c.sum = EXPAR_LL_SUM_REDUCED;
-    run_case(c, play_two_of_each);
+    run_case(c, trial_two_of_each);
 }
 
 /* A dispatch of the next micro-batch between the two phases of a combine, and the other way round. */
-static bool play_micro_batches(scene *s)
+static bool trial_micro_batches(scene *s)
 {
     ll_round *before = make(s, 0);
     bool good = send_dispatch(s, before) && round_dispatch_hook(before);
@@ -119,15 +119,15 @@ static bool play_micro_batches(scene *s)
 static void test_micro_batches(void **state)
 {
     (void)state;
-    run_case(case_example, play_micro_batches);
+    run_case(case_example, trial_micro_batches);
 }
 
 /* Two buffers of one group, two dispatches and two combines open on each: their slots and epochs are their own. */
-static bool play_two_buffers(scene *s)
+static bool trial_two_buffers(scene *s)
 {
     const expar_ll_config config = case_config(&s->c);
     scene other = {.c = s->c, .rank = s->rank};
-    bool good = CHECK_OK(expar_ll_create(s->group, &config, &other.ll)) && round_play(&s->c, s->rank, other.ll, 9);
+    bool good = CHECK_OK(expar_ll_create(s->group, &config, &other.ll)) && round_trial(&s->c, s->rank, other.ll, 9);
     for (uint32_t i = 0; i < ROUNDS && good; i += 4) {
         ll_round *rounds[4];
         for (uint32_t k = 0; k < 4; k++)
@@ -149,13 +149,13 @@ static bool play_two_buffers(scene *s)
 static void test_two_buffers(void **state)
 {
     (void)state;
-    run_case(case_example, play_two_buffers);
+    run_case(case_example, trial_two_buffers);
 }
 
 /* ---- a third ----------------------------------------------------------------------------------------------------- */
 
 /* Everywhere: the hooks that are open stay good, and so does the buffer. */
-static bool play_third(scene *s)
+static bool trial_third(scene *s)
 {
     ll_round *a = make(s, 1), *b = make(s, 2), *c = make(s, 3);
     bool good = send_dispatch(s, a) && send_dispatch(s, b);
@@ -167,18 +167,18 @@ static bool play_third(scene *s)
     round_free(b);
     round_free(c);
     for (uint32_t i = 0; i < 5 && good; i++)
-        good = round_play(&s->c, s->rank, s->ll, i);
+        good = round_trial(&s->c, s->rank, s->ll, i);
     return good;
 }
 
 static void test_third(void **state)
 {
     (void)state;
-    run_case(case_example, play_third);
+    run_case(case_example, trial_third);
 }
 
 /* On one rank: the others learn of it in that call alone. Later calls of that rank, in either half, are in step. */
-static bool play_third_on_one(scene *s)
+static bool trial_third_on_one(scene *s)
 {
     bool good = true;
     for (uint32_t i = 0; i < 6 && good; i++) {
@@ -199,7 +199,7 @@ static bool play_third_on_one(scene *s)
         round_free(a);
         round_free(b);
         round_free(c);
-        good = good && round_play(&s->c, s->rank, s->ll, i) && (i % 3 || round_play(&s->c, s->rank, s->ll, i + 7));
+        good = good && round_trial(&s->c, s->rank, s->ll, i) && (i % 3 || round_trial(&s->c, s->rank, s->ll, i + 7));
     }
     return good;
 }
@@ -207,32 +207,32 @@ static bool play_third_on_one(scene *s)
 static void test_third_on_one(void **state)
 {
     (void)state;
-    run_case(case_example, play_third_on_one);
+    run_case(case_example, trial_third_on_one);
 }
 
 /* ---- once, never, too late --------------------------------------------------------------------------------------- */
 
-static bool play_once(scene *s)
+static bool trial_once(scene *s)
 {
     ll_round *a = make(s, 1);
     bool good = send_dispatch(s, a);
     good = good && round_dispatch_hook(a);
     good = good && CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_hook_call(a->received.hook, NULL));
     good = good && CHECK_TEXT("called already");
-    good = good && round_play(&s->c, s->rank, s->ll, 2);
+    good = good && round_trial(&s->c, s->rank, s->ll, 2);
     round_free(a);
     return good;
 }
 
 /* A hook that is never called holds its place: every second dispatch is refused then. */
-static bool play_never(scene *s)
+static bool trial_never(scene *s)
 {
     ll_round *a = make(s, 1), *b = make(s, 2);
     bool good = send_dispatch(s, a);
     expar_ll_hook_release(a->received.hook);
     a->received.hook = NULL;
     for (uint32_t i = 0; i < 3 && good; i++) {
-        good = round_play(&s->c, s->rank, s->ll, i);
+        good = round_trial(&s->c, s->rank, s->ll, i);
         good = good && CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_dispatch(s->ll, &b->dispatch, &b->received));
     }
     round_free(a);
@@ -240,7 +240,7 @@ static bool play_never(scene *s)
     return good;
 }
 
-static bool play_pending_at_the_end(scene *s)
+static bool trial_pending_at_the_end(scene *s)
 {
     ll_round *a = make(s, 1), *b = make(s, 2);
     bool good = send_dispatch(s, a) && send_dispatch(s, b);
@@ -256,19 +256,19 @@ static bool play_pending_at_the_end(scene *s)
 static void test_pending_at_the_end(void **state)
 {
     (void)state;
-    run_case(case_example, play_pending_at_the_end);
+    run_case(case_example, trial_pending_at_the_end);
 }
 
 static void test_once(void **state)
 {
     (void)state;
-    run_case(case_example, play_once);
+    run_case(case_example, trial_once);
 }
 
 static void test_never(void **state)
 {
     (void)state;
-    run_case(case_example, play_never);
+    run_case(case_example, trial_never);
 }
 
 int main(int argc, char **argv)

@@ -6,8 +6,8 @@
 #include "ep/harness/check.h"
 #include "ep/harness/ranks.h"
 #include "ep/low_latency/hold.h"
-#include "ep/low_latency/play.h"
 #include "ep/low_latency/reach.h"
+#include "ep/low_latency/trial.h"
 #include "oracle/unit.h"
 #include <expar/interrupt.h>
 #include <stdatomic.h>
@@ -79,14 +79,14 @@ static expar_status dispatch_again(const interrupt_seat *seat, expar_ll *ll)
 /* On a GPU the call returns before its kernel has waited. */
 static void be_interrupted(interrupt_seat *seat, lowlat_call *back)
 {
-    const bool behind = back->choice.async;
-    if (behind) CHECK_OK(lowlat_start(back));
+    const bool after = back->choice.async;
+    if (after) CHECK_OK(lowlat_start(back));
     expar_interrupt_set_thread(interrupt_second, seat);
-    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, behind ? dispatch_again(seat, back->ll) : lowlat_start(back));
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, after ? dispatch_again(seat, back->ll) : lowlat_start(back));
     CHECK_TEXT("interrupted");
-    if (!behind) CHECK_TEXT("expar_ll_combine", seat->show->what.awaited);
+    if (!after) CHECK_TEXT("expar_ll_combine", seat->show->what.awaited);
     expar_interrupt_set_thread(NULL, NULL);
-    if (behind) CHECK_STATUS(EXPAR_ERR_INTERRUPTED, lowlat_end(back));
+    if (after) CHECK_STATUS(EXPAR_ERR_INTERRUPTED, lowlat_end(back));
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, dispatch_again(seat, back->ll));
     CHECK_TEXT("poisoned", "interrupted");
     atomic_store(&seat->show->interrupted, 1);
@@ -125,7 +125,7 @@ static void learn(interrupt_seat *seat, lowlat_call *back)
 }
 
 /* The group makes another buffer after an abandoned one. */
-static void play_rank(expar_group *group, void *shared)
+static void trial_rank(expar_group *group, void *shared)
 {
     interrupt_seat seat = {.show = shared, .group = group, .rank = expar_group_rank(group)};
     const interrupt_show *show = seat.show;
@@ -141,7 +141,7 @@ static void play_rank(expar_group *group, void *shared)
     config.unmapped = reach_unmapped();
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     lowlat_prepare_dispatch(&there, ll, show->traffic, seat.rank, &plain);
-    if (lowlat_play(&there)) {
+    if (lowlat_trial(&there)) {
         lowlat_prepare_combine(&back, ll, show->traffic, show->back, seat.rank, &first, there.there.handle);
         (seat.rank == 0 ? be_interrupted : learn)(&seat, &back);
         lowlat_clean(&back);
@@ -170,7 +170,7 @@ static void run_case(const interrupt_case *what)
     lowlat_traffic *t = lowlat_traffic_make(&plan, &random);
     interrupt_show show = {.what = *what, .traffic = t};
     show.back = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_SUM_REDUCED, &random);
-    const bool passed = ranks_run(&ranks, play_rank, &show);
+    const bool passed = ranks_run(&ranks, trial_rank, &show);
     lowlat_answers_free(show.back, t);
     lowlat_traffic_free(t);
     assert_true(passed);

@@ -89,7 +89,7 @@ static void learn_of_it(const ll_case *c, int32_t rank, expar_ll *ll)
     round_free(next);
 }
 
-static void play_leaver(expar_group *group, void *shared)
+static void trial_leaver(expar_group *group, void *shared)
 {
     scene *s = shared;
     const int32_t rank = expar_group_rank(group);
@@ -118,7 +118,7 @@ static void run(bool combine)
     s->c = case_example;
     s->combine = combine;
     const ranks_plan plan = {.kind = kind, .size = s->c.ranks, .ends_itself = true};
-    const bool passed = ranks_run(&plan, play_leaver, s);
+    const bool passed = ranks_run(&plan, trial_leaver, s);
     munmap(s, sizeof *s);
     assert_true(passed);
 }

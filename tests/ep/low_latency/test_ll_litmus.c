@@ -21,7 +21,7 @@ static void install(void *context, expar_ll *ll, int32_t rank)
     if (own->seed & 4) hold_stream(ll, 0); /* flags of several rows come together */
 }
 
-static bool play_script(uint64_t seed)
+static bool trial_script(uint64_t seed)
 {
     const lowlat_script_plan plan = {.kind = RANKS_THREADS, .num_ops = OPS_PER_SCRIPT, .with_trouble = true};
     holdup holdups[MAX_RANKS];
@@ -30,7 +30,7 @@ static bool play_script(uint64_t seed)
     lowlat_script *s = lowlat_script_make(seed, &plan);
     s->prepare = install;
     s->prepare_context = holdups;
-    bool passed = ranks_run(&s->ranks, lowlat_script_play, s);
+    bool passed = ranks_run(&s->ranks, lowlat_script_trial, s);
     if (!passed) lowlat_script_print(s);
     lowlat_script_free(s);
     return passed;
@@ -43,7 +43,7 @@ static void test_delays_change_nothing(void **state)
     uint64_t seed = random_test_seed("low-latency litmus");
     int64_t rounds = random_test_rounds(ROUNDS);
     for (int64_t done = 0; done < rounds; done += OPS_PER_SCRIPT)
-        assert_true(play_script(seed++));
+        assert_true(trial_script(seed++));
     assert_true(holdup_count() > 0);
 }
 

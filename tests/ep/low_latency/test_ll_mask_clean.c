@@ -8,7 +8,7 @@
 #include "ep/harness/ranks.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
-#include "ep/low_latency/play.h"
+#include "ep/low_latency/trial.h"
 #include "group/group.h"
 #include "oracle/unit.h"
 #include <stdatomic.h>
@@ -240,7 +240,7 @@ static bool check_masks(expar_ll *ll, const uint8_t *wanted)
 }
 
 /* A clean, by which these are masked, and calls of a view. */
-static bool play_clean(const clean_seat *seat, masked_view masked, masked_view calls, int32_t round)
+static bool trial_clean(const clean_seat *seat, masked_view masked, masked_view calls, int32_t round)
 {
     const masked_traffic *m = seat->show->rounds[round];
     const lowlat_choice plain = {0};
@@ -249,13 +249,13 @@ static bool play_clean(const clean_seat *seat, masked_view masked, masked_view c
 }
 
 /* Rank 1 takes itself for one of all after its first clean, and finds in its calls that it is alone. */
-static bool play_apart(const clean_seat *seat)
+static bool trial_apart(const clean_seat *seat)
 {
-    return seat->rank == VICTIM ? play_clean(seat, MASKED_NOBODY, MASKED_OTHERS, 0)
-                                : play_clean(seat, MASKED_VICTIM, MASKED_VICTIM, 0);
+    return seat->rank == VICTIM ? trial_clean(seat, MASKED_NOBODY, MASKED_OTHERS, 0)
+                                : trial_clean(seat, MASKED_VICTIM, MASKED_VICTIM, 0);
 }
 
-static void play_rank(expar_group *group, void *shared)
+static void trial_rank(expar_group *group, void *shared)
 {
     const clean_show *show = shared;
     clean_seat seat = {.show = show, .group = group, .rank = expar_group_rank(group)};
@@ -263,8 +263,8 @@ static void play_rank(expar_group *group, void *shared)
     const expar_ll_config config = masked_config(&plan);
     if (!CHECK_OK(masked_create(group, &config, &seat.ll))) return;
     hold_install(seat.ll, show->holds[seat.rank], &seat);
-    bool well = !show->apart || play_apart(&seat);
-    well = well && play_clean(&seat, MASKED_NOBODY, MASKED_NOBODY, 1);
+    bool well = !show->apart || trial_apart(&seat);
+    well = well && trial_clean(&seat, MASKED_NOBODY, MASKED_NOBODY, 1);
     if (well) CHECK_OK(expar_ll_destroy(seat.ll));
 }
 
@@ -279,7 +279,7 @@ static void run_show(clean_show *show)
     for (int i = 0; i < ROUNDS; i++)
         show->rounds[i] = masked_traffic_make(&plan, VICTIM, EXPAR_LL_SUM_EXACT, random_bits(&random));
     show->notes = &notes;
-    const bool passed = ranks_run(&ranks, play_rank, show);
+    const bool passed = ranks_run(&ranks, trial_rank, show);
     for (int i = 0; i < ROUNDS; i++)
         masked_traffic_free(show->rounds[i]);
     assert_true(passed);

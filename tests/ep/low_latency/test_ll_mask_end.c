@@ -40,7 +40,7 @@ static void send_and_mask(expar_ll *ll)
     round_free(round);
 }
 
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     patience p = {.end_ms = ranks_clock_ms() + DEADLINE_MS};
     expar_ll_config config = case_config(&few);
@@ -61,7 +61,7 @@ static void test_end_with_rows_under_way(void **state)
 {
     (void)state;
     const ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS};
-    assert_true(ranks_run(&plan, play, NULL));
+    assert_true(ranks_run(&plan, trial, NULL));
 }
 
 int main(void)

@@ -6,9 +6,9 @@
 #include "ep/harness/check.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
-#include "ep/low_latency/play.h"
 #include "ep/low_latency/reach.h"
 #include "ep/low_latency/strike.h"
+#include "ep/low_latency/trial.h"
 #include "oracle/unit.h"
 #include "shmem/kind.h"
 #include <signal.h>
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-enum { RANKS = STRIKE_RANKS, BEHIND = 12, TRAFFICS = 3 };
+enum { RANKS = STRIKE_RANKS, AFTER = 12, TRAFFICS = 3 };
 #define DEADLINE_MS 120000
 
 /* Rounds of all cases with such a victim, by turns. */
@@ -24,7 +24,7 @@ static masked_traffic *traffics[2][RANKS][TRAFFICS];
 
 typedef struct fault_table {
     strike_table strike;
-    _Atomic int32_t behind;     /* rounds that the first of the others has made without the victim; for the parent */
+    _Atomic int32_t after;      /* rounds that the first of the others has made without the victim; for the parent */
     _Atomic int32_t up;         /* 1: a victim that was stopped has made its rounds alone. By it, for the others */
     _Atomic int32_t left_out;   /* 1: a clean has left the victim out. By the first of the others, for the victim */
     _Atomic int32_t last_round; /* the round before which the others clean: by the first of them; 0: not known yet */
@@ -39,7 +39,7 @@ typedef struct fault_seat {
 } fault_seat;
 
 /* One call with its hook; `now`: its send. */
-static bool play_phases(fault_seat *seat, lowlat_call *call, strike_phase now)
+static bool trial_phases(fault_seat *seat, lowlat_call *call, strike_phase now)
 {
     strike_enter(&seat->strike, now);
     bool well = CHECK_OK(lowlat_start(call));
@@ -129,21 +129,21 @@ static bool settle_before(const fault_seat *seat)
     return true;
 }
 
-static bool play_fatal(fault_seat *seat, const masked_traffic *m)
+static bool trial_fatal(fault_seat *seat, const masked_traffic *m)
 {
     const strike_case *what = &seat->table->strike.what;
     const lowlat_choice hooked = {.hook = !strike_without_hook(what, SENDS_THERE), .stats = true},
                         choice = {.hook = !strike_without_hook(what, SENDS_BACK)};
     lowlat_call there, back;
     lowlat_prepare_dispatch(&there, seat->strike.ll, m->there[MASKED_NOBODY], seat->strike.rank, &hooked);
-    bool well = play_phases(seat, &there, SENDS_THERE);
+    bool well = trial_phases(seat, &there, SENDS_THERE);
     if (well) {
         const masked_view view = strike_is_victim(&seat->strike) ? MASKED_NOBODY : find_view(&there, m);
         well = strike_is_victim(&seat->strike) ||
                (view == MASKED_NOBODY ? check_part(&there, m->victim) : lowlat_is_right(&there));
         lowlat_prepare_combine(&back, seat->strike.ll, m->there[view], m->back[view], seat->strike.rank, &choice,
                                there.there.handle);
-        well = play_phases(seat, &back, SENDS_BACK) &&
+        well = trial_phases(seat, &back, SENDS_BACK) &&
                (strike_is_victim(&seat->strike) || check_sums(&back, m, view)) && well;
         lowlat_clean(&back);
     }
@@ -159,17 +159,17 @@ static const masked_traffic *traffic_of(const fault_seat *seat)
     return traffics[what->ahead][what->victim][seat->strike.round % TRAFFICS];
 }
 
-static bool play_view(fault_seat *seat, masked_view view)
+static bool trial_view(fault_seat *seat, masked_view view)
 {
     const masked_traffic *m = traffic_of(seat);
     const lowlat_choice hooked = {.hook = true}, choice = {.hook = !seat->table->strike.what.ahead};
     lowlat_call there, back;
     lowlat_prepare_dispatch(&there, seat->strike.ll, m->there[view], seat->strike.rank, &hooked);
-    bool well = lowlat_play(&there);
+    bool well = lowlat_trial(&there);
     if (well) {
         lowlat_prepare_combine(&back, seat->strike.ll, m->there[view], m->back[view], seat->strike.rank, &choice,
                                there.there.handle);
-        well = lowlat_play(&back);
+        well = lowlat_trial(&back);
         lowlat_clean(&back);
     }
     lowlat_clean(&there);
@@ -188,16 +188,16 @@ static bool check_masks(const fault_seat *seat, const uint8_t *wanted)
 }
 
 /* Without the victim, until it is up again or, if it is dead, for a while. */
-static bool play_behind(fault_seat *seat)
+static bool trial_after(fault_seat *seat)
 {
     fault_table *table = seat->table;
     const bool first = seat->strike.rank == (table->strike.what.victim == 0 ? 1 : 0);
-    bool well = play_view(seat, MASKED_VICTIM) && check_masks(seat, masked_of(traffic_of(seat), seat->strike.rank));
+    bool well = trial_view(seat, MASKED_VICTIM) && check_masks(seat, masked_of(traffic_of(seat), seat->strike.rank));
     kind_set_silence(seat->strike.group, DEADLINE_MS);
     while (well && seat->strike.round != atomic_load(&table->last_round)) {
-        well = play_view(seat, MASKED_VICTIM);
+        well = trial_view(seat, MASKED_VICTIM);
         if (!first) continue;
-        const bool enough = atomic_fetch_add(&table->behind, 1) >= 2 * BEHIND;
+        const bool enough = atomic_fetch_add(&table->after, 1) >= 2 * AFTER;
         const bool ends = enough && (table->strike.what.signal == SIGKILL || atomic_load(&table->left_out) ||
                                      atomic_load(&table->up));
         /* The other one may be a round ahead. */
@@ -207,12 +207,12 @@ static bool play_behind(fault_seat *seat)
 }
 
 /* Headers of the next round may have come before the others masked the victim, which is alone for sure in the next. */
-static bool play_alone(fault_seat *seat)
+static bool trial_alone(fault_seat *seat)
 {
-    bool well = play_fatal(seat, traffic_of(seat));
+    bool well = trial_fatal(seat, traffic_of(seat));
     seat->strike.round++;
-    for (int32_t i = 0; i < BEHIND && well; i++)
-        well = play_view(seat, MASKED_OTHERS);
+    for (int32_t i = 0; i < AFTER && well; i++)
+        well = trial_view(seat, MASKED_OTHERS);
     well = well && check_masks(seat, masked_of(traffic_of(seat), seat->strike.rank));
     atomic_store(&seat->table->up, 1);
     return well;
@@ -238,7 +238,7 @@ static bool clean_in_phase(fault_seat *seat)
 }
 
 /* Twice, with calls after both. */
-static bool play_cleaned(fault_seat *seat)
+static bool trial_cleaned(fault_seat *seat)
 {
     const bool dead = seat->table->strike.what.signal == SIGKILL;
     bool well = true;
@@ -247,12 +247,12 @@ static bool play_cleaned(fault_seat *seat)
         /* The victim has made other rounds than the others. */
         seat->strike.round = i;
         well = well && check_masks(seat, dead ? masked_of(traffic_of(seat), seat->strike.rank) : NULL) &&
-               play_view(seat, dead ? MASKED_VICTIM : MASKED_NOBODY);
+               trial_view(seat, dead ? MASKED_VICTIM : MASKED_NOBODY);
     }
     return well;
 }
 
-static void play_rank(expar_group *group, void *shared)
+static void trial_rank(expar_group *group, void *shared)
 {
     fault_seat seat = {.strike = strike_sit(group, shared), .table = shared};
     lowlat_plan plan = {.max_tokens = 12, .hidden = 128, .topk = 4, .num_experts = 3 * RANKS};
@@ -260,13 +260,13 @@ static void play_rank(expar_group *group, void *shared)
     if (!CHECK_OK(masked_create(group, &config, &seat.strike.ll))) return;
     bool well = true;
     while (seat.strike.round < STRIKE_ROUND && well)
-        well = play_view(&seat, MASKED_NOBODY);
+        well = trial_view(&seat, MASKED_NOBODY);
     well = well && settle_before(&seat);
     if (seat.table->strike.what.phase == CLEANS) well = well && clean_in_phase(&seat);
-    well = well && (seat.cleaned || play_fatal(&seat, traffic_of(&seat)));
+    well = well && (seat.cleaned || trial_fatal(&seat, traffic_of(&seat)));
     seat.strike.round++;
-    if (!seat.cleaned) well = well && (strike_is_victim(&seat.strike) ? play_alone(&seat) : play_behind(&seat));
-    well = well && play_cleaned(&seat);
+    if (!seat.cleaned) well = well && (strike_is_victim(&seat.strike) ? trial_alone(&seat) : trial_after(&seat));
+    well = well && trial_cleaned(&seat);
     if (well) {
         CHECK(hold_device_serves(seat.strike.rank), "the device of rank %d serves no more", (int)seat.strike.rank);
         CHECK_OK(expar_ll_destroy(seat.strike.ll));
@@ -306,7 +306,7 @@ static void wake(const strike_show *show)
     const int64_t deadline_ms = ranks_clock_ms() + DEADLINE_MS / 2;
     const fault_table *table = (const fault_table *)show->table;
     if (show->table->what.signal != SIGSTOP) return;
-    while (atomic_load(&table->behind) < BEHIND && ranks_clock_ms() < deadline_ms)
+    while (atomic_load(&table->after) < AFTER && ranks_clock_ms() < deadline_ms)
         strike_nap();
     kill(show->pids[show->table->what.victim], SIGCONT);
 }
@@ -325,34 +325,34 @@ static bool see_through(const strike_show *show)
     return passed;
 }
 
-static const strike_play play = {.table_bytes = sizeof(fault_table),
-                                 .side_by_side = STRIKE_MOST,
-                                 .body = play_rank,
-                                 .attend = wake,
-                                 .see_out = see_through};
+static const strike_trial trial = {.table_bytes = sizeof(fault_table),
+                                   .side_by_side = STRIKE_MOST,
+                                   .body = trial_rank,
+                                   .attend = wake,
+                                   .see_out = see_through};
 
 static void test_killed(void **state)
 {
     (void)state;
-    strike_play_killed(&play);
+    strike_trial_killed(&trial);
 }
 
 static void test_killed_in_a_wait(void **state)
 {
     (void)state;
-    strike_play_waits(&play, SIGKILL);
+    strike_trial_waits(&trial, SIGKILL);
 }
 
 static void test_stopped_in_a_wait(void **state)
 {
     (void)state;
-    strike_play_waits(&play, SIGSTOP);
+    strike_trial_waits(&trial, SIGSTOP);
 }
 
 static void test_killed_while_weights_go_ahead(void **state)
 {
     (void)state;
-    strike_play_ahead(&play, SIGKILL);
+    strike_trial_ahead(&trial, SIGKILL);
 }
 
 static void test_stopped(void **state)
@@ -360,35 +360,35 @@ static void test_stopped(void **state)
     static const int32_t steps[] = {1, 17};
     (void)state;
     for (int32_t i = 0; i < strike_victims_of(sizeof steps / sizeof *steps); i++)
-        strike_play_phases(&play, i % RANKS, steps[i], SIGSTOP, false);
+        strike_trial_phases(&trial, i % RANKS, steps[i], SIGSTOP, false);
 }
 
 static void test_stopped_while_weights_go_ahead(void **state)
 {
     (void)state;
-    strike_play_ahead(&play, SIGSTOP);
+    strike_trial_ahead(&trial, SIGSTOP);
 }
 
 /* Among the words of its coming, its view, its decision, and after. */
-static void play_cleans(int signal)
+static void trial_cleans(int signal)
 {
     static const int32_t steps[2 * STRIKE_MOST] = {1, 8, 19, 20, 23, 25, 26, 28, 29, 31, 33, 1000};
     strike_case cases[2 * STRIKE_MOST];
     for (int i = 0; i < 2 * STRIKE_MOST; i++)
         cases[i] = (strike_case){.victim = i % RANKS, .phase = CLEANS, .step = steps[i], .signal = signal};
-    strike_play_all(&play, cases, strike_victims_of(2 * STRIKE_MOST));
+    strike_trial_all(&trial, cases, strike_victims_of(2 * STRIKE_MOST));
 }
 
 static void test_killed_in_a_clean(void **state)
 {
     (void)state;
-    play_cleans(SIGKILL);
+    trial_cleans(SIGKILL);
 }
 
 static void test_stopped_in_a_clean(void **state)
 {
     (void)state;
-    play_cleans(SIGSTOP);
+    trial_cleans(SIGSTOP);
 }
 
 int main(int argc, char **argv)

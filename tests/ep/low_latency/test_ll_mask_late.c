@@ -10,8 +10,8 @@
 #include "ep/harness/stage.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
-#include "ep/low_latency/play.h"
 #include "ep/low_latency/reach.h"
+#include "ep/low_latency/trial.h"
 #include "oracle/unit.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -34,7 +34,7 @@ typedef struct late_case {
     int32_t step;
     int32_t release; /* the round in which it is let go */
     bool second;
-    bool refused; /* the first of the others rejects its combine of round FATAL, so that its slot is not read */
+    bool rejected; /* the first of the others rejects its combine of round FATAL, so that its slot is not read */
 } late_case;
 
 /* A victim's; in memory that all ranks share. Written by it, but for `released`; read by the others. */
@@ -136,26 +136,26 @@ static bool let_go(const late_seat *seat)
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
 
-static bool is_refused(const late_seat *seat, phase now)
+static bool is_rejected(const late_seat *seat, phase now)
 {
-    return seat->show->what.refused && seat->round == FATAL && now == SENDS_BACK;
+    return seat->show->what.rejected && seat->round == FATAL && now == SENDS_BACK;
 }
 
-static bool refuses(const late_seat *seat, phase now)
+static bool rejects(const late_seat *seat, phase now)
 {
-    return is_refused(seat, now) && seat->rank == (seat->show->what.victim == 0 ? 1 : 0);
+    return is_rejected(seat, now) && seat->rank == (seat->show->what.victim == 0 ? 1 : 0);
 }
 
 /* A victim may have masked who refuses before it looks. */
 static bool check_end(const late_seat *seat, phase now, expar_status status)
 {
-    if (!is_refused(seat, now) || (seat->number == 0 && status == EXPAR_OK)) return CHECK_OK(status);
+    if (!is_rejected(seat, now) || (seat->number == 0 && status == EXPAR_OK)) return CHECK_OK(status);
     return CHECK_STATUS(EXPAR_ERR_REMOTE, status);
 }
 
-static bool play_call(late_seat *seat, lowlat_call *call, phase now, bool checked)
+static bool trial_call(late_seat *seat, lowlat_call *call, phase now, bool checked)
 {
-    if (refuses(seat, now)) {
+    if (rejects(seat, now)) {
         call->back_args.sum = (expar_ll_sum)7;
         return CHECK_STATUS(EXPAR_ERR_ARGUMENT, lowlat_start(call)) && mask_held(seat, now);
     }
@@ -167,22 +167,22 @@ static bool play_call(late_seat *seat, lowlat_call *call, phase now, bool checke
     enter_phase(seat, now + 1);
     well = well && check_end(seat, now, lowlat_end(call));
     leave_phase(seat, now + 1);
-    return well && (!checked || is_refused(seat, now) || lowlat_is_right(call));
+    return well && (!checked || is_rejected(seat, now) || lowlat_is_right(call));
 }
 
 /* there: the view of the dispatch; back: of the sums, of rows in the dispatch's layout. checked: both must be right. */
-static bool play_round(late_seat *seat, masked_view there_view, masked_view back_view, bool checked)
+static bool trial_round(late_seat *seat, masked_view there_view, masked_view back_view, bool checked)
 {
     const masked_traffic *m = seat->show->rounds[seat->round];
     const lowlat_choice hooked = {.hook = true};
     lowlat_call there, back;
     lowlat_prepare_dispatch(&there, seat->ll, m->there[there_view], seat->rank, &hooked);
-    bool well = play_call(seat, &there, SENDS_THERE, checked);
+    bool well = trial_call(seat, &there, SENDS_THERE, checked);
     if (well) {
         lowlat_prepare_combine(&back, seat->ll, m->there[there_view], m->back[there_view], seat->rank, &hooked,
                                there.there.handle);
         back.answers = m->back[back_view];
-        well = play_call(seat, &back, SENDS_BACK, checked);
+        well = trial_call(seat, &back, SENDS_BACK, checked);
         lowlat_clean(&back);
     }
     lowlat_clean(&there);
@@ -190,7 +190,7 @@ static bool play_round(late_seat *seat, masked_view there_view, masked_view back
     return CHECK(well, "round %d", (int)seat->round - 1);
 }
 
-static bool play_others(late_seat *seat)
+static bool trial_others(late_seat *seat)
 {
     const late_case *what = &seat->show->what;
     bool well = true;
@@ -201,28 +201,28 @@ static bool play_others(late_seat *seat)
         if (seat->round == FATAL && before) there = MASKED_NOBODY;
         if (what->second && seat->round >= SECOND) back = MASKED_BOTH;
         if (what->second && seat->round > SECOND) there = MASKED_BOTH;
-        well = play_round(seat, there, back, true);
+        well = trial_round(seat, there, back, true);
     }
     return well;
 }
 
 /* Up to the round in which it is held; then to its end, and alone. */
-static bool play_victim(late_seat *seat)
+static bool trial_victim(late_seat *seat)
 {
     const int32_t fatal = seat->number == 0 ? FATAL : SECOND;
     bool well = true;
     while (seat->round < fatal && well) {
         const masked_view view = seat->round < FATAL ? MASKED_NOBODY : MASKED_VICTIM;
         const bool part = seat->round == FATAL && seat->show->what.phase >= SENDS_BACK;
-        well = play_round(seat, part ? MASKED_NOBODY : view, view, true);
+        well = trial_round(seat, part ? MASKED_NOBODY : view, view, true);
     }
-    well = well && play_round(seat, MASKED_NOBODY, MASKED_NOBODY, false);
+    well = well && trial_round(seat, MASKED_NOBODY, MASKED_NOBODY, false);
     while (seat->round < fatal + 3 && well)
-        well = play_round(seat, MASKED_OTHERS, MASKED_OTHERS, seat->number == 0);
+        well = trial_round(seat, MASKED_OTHERS, MASKED_OTHERS, seat->number == 0);
     return well;
 }
 
-static void play_rank(expar_group *group, void *shared)
+static void trial_rank(expar_group *group, void *shared)
 {
     const late_show *show = shared;
     late_seat seat = {.show = show, .rank = expar_group_rank(group), .number = -1};
@@ -231,18 +231,18 @@ static void play_rank(expar_group *group, void *shared)
     if (!CHECK_OK(masked_create(group, &config, &seat.ll))) return;
     if (seat.rank == show->rounds[0]->victim) seat.number = 0;
     if (show->what.second && seat.rank == show->rounds[0]->second) seat.number = 1;
-    bool well = seat.number < 0 ? play_others(&seat) : play_victim(&seat);
+    bool well = seat.number < 0 ? trial_others(&seat) : trial_victim(&seat);
     well = well && CHECK_OK(expar_ll_mask_clean(seat.ll));
     /* No phase of these is a case's. */
     seat.round = 0;
     while (seat.round < CLEANED && well)
-        well = play_round(&seat, MASKED_NOBODY, MASKED_NOBODY, true);
+        well = trial_round(&seat, MASKED_NOBODY, MASKED_NOBODY, true);
     if (well) CHECK_OK(expar_ll_destroy(seat.ll));
 }
 
 /* ---- cases ------------------------------------------------------------------------------------------------------- */
 
-static bool play_case(const late_case *what, int32_t ranks, masked_traffic *const *rounds)
+static bool trial_case(const late_case *what, int32_t ranks, masked_traffic *const *rounds)
 {
     const ranks_plan plan = {.kind = kind,
                              .size = ranks,
@@ -257,7 +257,7 @@ static bool play_case(const late_case *what, int32_t ranks, masked_traffic *cons
                       .rounds = (const masked_traffic *const *)rounds,
                       .notes = notes,
                       .arrived = (_Atomic int32_t *)(notes + 2)};
-    const bool passed = ranks_run(&plan, play_rank, &show);
+    const bool passed = ranks_run(&plan, trial_rank, &show);
     munmap(notes, bytes);
     if (!passed)
         fprintf(stderr, "rank %d of %d held in %s, step %d, let go in round %d\n", (int)what->victim, (int)ranks,
@@ -265,7 +265,7 @@ static bool play_case(const late_case *what, int32_t ranks, masked_traffic *cons
     return passed;
 }
 
-static void play_cases(late_case what, int32_t ranks, const int32_t *steps, int32_t num_steps)
+static void trial_cases(late_case what, int32_t ranks, const int32_t *steps, int32_t num_steps)
 {
     masked_traffic *rounds[ROUNDS];
     int64_t tokens[MOST_RANKS];
@@ -277,7 +277,7 @@ static void play_cases(late_case what, int32_t ranks, const int32_t *steps, int3
     for (int32_t i = 0; i < num_steps && passed; i++) {
         what.step = steps[i];
         if (!what.second) what.release = FATAL + 1 + i % 4;
-        passed = play_case(&what, ranks, rounds);
+        passed = trial_case(&what, ranks, rounds);
     }
     for (int i = 0; i < ROUNDS; i++)
         masked_traffic_free(rounds[i]);
@@ -293,7 +293,7 @@ static void test_one(void **state)
     (void)state;
     for (int i = 0; i < PHASES; i++)
         for (int32_t victim = 0; victim < 3; victim++)
-            play_cases((late_case){.victim = victim, .phase = (phase)i}, 3, all_steps, NUM_STEPS);
+            trial_cases((late_case){.victim = victim, .phase = (phase)i}, 3, all_steps, NUM_STEPS);
 }
 
 /* A slot that was not read has no acknowledgement to move with: its next message header tells where it lies. */
@@ -301,7 +301,7 @@ static void test_unread(void **state)
 {
     (void)state;
     for (int32_t victim = 0; victim < 3; victim++)
-        play_cases((late_case){.victim = victim, .phase = SENDS_BACK, .refused = true}, 3, all_steps, NUM_STEPS);
+        trial_cases((late_case){.victim = victim, .phase = SENDS_BACK, .rejected = true}, 3, all_steps, NUM_STEPS);
 }
 
 /* The first is let go when its old places would serve again, were there only two regions. */
@@ -309,8 +309,8 @@ static void test_two(void **state)
 {
     (void)state;
     for (int32_t victim = 0; victim < 4; victim++)
-        play_cases((late_case){.victim = victim, .phase = SENDS_BACK, .second = true, .release = SECOND + 2}, 4,
-                   all_steps, NUM_STEPS);
+        trial_cases((late_case){.victim = victim, .phase = SENDS_BACK, .second = true, .release = SECOND + 2}, 4,
+                    all_steps, NUM_STEPS);
 }
 
 int main(int argc, char **argv)

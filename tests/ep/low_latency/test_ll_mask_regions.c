@@ -7,7 +7,7 @@
 #include "ep/harness/ranks.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
-#include "ep/low_latency/play.h"
+#include "ep/low_latency/trial.h"
 #include "group/group.h"
 #include "oracle/unit.h"
 #include <stdatomic.h>
@@ -36,7 +36,7 @@ typedef struct region_seat {
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 /* A dispatch and a combine of which nothing but their ends is looked at: the ranks' masks differ. */
-static bool play_through(const region_seat *seat, int32_t round)
+static bool trial_through(const region_seat *seat, int32_t round)
 {
     const masked_traffic *m = seat->show->rounds[round];
     const lowlat_choice plain = {0};
@@ -53,7 +53,7 @@ static bool play_through(const region_seat *seat, int32_t round)
     return good;
 }
 
-static bool play_all(const region_seat *seat, int32_t round)
+static bool trial_all(const region_seat *seat, int32_t round)
 {
     const masked_traffic *m = seat->show->rounds[round];
     const lowlat_choice plain = {0};
@@ -65,7 +65,7 @@ static bool mask_apart(const region_seat *seat)
     bool good = true;
     for (int32_t other = 1; other <= APART && good; other++) {
         if (seat->rank == 0) good = CHECK_OK(expar_ll_mask_set(seat->ll, other, 1));
-        good = good && play_through(seat, 0) && play_through(seat, 1) && CHECK_OK(expar_group_barrier(seat->group));
+        good = good && trial_through(seat, 0) && trial_through(seat, 1) && CHECK_OK(expar_group_barrier(seat->group));
     }
     return good;
 }
@@ -100,10 +100,10 @@ static bool mask_together(const region_seat *seat)
     bool good = true;
     for (int32_t other = 1; other < RANKS && good && seat->rank == 0; other++)
         good = CHECK_OK(expar_ll_mask_set(seat->ll, other, 1));
-    return good && CHECK_OK(expar_ll_mask_clean(seat->ll)) && play_all(seat, 3);
+    return good && CHECK_OK(expar_ll_mask_clean(seat->ll)) && trial_all(seat, 3);
 }
 
-static void play_turns(expar_group *group, void *shared)
+static void trial_turns(expar_group *group, void *shared)
 {
     region_seat seat;
     if (!region_seat_take(&seat, group, shared)) return;
@@ -114,8 +114,8 @@ static void play_turns(expar_group *group, void *shared)
             good = CHECK_STATUS(EXPAR_ERR_LIMIT, expar_ll_mask_set(seat.ll, LOST, 1));
             CHECK_TEXT("rank 4", "4 regions");
         }
-        good = good && play_through(&seat, 2) && CHECK_OK(expar_group_barrier(group)) &&
-               CHECK_OK(expar_ll_mask_clean(seat.ll)) && play_all(&seat, 2);
+        good = good && trial_through(&seat, 2) && CHECK_OK(expar_group_barrier(group)) &&
+               CHECK_OK(expar_ll_mask_clean(seat.ll)) && trial_all(&seat, 2);
     }
     good = good && mask_together(&seat);
     if (good) CHECK_OK(expar_ll_destroy(seat.ll));
@@ -124,34 +124,34 @@ static void play_turns(expar_group *group, void *shared)
 static void test_turns(void **state)
 {
     (void)state;
-    run_show(play_turns);
+    run_show(trial_turns);
 }
 
 /* ---- ranks that leave -------------------------------------------------------------------------------------------- */
 
-static bool play_leaver(const region_seat *seat, int32_t leaver)
+static bool trial_leaver(const region_seat *seat, int32_t leaver)
 {
     if (seat->rank == leaver) return CHECK_OK(expar_ll_abandon(seat->ll));
-    return (leaver % 2 == 1 || CHECK_OK(expar_ll_mask_clean(seat->ll))) && play_through(seat, 0) &&
-           play_through(seat, 1);
+    return (leaver % 2 == 1 || CHECK_OK(expar_ll_mask_clean(seat->ll))) && trial_through(seat, 0) &&
+           trial_through(seat, 1);
 }
 
 /* One after the other, each after calls of both slots without the one before, and every other time after a clean. */
-static void play_leavers(expar_group *group, void *shared)
+static void trial_leavers(expar_group *group, void *shared)
 {
     region_seat seat;
     if (!region_seat_take(&seat, group, shared)) return;
     const int32_t last = seat.rank == 0 ? RANKS : seat.rank;
     bool good = true;
     for (int32_t turn = 1; turn <= last && good; turn++)
-        good = play_leaver(&seat, turn % RANKS);
+        good = trial_leaver(&seat, turn % RANKS);
     CHECK_OK(expar_group_barrier(group));
 }
 
 static void test_leavers(void **state)
 {
     (void)state;
-    run_show(play_leavers);
+    run_show(trial_leavers);
 }
 
 /* ---- who has none ------------------------------------------------------------------------------------------------ */
@@ -167,11 +167,11 @@ static bool check_poisoned(const region_seat *seat)
 }
 
 /* Without rank 0, and LOST. */
-static bool play_without(const region_seat *seat)
+static bool trial_without(const region_seat *seat)
 {
     int32_t got[RANKS] = {0};
     const expar_tensor status = expar_tensor_1d(got, EXPAR_I32, RANKS);
-    return play_through(seat, 2) && CHECK_OK(expar_ll_mask_query(seat->ll, &status, NULL)) &&
+    return trial_through(seat, 2) && CHECK_OK(expar_ll_mask_query(seat->ll, &status, NULL)) &&
            CHECK(got[0] == 1 && got[LOST] == 1, "the masks are %d and %d", (int)got[0], (int)got[LOST]);
 }
 
@@ -183,11 +183,11 @@ static bool await_end(const region_seat *seat)
     return CHECK(atomic_load(&seat->show->ended) == 1, "the others do not go on");
 }
 
-static bool play_end(const region_seat *seat)
+static bool trial_end(const region_seat *seat)
 {
     bool good = true;
     if (seat->rank == RANKS - 1) {
-        good = play_without(seat);
+        good = trial_without(seat);
         atomic_store(&seat->show->ended, good ? 1 : 2);
     }
     return good && await_end(seat);
@@ -196,7 +196,7 @@ static bool play_end(const region_seat *seat)
 /* ---- a wait ------------------------------------------------------------------------------------------------------ */
 
 /* All but LOST have sent when the limit becomes short, so nothing else is late. */
-static bool play_lossy(const region_seat *seat)
+static bool trial_lossy(const region_seat *seat)
 {
     const lowlat_choice hooked = {.hook = true};
     lowlat_call there;
@@ -215,21 +215,21 @@ static bool play_lossy(const region_seat *seat)
     return good;
 }
 
-static void play_wait(expar_group *group, void *shared)
+static void trial_wait(expar_group *group, void *shared)
 {
     region_seat seat;
     if (!region_seat_take(&seat, group, shared)) return;
-    bool good = mask_apart(&seat) && play_lossy(&seat);
+    bool good = mask_apart(&seat) && trial_lossy(&seat);
     if (good && seat.rank == 0) good = check_poisoned(&seat);
-    if (good && (seat.rank == 1 || seat.rank == 2 || seat.rank == APART)) good = play_through(&seat, 2);
-    if (good && play_end(&seat)) CHECK_OK(expar_ll_abandon(seat.ll));
+    if (good && (seat.rank == 1 || seat.rank == 2 || seat.rank == APART)) good = trial_through(&seat, 2);
+    if (good && trial_end(&seat)) CHECK_OK(expar_ll_abandon(seat.ll));
     CHECK_OK(expar_group_barrier(group));
 }
 
 static void test_wait(void **state)
 {
     (void)state;
-    run_show(play_wait);
+    run_show(trial_wait);
 }
 
 /* ---- a clean ----------------------------------------------------------------------------------------------------- */
@@ -261,7 +261,7 @@ static void limit_no_more(const region_seat *seat)
 }
 
 /* Ranks 1, 2 and 3 come to no clean, and LOST to the first one alone. */
-static void play_cleans(expar_group *group, void *shared)
+static void trial_cleans(expar_group *group, void *shared)
 {
     region_seat seat;
     if (!region_seat_take(&seat, group, shared)) return;
@@ -279,14 +279,14 @@ static void play_cleans(expar_group *group, void *shared)
         good = good && CHECK_OK(expar_ll_mask_clean(seat.ll));
     }
     limit_no_more(&seat);
-    if (good && play_end(&seat)) CHECK_OK(expar_ll_abandon(seat.ll));
+    if (good && trial_end(&seat)) CHECK_OK(expar_ll_abandon(seat.ll));
     CHECK_OK(expar_group_barrier(group));
 }
 
 static void test_clean(void **state)
 {
     (void)state;
-    run_show(play_cleans);
+    run_show(trial_cleans);
 }
 
 int main(void)

@@ -6,8 +6,8 @@
 #include "ep/harness/stage.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
-#include "ep/low_latency/play.h"
 #include "ep/low_latency/reach.h"
+#include "ep/low_latency/trial.h"
 #include "oracle/unit.h"
 #include <stdlib.h>
 #include <string.h>
@@ -77,8 +77,8 @@ static void run_show(int32_t ranks, uint64_t seed, bool late, ranks_body body)
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-static bool play_view(expar_ll *ll, const masked_traffic *m, masked_view view, int32_t rank,
-                      const lowlat_choice *choice)
+static bool trial_view(expar_ll *ll, const masked_traffic *m, masked_view view, int32_t rank,
+                       const lowlat_choice *choice)
 {
     return lowlat_round_trip(ll, m->there[view], &m->back[view], 1, rank, choice);
 }
@@ -94,7 +94,7 @@ static bool check_masks(expar_ll *ll, const uint8_t *wanted, int32_t ranks)
 }
 
 /* The others mask the victim; it finds that out, and masks them. Clean makes all of them one again. */
-static void play_set(expar_group *group, void *shared)
+static void trial_set(expar_group *group, void *shared)
 {
     mask_show *show = shared;
     const int32_t rank = expar_group_rank(group), ranks = show->plan.num_ranks;
@@ -106,15 +106,16 @@ static void play_set(expar_group *group, void *shared)
     for (int i = 0; i < show->trials && good; i++) {
         masked_traffic *const *rounds = show->rounds[i];
         const int32_t victim = rounds[0]->victim;
-        good = play_view(ll, rounds[0], MASKED_NOBODY, rank, &show->choices[i][0]) &&
+        good = trial_view(ll, rounds[0], MASKED_NOBODY, rank, &show->choices[i][0]) &&
                CHECK_OK(expar_group_barrier(group)) && (rank == victim || CHECK_OK(expar_ll_mask_set(ll, victim, 1))) &&
                CHECK_OK(expar_group_barrier(group));
         for (int j = 1; j < ROUNDS && good; j++)
-            good = play_view(ll, rounds[j], rank == victim ? MASKED_OTHERS : MASKED_VICTIM, rank, &show->choices[i][j]);
+            good =
+                trial_view(ll, rounds[j], rank == victim ? MASKED_OTHERS : MASKED_VICTIM, rank, &show->choices[i][j]);
         good = good && check_masks(ll, masked_of(rounds[0], rank), ranks) && CHECK_OK(expar_ll_mask_clean(ll)) &&
                check_masks(ll, NULL, ranks) && (i % 2 || CHECK_OK(expar_ll_mask_clean(ll)));
     }
-    good = good && play_view(ll, show->rounds[0][0], MASKED_NOBODY, rank, &show->choices[0][0]);
+    good = good && trial_view(ll, show->rounds[0][0], MASKED_NOBODY, rank, &show->choices[0][0]);
     if (good) CHECK_OK(expar_ll_destroy(ll));
 }
 
@@ -128,7 +129,7 @@ static void test_set(void **state)
 {
     (void)state;
     for (int32_t ranks = 2; ranks <= most_ranks(MOST_RANKS); ranks++)
-        run_show(ranks, (uint64_t)ranks, false, play_set);
+        run_show(ranks, (uint64_t)ranks, false, trial_set);
 }
 
 /* Each rank is held back at random between any two steps, those of cleans included. */
@@ -136,13 +137,13 @@ static void test_set_late(void **state)
 {
     (void)state;
     for (int32_t ranks = 2; ranks <= most_ranks(4); ranks++)
-        run_show(ranks, 70 + (uint64_t)ranks, true, play_set);
+        run_show(ranks, 70 + (uint64_t)ranks, true, trial_set);
 }
 
 /* ---- ranks that leave -------------------------------------------------------------------------------------------- */
 
 /* One rank after the other abandons the buffer: the others go on without it, and so does a clean, each time. */
-static void play_leavers(expar_group *group, void *shared)
+static void trial_leavers(expar_group *group, void *shared)
 {
     const mask_show *show = shared;
     const int32_t rank = expar_group_rank(group);
@@ -151,7 +152,7 @@ static void play_leavers(expar_group *group, void *shared)
     masked_traffic *const *rounds = show->rounds[0];
     expar_ll *ll = NULL;
     if (!CHECK_OK(masked_create(group, &config, &ll))) return;
-    bool good = play_view(ll, rounds[0], MASKED_NOBODY, rank, &plain);
+    bool good = trial_view(ll, rounds[0], MASKED_NOBODY, rank, &plain);
     for (int i = 0; i < 2 && good; i++) {
         const int32_t leaver = i == 0 ? rounds[0]->victim : rounds[0]->second;
         const masked_view view = i == 0 ? MASKED_VICTIM : MASKED_BOTH;
@@ -159,8 +160,8 @@ static void play_leavers(expar_group *group, void *shared)
             CHECK_OK(expar_ll_abandon(ll));
             break;
         }
-        good = play_view(ll, rounds[1], view, rank, &plain) && play_view(ll, rounds[2], view, rank, &plain) &&
-               CHECK_OK(expar_ll_mask_clean(ll)) && play_view(ll, rounds[3], view, rank, &plain) &&
+        good = trial_view(ll, rounds[1], view, rank, &plain) && trial_view(ll, rounds[2], view, rank, &plain) &&
+               CHECK_OK(expar_ll_mask_clean(ll)) && trial_view(ll, rounds[3], view, rank, &plain) &&
                check_masks(ll, rounds[0]->there[view]->job.masked, show->plan.num_ranks);
     }
     if (good && rank != rounds[0]->victim && rank != rounds[0]->second) CHECK_OK(expar_ll_destroy(ll));
@@ -170,13 +171,13 @@ static void play_leavers(expar_group *group, void *shared)
 static void test_leavers(void **state)
 {
     (void)state;
-    run_show(4, 81, false, play_leavers);
+    run_show(4, 81, false, trial_leavers);
 }
 
 /* ---- what is left ------------------------------------------------------------------------------------------------ */
 
 /* A mask that is taken back before anything has happened is none. */
-static bool play_taken_back(expar_ll *ll, const mask_show *show, int32_t rank)
+static bool trial_taken_back(expar_ll *ll, const mask_show *show, int32_t rank)
 {
     const int32_t ranks = show->plan.num_ranks, other = (rank + 1) % ranks;
     uint8_t mask[MOST_RANKS] = {0};
@@ -186,7 +187,7 @@ static bool play_taken_back(expar_ll *ll, const mask_show *show, int32_t rank)
            CHECK_OK(expar_ll_mask_set(ll, other, 0)) && check_masks(ll, NULL, ranks);
 }
 
-static void play_rest(expar_group *group, void *shared)
+static void trial_rest(expar_group *group, void *shared)
 {
     const mask_show *show = shared;
     const int32_t rank = expar_group_rank(group);
@@ -198,18 +199,18 @@ static void play_rest(expar_group *group, void *shared)
     lowlat_call there, back;
     if (!CHECK_OK(masked_create(group, &config, &ll))) return;
     CHECK_OK(expar_ll_mask_clean(ll));
-    bool good = play_taken_back(ll, show, rank) && CHECK_OK(expar_group_barrier(group)) &&
-                play_view(ll, rounds[0], MASKED_NOBODY, rank, &plain) && CHECK_OK(expar_group_barrier(group));
+    bool good = trial_taken_back(ll, show, rank) && CHECK_OK(expar_group_barrier(group)) &&
+                trial_view(ll, rounds[0], MASKED_NOBODY, rank, &plain) && CHECK_OK(expar_group_barrier(group));
     /* The mask stays after a call without the victim. */
     if (good && rank != victim) CHECK_OK(expar_ll_mask_set(ll, victim, 1));
     good = good && CHECK_OK(expar_group_barrier(group)) &&
-           play_view(ll, rounds[1], rank == victim ? MASKED_OTHERS : MASKED_VICTIM, rank, &plain);
+           trial_view(ll, rounds[1], rank == victim ? MASKED_OTHERS : MASKED_VICTIM, rank, &plain);
     CHECK_STATUS(EXPAR_ERR_STATE,
                  expar_ll_mask_set(ll, rank == victim ? (rank + 1) % show->plan.num_ranks : victim, 0));
     CHECK_TEXT("expar_ll_mask_clean");
     /* An earlier handle serves no combine after a clean. */
     lowlat_prepare_dispatch(&there, ll, rounds[1]->there[rank == victim ? MASKED_OTHERS : MASKED_VICTIM], rank, &plain);
-    good = good && lowlat_play(&there) && CHECK_OK(expar_ll_mask_clean(ll));
+    good = good && lowlat_trial(&there) && CHECK_OK(expar_ll_mask_clean(ll));
     if (good) {
         lowlat_prepare_combine(&back, ll, there.traffic,
                                rounds[1]->back[rank == victim ? MASKED_OTHERS : MASKED_VICTIM], rank, &plain,
@@ -219,17 +220,17 @@ static void play_rest(expar_group *group, void *shared)
         lowlat_clean(&back);
     }
     lowlat_clean(&there);
-    if (good && play_view(ll, rounds[2], MASKED_NOBODY, rank, &plain)) CHECK_OK(expar_ll_destroy(ll));
+    if (good && trial_view(ll, rounds[2], MASKED_NOBODY, rank, &plain)) CHECK_OK(expar_ll_destroy(ll));
 }
 
 static void test_rest(void **state)
 {
     (void)state;
-    run_show(3, 41, false, play_rest);
+    run_show(3, 41, false, trial_rest);
 }
 
 /* A clean with an open call is refused there, and the others are told; it disturbs nothing. */
-static void play_open(expar_group *group, void *shared)
+static void trial_open(expar_group *group, void *shared)
 {
     const mask_show *show = shared;
     const int32_t rank = expar_group_rank(group);
@@ -249,7 +250,7 @@ static void play_open(expar_group *group, void *shared)
         CHECK_TEXT("rank 1", "open");
     }
     good = good && CHECK_OK(lowlat_end(&there)) && lowlat_is_right(&there) && CHECK_OK(expar_ll_mask_clean(ll)) &&
-           play_view(ll, rounds[1], MASKED_NOBODY, rank, &plain);
+           trial_view(ll, rounds[1], MASKED_NOBODY, rank, &plain);
     lowlat_clean(&there);
     if (good) CHECK_OK(expar_ll_destroy(ll));
 }
@@ -257,7 +258,7 @@ static void play_open(expar_group *group, void *shared)
 static void test_open(void **state)
 {
     (void)state;
-    run_show(3, 42, false, play_open);
+    run_show(3, 42, false, trial_open);
 }
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
@@ -309,7 +310,7 @@ static void check_bad(expar_ll *ll, int32_t rank, int32_t ranks)
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_mask_clean(NULL));
 }
 
-static void play_bad(expar_group *group, void *shared)
+static void trial_bad(expar_group *group, void *shared)
 {
     const mask_show *show = shared;
     const int32_t rank = expar_group_rank(group), ranks = show->plan.num_ranks;
@@ -321,7 +322,7 @@ static void play_bad(expar_group *group, void *shared)
     if (!CHECK_OK(masked_create(group, &config, &with))) return;
     check_bad(with, rank, ranks);
     CHECK_OK(expar_ll_mask_clean(with));
-    play_view(with, show->rounds[0][0], MASKED_NOBODY, rank, &plain);
+    trial_view(with, show->rounds[0][0], MASKED_NOBODY, rank, &plain);
     CHECK_OK(expar_ll_destroy(with));
     config.masking = 0;
     if (!CHECK_OK(expar_ll_create(group, &config, &without))) return;
@@ -338,9 +339,9 @@ static void play_bad(expar_group *group, void *shared)
 static void test_bad(void **state)
 {
     (void)state;
-    run_show(1, 51, false, play_bad);
-    run_show(2, 52, false, play_bad);
-    run_show(5, 53, false, play_bad);
+    run_show(1, 51, false, trial_bad);
+    run_show(2, 52, false, trial_bad);
+    run_show(5, 53, false, trial_bad);
 }
 
 int main(int argc, char **argv)

@@ -152,8 +152,8 @@ static void prepare(lowlat_call *call, const wait_seat *seat, const wait_case *c
 }
 
 /* The same numbers are given to all calls. */
-static void play_case(wait_seat *seat, const wait_case *c, int32_t held, int64_t held_at, const expar_ll_handle *handle,
-                      int64_t *waits)
+static void trial_case(wait_seat *seat, const wait_case *c, int32_t held, int64_t held_at,
+                       const expar_ll_handle *handle, int64_t *waits)
 {
     const int32_t rank = seat->group->rank;
     int64_t before[RANKS];
@@ -164,7 +164,7 @@ static void play_case(wait_seat *seat, const wait_case *c, int32_t held, int64_t
     seat->taken = 0;
     seat->held_at = rank == held ? held_at : 0;
     if (rank == held && hold_finds_late()) await_kernels(seat);
-    if (!lowlat_play(&call)) CHECK(false, "%s, rank %d held at step %lld", c->name, held, (long long)held_at);
+    if (!lowlat_trial(&call)) CHECK(false, "%s, rank %d held at step %lld", c->name, held, (long long)held_at);
     check_waits(waits, before, rank, held);
     if (rank == held && !hold_finds_late())
         CHECK(seat->taken >= held_at, "%s has %lld steps", c->name, (long long)seat->taken);
@@ -172,7 +172,7 @@ static void play_case(wait_seat *seat, const wait_case *c, int32_t held, int64_t
     CHECK_OK(expar_barrier_all(seat->group));
 }
 
-static void play_waits(expar_group *group, void *shared)
+static void trial_waits(expar_group *group, void *shared)
 {
     wait_seat seat = {.scene = shared, .group = group, .ll = open_buffer(group)};
     int64_t waits[RANKS] = {1000, 2000, 3000};
@@ -181,14 +181,14 @@ static void play_waits(expar_group *group, void *shared)
     if (!seat.ll) return;
     atomic_store(&seat.scene->buffers[group->rank], seat.ll);
     lowlat_prepare_dispatch(&first, seat.ll, seat.scene->traffic, group->rank, &plain);
-    if (!lowlat_play(&first)) return;
+    if (!lowlat_trial(&first)) return;
     CHECK_OK(expar_barrier_all(group));
     hold_install(seat.ll, take_step, &seat);
     for (int32_t held = 0; held < RANKS; held++)
         for (size_t i = 0; i < ARRAY_LENGTH(wait_cases) && check_failures() == 0; i++) {
-            play_case(&seat, &wait_cases[i], held, 1, first.there.handle, waits);
+            trial_case(&seat, &wait_cases[i], held, 1, first.there.handle, waits);
             if (!hold_finds_late())
-                play_case(&seat, &wait_cases[i], held, row_step_of(&wait_cases[i]), first.there.handle, waits);
+                trial_case(&seat, &wait_cases[i], held, row_step_of(&wait_cases[i]), first.there.handle, waits);
         }
     if (check_failures() > 0) return;
     hold_install(seat.ll, NULL, NULL);
@@ -206,7 +206,7 @@ static void test_waits_find_who_is_late(void **state)
     lowlat_answers *reduced = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_SUM_REDUCED, &random);
     wait_scene scene = {.traffic = t, .exact = exact, .reduced = reduced};
     (void)state;
-    const bool passed = ranks_run(&plan, play_waits, &scene);
+    const bool passed = ranks_run(&plan, trial_waits, &scene);
     lowlat_answers_free(exact, t);
     lowlat_answers_free(reduced, t);
     lowlat_traffic_free(t);
@@ -218,7 +218,7 @@ static void test_waits_find_who_is_late(void **state)
 #define CALLS 90
 
 enum { FULL, HOLES, UNEVEN, NOTHING, WRONG, KINDS }; /* of traffic; WRONG: rank 1 names an expert that is none */
-enum { WELL, REFUSED, MISMATCHED };
+enum { WELL, REJECTED, MISMATCHED };
 
 /* The i-th call of all ranks. */
 typedef struct stats_call {
@@ -232,14 +232,14 @@ static stats_call call_of(int32_t i)
     call.hook = i % 3 == 1;
     call.async = i % 3 == 2;
     if (i % KINDS == WRONG) return call;
-    call.trouble = i % 7 == 3 ? REFUSED : i % 11 == 5 ? MISMATCHED : WELL;
+    call.trouble = i % 7 == 3 ? REJECTED : i % 11 == 5 ? MISMATCHED : WELL;
     return call;
 }
 
 static expar_status status_of(const stats_call *call, int32_t rank)
 {
     if (call->trouble == MISMATCHED) return EXPAR_ERR_MISMATCH;
-    if (call->trouble == REFUSED) return rank == call->culprit ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE;
+    if (call->trouble == REJECTED) return rank == call->culprit ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE;
     if (call->kind == WRONG) return rank == 1 ? EXPAR_ERR_INDEX : EXPAR_ERR_REMOTE;
     return EXPAR_OK;
 }
@@ -248,21 +248,22 @@ static expar_status status_of(const stats_call *call, int32_t rank)
 static void add_expected(const stats_call *call, const lowlat_traffic *t, int32_t rank, int32_t stats[LOCALS])
 {
     const int64_t *range = t->arrivals[rank].range;
-    if (call->trouble == MISMATCHED || (call->trouble == REFUSED && rank == call->culprit)) return;
+    if (call->trouble == MISMATCHED || (call->trouble == REJECTED && rank == call->culprit)) return;
     for (int32_t l = 0; l < LOCALS; l++)
         for (int32_t s = 0; s < RANKS; s++)
-            if (call->trouble != REFUSED || s != call->culprit) stats[l] += (int32_t)range[l * RANKS + s];
+            if (call->trouble != REJECTED || s != call->culprit) stats[l] += (int32_t)range[l * RANKS + s];
 }
 
 static void spoil(const stats_call *what, int32_t rank, lowlat_call *call)
 {
     if (rank != what->culprit) return;
-    if (what->trouble == REFUSED) call->there_args.format = (expar_ll_format)77;
+    if (what->trouble == REJECTED) call->there_args.format = (expar_ll_format)77;
     if (what->trouble == MISMATCHED) call->there_args.format = EXPAR_LL_FORMAT_INT8;
 }
 
 /* Between a send and its hook nothing is added. */
-static bool play_stats_call(expar_ll *ll, const stats_call *what, const lowlat_traffic *t, int32_t rank, int32_t *stats)
+static bool trial_stats_call(expar_ll *ll, const stats_call *what, const lowlat_traffic *t, int32_t rank,
+                             int32_t *stats)
 {
     const lowlat_choice choice = {.hook = what->hook, .async = what->async};
     int32_t before[LOCALS];
@@ -282,7 +283,7 @@ static bool play_stats_call(expar_ll *ll, const stats_call *what, const lowlat_t
     return as_expected && right;
 }
 
-static void play_stats(expar_group *group, void *shared)
+static void trial_stats(expar_group *group, void *shared)
 {
     lowlat_traffic *const *traffics = shared;
     const int32_t rank = group->rank;
@@ -292,7 +293,7 @@ static void play_stats(expar_group *group, void *shared)
         const stats_call what = call_of(i);
         const lowlat_traffic *t = traffics[what.kind];
         add_expected(&what, t, rank, expected);
-        const bool good = play_stats_call(ll, &what, t, rank, stats);
+        const bool good = trial_stats_call(ll, &what, t, rank, stats);
         CHECK(good && memcmp(expected, stats, sizeof expected) == 0, "call %d: %d, %d; expected %d, %d", i, stats[0],
               stats[1], expected[0], expected[1]);
     }
@@ -313,7 +314,7 @@ static void test_stats_are_added_to(void **state)
         traffics[i] = make_traffic(num_tokens[i], i == HOLES ? 2 : 0, &random);
     ((int64_t *)(uintptr_t)traffics[WRONG]->inputs[1].topk_idx)[0] = EXPERTS;
     lowlat_traffic_settle(traffics[WRONG]);
-    const bool passed = ranks_run(&plan, play_stats, traffics);
+    const bool passed = ranks_run(&plan, trial_stats, traffics);
     for (int i = 0; i < KINDS; i++)
         lowlat_traffic_free(traffics[i]);
     assert_true(passed);

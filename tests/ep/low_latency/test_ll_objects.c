@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks and handles that have come to their end, that are another rank's, or whose buffer is poisoned; and calls of one
  * rank that no others make. The buffer and its traffic are those of wrong.h. */
-#include "ep/harness/played_list.h"
+#include "ep/harness/simulated_list.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
 #include "ep/low_latency/wrong.h"
@@ -27,7 +27,7 @@ static hall *open_hall; /* of the test that runs; ranks are threads */
 
 static const lowlat_choice plain = {0}, hooked = {.hook = true}, alone = {.async = true};
 
-static void play_seat(expar_group *group, void *shared)
+static void trial_seat(expar_group *group, void *shared)
 {
     const expar_ll_config config = wrong_config();
     hall *h = shared;
@@ -45,7 +45,7 @@ static void run(void (*body)(seat *s))
     hall h = {.traffic = wrong_traffic(true, &random), .body = body};
     h.back = lowlat_answers_make(h.traffic, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
     open_hall = &h;
-    const bool passed = ranks_run(&ranks, play_seat, &h);
+    const bool passed = ranks_run(&ranks, trial_seat, &h);
     lowlat_answers_free(h.back, h.traffic);
     lowlat_traffic_free(h.traffic);
     assert_true(passed);
@@ -74,7 +74,7 @@ static void call_hooks_that_are_gone(seat *s)
     lowlat_call there;
     static _Alignas(16) const char nothing[1024];
     prepare_there(&there, s, &hooked);
-    CHECK(lowlat_play(&there), "a dispatch with a hook");
+    CHECK(lowlat_trial(&there), "a dispatch with a hook");
     expar_ll_hook *gone = there.there.hook;
     there.there.hook = NULL;
     CHECK_OK(expar_ll_hook_retain(gone));
@@ -107,7 +107,7 @@ static void call_hooks_of_a_poisoned_buffer(seat *s)
     lowlat_call done, there[2], back, next;
     expar_tensor x = EXPAR_TENSOR_NONE;
     prepare_there(&done, s, &plain);
-    CHECK(lowlat_play(&done), "a dispatch");
+    CHECK(lowlat_trial(&done), "a dispatch");
     for (int i = 0; i < 2; i++) {
         prepare_there(&there[i], s, &hooked);
         CHECK_OK(lowlat_start(&there[i]));
@@ -156,11 +156,11 @@ static void test_hooks_of_a_poisoned_buffer(void **state)
 
 /* Calls that finish by themselves, after one whose hook is not called: the second is well, the third is told that two
    are open, and the hook stays good. */
-static void queue_behind_a_hook(seat *s)
+static void queue_after_a_hook(seat *s)
 {
     lowlat_call first, calls[3];
     prepare_there(&first, s, &plain);
-    CHECK(lowlat_play(&first), "a dispatch");
+    CHECK(lowlat_trial(&first), "a dispatch");
     for (int kind = 0; kind < 2; kind++) {
         for (int i = 0; i < 3; i++) {
             if (kind == 0)
@@ -183,13 +183,13 @@ static void queue_behind_a_hook(seat *s)
 static void test_third_in_the_queue(void **state)
 {
     (void)state;
-    run(queue_behind_a_hook);
+    run(queue_after_a_hook);
 }
 
 /* ---- handles ----------------------------------------------------------------------------------------------------- */
 
 /* One rank's combine is refused for its handle, and the others learn of it; then all combine. */
-static void refuse_handle(const seat *s, const lowlat_call *there, const expar_ll_handle *wrong)
+static void reject_handle(const seat *s, const lowlat_call *there, const expar_ll_handle *wrong)
 {
     lowlat_call back;
     const bool bad = s->rank == WRONG_RANK;
@@ -199,7 +199,7 @@ static void refuse_handle(const seat *s, const lowlat_call *there, const expar_l
     if (!bad) CHECK_TEXT("rank 1", "EXPAR_ERR_HANDLE");
     lowlat_clean(&back);
     prepare_back(&back, s, &plain, there->there.handle);
-    CHECK(lowlat_play(&back), "a combine behind a refused one");
+    CHECK(lowlat_trial(&back), "a combine behind a refused one");
     lowlat_clean(&back);
 }
 
@@ -210,7 +210,7 @@ static void combine_with_handles_that_are_gone(seat *s)
     expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
     prepare_there(&there, s, &plain);
     prepare_there(&gone, s, &plain);
-    CHECK(lowlat_play(&there) && lowlat_play(&gone), "two dispatches");
+    CHECK(lowlat_trial(&there) && lowlat_trial(&gone), "two dispatches");
     expar_ll_handle *handle = gone.there.handle;
     gone.there.handle = NULL;
     CHECK_OK(expar_ll_handle_retain(handle));
@@ -225,7 +225,7 @@ static void combine_with_handles_that_are_gone(seat *s)
     expar_ll_handle_release(NULL);
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_retain(NULL));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_get_info(NULL, &info));
-    refuse_handle(s, &there, handle);
+    reject_handle(s, &there, handle);
     lowlat_clean(&gone);
     lowlat_clean(&there);
     all_is_well(s);
@@ -242,29 +242,29 @@ static void hold_a_handle_by_capsules(seat *s)
 {
     lowlat_call there;
     expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
-    played_list list = {.length = 2}, shorter = {.length = 1};
+    simulated_list list = {.length = 2}, shorter = {.length = 1};
     prepare_there(&there, s, &plain);
-    if (!CHECK(lowlat_play(&there), "a dispatch")) return;
+    if (!CHECK(lowlat_trial(&there), "a dispatch")) return;
     expar_ll_handle *handle = there.there.handle;
     CHECK_OK(expar_ll_handle_get_info(handle, &info));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_ll_handle(NULL, &played_python, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_ll_handle(NULL, &simulated_python, &list));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_ll_handle(handle, NULL, &list));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_ll_handle(handle, &played_python, NULL));
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_ll_handle(handle, &played_python_without_memory, &list));
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_ll_handle(handle, &played_python, &shorter));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_ll_handle(handle, &simulated_python, NULL));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_ll_handle(handle, &simulated_python_without_memory, &list));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_ll_handle(handle, &simulated_python, &shorter));
     CHECK_TEXT("expar_python_put_ll_handle", "no item 1");
-    if (!CHECK_OK(expar_python_put_ll_handle(handle, &played_python, &list))) return;
+    if (!CHECK_OK(expar_python_put_ll_handle(handle, &simulated_python, &list))) return;
     /* The test sees copies of a GPU's. */
     if (!hold_finds_late())
         CHECK(list.items[0]->tensor.data == info.src_info.data && list.items[1]->tensor.data == info.range.data,
               "items are not src_info and range");
-    played_delete(shorter.items[0]);
-    played_delete(list.items[0]);
+    simulated_delete(shorter.items[0]);
+    simulated_delete(list.items[0]);
     there.there.handle = NULL;
     expar_ll_handle_release(handle);
     CHECK_OK(expar_ll_handle_get_info(handle, &info));
-    played_delete(list.items[1]);
-    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_python_put_ll_handle(handle, &played_python, &list));
+    simulated_delete(list.items[1]);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_python_put_ll_handle(handle, &simulated_python, &list));
     CHECK_TEXT("expar_python_put_ll_handle", "not a living handle");
     lowlat_clean(&there);
     all_is_well(s);
@@ -281,10 +281,10 @@ static void combine_with_a_neighbours_handle(seat *s)
 {
     lowlat_call there;
     prepare_there(&there, s, &plain);
-    CHECK(lowlat_play(&there), "a dispatch");
+    CHECK(lowlat_trial(&there), "a dispatch");
     open_hall->handles[s->rank] = there.there.handle;
     CHECK_OK(expar_group_barrier(s->group));
-    refuse_handle(s, &there, open_hall->handles[0]);
+    reject_handle(s, &there, open_hall->handles[0]);
     CHECK_OK(expar_group_barrier(s->group));
     lowlat_clean(&there);
 }
@@ -309,7 +309,7 @@ static void ask_late_for_memory(expar_group *group, void *shared)
     config.hidden = 128;
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     lowlat_prepare_dispatch(&there, ll, t, rank, &plain);
-    CHECK(lowlat_play(&there) && !ll->combine_memory, "memory is taken before it is asked for");
+    CHECK(lowlat_trial(&there) && !ll->combine_memory, "memory is taken before it is asked for");
     CHECK_OK(expar_ll_get_combine_buffer(ll, there.there.handle, EXPAR_BF16, &x));
     CHECK(ll->combine_memory && (hold_finds_late() || x.data == ll->combine_memory->data), "the memory is another");
     expar_ll_combine_args args = EXPAR_LL_COMBINE_ARGS_INIT;
@@ -361,7 +361,7 @@ static void combine_by_other_sums(expar_group *group, void *shared)
         config.sums = 1 << sum;
         if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
         lowlat_prepare_dispatch(&there, ll, h->traffic, rank, &plain);
-        CHECK(lowlat_play(&there), "a dispatch");
+        CHECK(lowlat_trial(&there), "a dispatch");
         for (int made = EXPAR_LL_SUM_EXACT; made <= EXPAR_LL_SUM_REDUCED; made++) {
             lowlat_prepare_combine(&back, ll, h->traffic, h->back, rank, &plain, there.there.handle);
             back.back_args.sum = (expar_ll_sum)made;

@@ -108,7 +108,7 @@ static bool send_ahead(const scene *s, ll_round *rounds[BUFFERS][3], expar_ll *l
     return good;
 }
 
-static bool play_round(const scene *s, expar_group *group, expar_ll *ll[BUFFERS])
+static bool trial_round(const scene *s, expar_group *group, expar_ll *ll[BUFFERS])
 {
     const int32_t rank = expar_group_rank(group);
     ll_round *rounds[BUFFERS][3];
@@ -129,7 +129,7 @@ static bool play_round(const scene *s, expar_group *group, expar_ll *ll[BUFFERS]
     return good;
 }
 
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     const scene *s = shared;
     const expar_ll_config config = case_config(&s->c);
@@ -138,7 +138,7 @@ static void play(expar_group *group, void *shared)
     for (int i = 0; i < BUFFERS; i++)
         if (!CHECK_OK(expar_ll_create(group, &config, &ll[i]))) return;
     for (int round = 0; round < ROUNDS && good; round++)
-        good = play_round(s, group, ll);
+        good = trial_round(s, group, ll);
     for (int i = 0; i < BUFFERS && good; i++)
         good = CHECK_OK(expar_ll_destroy(ll[i]));
 }
@@ -151,7 +151,7 @@ static void run(const calls *of, bool in_barrier)
                              .ranks_per_node = reach_ranks_per_node(s.c.ranks),
                              .late_limit_ms = DEADLINE_MS};
     assert_int_equal(pipe(s.go), 0);
-    assert_true(ranks_run(&plan, play, &s));
+    assert_true(ranks_run(&plan, trial, &s));
     close(s.go[0]);
     close(s.go[1]);
 }
@@ -235,7 +235,7 @@ static bool await_waiting_leader(const expar_group *group, uint64_t call)
 
 /* The call of stamp 1 is read by the others only when the leader waits: in its call after the next one, for their
    acknowledgements. If it took the old answers for these, it would overwrite what they have not read. */
-static bool play_second_stamp_1(expar_group *group, ll_round *rounds[3], expar_ll *ll, const old_answer *old)
+static bool trial_second_stamp_1(expar_group *group, ll_round *rounds[3], expar_ll *ll, const old_answer *old)
 {
     const ll_cpu *self = ll_cpu_of(ll->base.exec);
     for (int i = 0; i < 3; i++)
@@ -253,7 +253,7 @@ static bool play_second_stamp_1(expar_group *group, ll_round *rounds[3], expar_l
     return good && round_dispatch_hook(rounds[2]);
 }
 
-static void play_old_answers(expar_group *group, void *shared)
+static void trial_old_answers(expar_group *group, void *shared)
 {
     const scene *s = shared;
     const expar_ll_config config = case_config(&s->c);
@@ -274,7 +274,7 @@ static void play_old_answers(expar_group *group, void *shared)
     CHECK_OK(expar_group_barrier(group));
     for (int i = 0; i < BETWEEN; i++)
         good = good && dispatch_plain(rounds + 3 + i, ll); /* up to epoch STAMPS */
-    if (good && play_second_stamp_1(group, rounds + 3 + BETWEEN, ll, old)) CHECK_OK(expar_ll_destroy(ll));
+    if (good && trial_second_stamp_1(group, rounds + 3 + BETWEEN, ll, old)) CHECK_OK(expar_ll_destroy(ll));
     for (size_t i = 0; i < ARRAY_LENGTH(rounds); i++)
         round_free(rounds[i]);
 }
@@ -288,7 +288,7 @@ static void test_an_old_answer_of_the_same_stamp(void **state)
                              .ranks_per_node = reach_ranks_per_node(s.c.ranks),
                              .late_limit_ms = DEADLINE_MS};
     if (reach_is_mapped() && !reach_unmapped()) skip();
-    assert_true(ranks_run(&plan, play_old_answers, &s));
+    assert_true(ranks_run(&plan, trial_old_answers, &s));
 }
 
 /* ---- ranks that answer no more ----------------------------------------------------------------------------------- */
@@ -333,7 +333,7 @@ static bool lose_victim(const strike *s, ll_round *rounds[3], expar_ll *ll)
     return CHECK(read(s->word[0], &pid, sizeof pid) == sizeof pid, "the pipe");
 }
 
-static void play_strike(expar_group *group, void *shared)
+static void trial_strike(expar_group *group, void *shared)
 {
     const strike *s = shared;
     const int32_t rank = expar_group_rank(group);
@@ -364,7 +364,7 @@ static void run_strike(int signal)
     assert_int_equal(pipe(s.word), 0);
     assert_true(ranks_host_start(&host));
     for (int32_t r = 0; r < s.c.ranks; r++)
-        pids[r] = ranks_fork(&plan, &host.id, r, play_strike, &s);
+        pids[r] = ranks_fork(&plan, &host.id, r, trial_strike, &s);
     const int led = ranks_wait(pids[LEADER], ranks_clock_ms() + DEADLINE_MS, NULL);
     const int struck = ranks_wait(pids[VICTIM], ranks_clock_ms() + DEADLINE_MS, NULL);
     assert_true(ranks_host_stop(&host));

@@ -171,7 +171,7 @@ static object *run_form(const expar_python_form *form, object *tensors, void *co
 
 /* None, and nothing was called: with another number of items, for what is no tensor or of another look, and where there
  * is one more tensor than the form has. */
-static void refuse_others(const expar_python_form *form, const object *tensors, void *const *words)
+static void reject_others(const expar_python_form *form, const object *tensors, void *const *words)
 {
     object wrong[MOST_ITEMS];
     const expar_tensor more = tensors[1].tensor;
@@ -208,7 +208,7 @@ static void dispatch_by_form(lowlat_call *call)
                          tensor_item(&call->there_args.topk_weights), tensor_item(&(expar_tensor){0})};
     void *words[] = {NULL};
     errors_cleared = 0;
-    refuse_others(&form, tensors, words);
+    reject_others(&form, tensors, words);
     object *list = run_form(&form, tensors, words);
     if (!CHECK(list->length == 5, "a dispatch has a list of %d", (int)list->length)) return;
     expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
@@ -265,7 +265,7 @@ typedef struct hall {
     lowlat_answers *back;
 } hall;
 
-static void play_rank(expar_group *group, void *shared)
+static void trial_rank(expar_group *group, void *shared)
 {
     const hall *h = shared;
     const expar_ll_config config = wrong_config();
@@ -294,7 +294,7 @@ static void test_calls_of_forms(void **state)
     hall h = {.traffic = wrong_traffic(true, &random)};
     h.back = lowlat_answers_make(h.traffic, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
     assert_int_equal(expar_python_use(&functions), EXPAR_OK);
-    const bool passed = ranks_run(&ranks, play_rank, &h);
+    const bool passed = ranks_run(&ranks, trial_rank, &h);
     lowlat_answers_free(h.back, h.traffic);
     lowlat_traffic_free(h.traffic);
     assert_true(passed);

@@ -21,13 +21,13 @@ static void stream_rows(void *context, expar_ll *ll, int32_t rank)
     hold_stream(ll, 0);
 }
 
-static void play_scripts(const char *name, const lowlat_script_plan *plan)
+static void trial_scripts(const char *name, const lowlat_script_plan *plan)
 {
     uint64_t seed = random_test_seed(name);
     for (int64_t done = 0; done < rounds; done += OPS_PER_SCRIPT) {
         lowlat_script *s = lowlat_script_make(seed, plan);
         s->prepare = seed++ & 1 ? stream_rows : NULL;
-        bool passed = ranks_run(&s->ranks, lowlat_script_play, s);
+        bool passed = ranks_run(&s->ranks, lowlat_script_trial, s);
         if (!passed) lowlat_script_print(s);
         lowlat_script_free(s);
         assert_true(passed);
@@ -38,7 +38,7 @@ static void test_calls(void **state)
 {
     (void)state;
     const lowlat_script_plan plan = {.kind = kind, .num_ops = OPS_PER_SCRIPT, .with_normal = true};
-    play_scripts("low-latency scripts", &plan);
+    trial_scripts("low-latency scripts", &plan);
 }
 
 /* Rejections, wrong indices, mismatches, third calls: each with its report, and all later calls are right. */
@@ -46,7 +46,7 @@ static void test_troubled_calls(void **state)
 {
     (void)state;
     const lowlat_script_plan plan = {.kind = kind, .num_ops = OPS_PER_SCRIPT, .with_trouble = true};
-    play_scripts("troubled low-latency scripts", &plan);
+    trial_scripts("troubled low-latency scripts", &plan);
 }
 
 int main(int argc, char **argv)

@@ -5,7 +5,7 @@
 #include "ep/harness/check.h"
 #include "ep/harness/stage.h"
 #include "ep/low_latency/masked.h"
-#include "ep/low_latency/play.h"
+#include "ep/low_latency/trial.h"
 #include "oracle/unit.h"
 #include <stdatomic.h>
 #include <string.h>
@@ -68,7 +68,7 @@ static bool lay_out(const reserve_show *show, expar_ll *ll)
     return CHECK_OK(expar_ll_set_shape(ll, &config, &topk)) && CHECK(topk == config.max_topk, "K is %d", (int)topk);
 }
 
-static bool play_view(expar_ll *ll, const masked_traffic *m, masked_view view, int32_t rank)
+static bool trial_view(expar_ll *ll, const masked_traffic *m, masked_view view, int32_t rank)
 {
     const lowlat_choice plain = {0};
     return lowlat_round_trip(ll, m->there[view], &m->back[view], 1, rank, &plain);
@@ -89,8 +89,8 @@ static bool check_masks(expar_ll *ll, const uint8_t *wanted)
 /* The others go on without it. */
 static bool go_on_without(const reserve_show *show, expar_ll *ll, int32_t rank)
 {
-    const bool good = lay_out(show, ll) && play_view(ll, show->rounds[0], MASKED_VICTIM, rank) &&
-                      play_view(ll, show->rounds[1], MASKED_VICTIM, rank) &&
+    const bool good = lay_out(show, ll) && trial_view(ll, show->rounds[0], MASKED_VICTIM, rank) &&
+                      trial_view(ll, show->rounds[1], MASKED_VICTIM, rank) &&
                       check_masks(ll, masked_of(show->rounds[0], rank));
     atomic_fetch_add(show->gone_on, 1);
     return good;
@@ -100,12 +100,12 @@ static bool go_on_without(const reserve_show *show, expar_ll *ll, int32_t rank)
 static bool end_together(const reserve_show *show, expar_ll *ll, int32_t rank)
 {
     return CHECK_OK(expar_ll_mask_clean(ll)) && check_masks(ll, NULL) &&
-           play_view(ll, show->rounds[2], MASKED_NOBODY, rank) && play_view(ll, show->rounds[3], MASKED_NOBODY, rank) &&
-           CHECK_OK(expar_ll_destroy(ll));
+           trial_view(ll, show->rounds[2], MASKED_NOBODY, rank) &&
+           trial_view(ll, show->rounds[3], MASKED_NOBODY, rank) && CHECK_OK(expar_ll_destroy(ll));
 }
 
 /* It makes its first call later, and finds itself masked. */
-static void play_late_comer(expar_group *group, void *shared)
+static void trial_late_comer(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
     const int32_t rank = expar_group_rank(group);
@@ -113,13 +113,13 @@ static void play_late_comer(expar_group *group, void *shared)
     if (!ll) return;
     bool good = rank != show->victim
                     ? go_on_without(show, ll, rank)
-                    : await_others(show) && lay_out(show, ll) && play_view(ll, show->rounds[0], MASKED_OTHERS, rank) &&
+                    : await_others(show) && lay_out(show, ll) && trial_view(ll, show->rounds[0], MASKED_OTHERS, rank) &&
                           check_masks(ll, masked_of(show->rounds[0], rank));
     if (good) end_together(show, ll, rank);
 }
 
 /* Its first call is the clean, by which it is in again, without a shape yet. */
-static void play_cleaned(expar_group *group, void *shared)
+static void trial_cleaned(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
     const int32_t rank = expar_group_rank(group);
@@ -132,7 +132,7 @@ static void play_cleaned(expar_group *group, void *shared)
 }
 
 /* The others clean, before any of them has a shape, and it does not come. */
-static void play_no_clean(expar_group *group, void *shared)
+static void trial_no_clean(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
     const int32_t rank = expar_group_rank(group);
@@ -149,23 +149,23 @@ static void play_no_clean(expar_group *group, void *shared)
 static void test_late_comer(void **state)
 {
     (void)state;
-    run_show(play_late_comer);
+    run_show(trial_late_comer);
 }
 
 static void test_cleaned(void **state)
 {
     (void)state;
-    run_show(play_cleaned);
+    run_show(trial_cleaned);
 }
 
 static void test_no_clean(void **state)
 {
     (void)state;
-    run_show(play_no_clean);
+    run_show(trial_no_clean);
 }
 
 /* A rank that is in calls after masks that a caller has set before any shape. */
-static void play_masked_first(expar_group *group, void *shared)
+static void trial_masked_first(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
     const int32_t rank = expar_group_rank(group);
@@ -173,7 +173,7 @@ static void play_masked_first(expar_group *group, void *shared)
     if (!ll) return;
     bool good = rank == show->victim || CHECK_OK(expar_ll_mask_set(ll, show->victim, 1));
     good = good && CHECK_OK(expar_group_barrier(group)) && lay_out(show, ll) &&
-           play_view(ll, show->rounds[0], rank == show->victim ? MASKED_OTHERS : MASKED_VICTIM, rank) &&
+           trial_view(ll, show->rounds[0], rank == show->victim ? MASKED_OTHERS : MASKED_VICTIM, rank) &&
            check_masks(ll, masked_of(show->rounds[0], rank));
     if (good) end_together(show, ll, rank);
 }
@@ -181,11 +181,11 @@ static void play_masked_first(expar_group *group, void *shared)
 static void test_masked_first(void **state)
 {
     (void)state;
-    run_show(play_masked_first);
+    run_show(trial_masked_first);
 }
 
 /* Some abandon it without a shape, or with one that no call has had. */
-static void play_abandoned(expar_group *group, void *shared)
+static void trial_abandoned(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
     const int32_t rank = expar_group_rank(group);
@@ -194,7 +194,7 @@ static void play_abandoned(expar_group *group, void *shared)
     CHECK_OK(expar_ll_destroy(unused));
     if (rank == show->victim) {
         CHECK_OK(expar_ll_abandon(ll));
-    } else if (lay_out(show, ll) && play_view(ll, show->rounds[0], MASKED_VICTIM, rank)) {
+    } else if (lay_out(show, ll) && trial_view(ll, show->rounds[0], MASKED_VICTIM, rank)) {
         CHECK_OK(expar_ll_destroy(ll));
     }
     CHECK_OK(expar_group_barrier(group));
@@ -203,13 +203,13 @@ static void play_abandoned(expar_group *group, void *shared)
 static void test_abandoned(void **state)
 {
     (void)state;
-    run_show(play_abandoned);
+    run_show(trial_abandoned);
 }
 
 /* ---- shapes ------------------------------------------------------------------------------------------------------ */
 
 /* Ranks that have laid out different shapes write nothing to each other; all are told, each time. */
-static void play_mismatch(expar_group *group, void *shared)
+static void trial_mismatch(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
     const int32_t rank = expar_group_rank(group);
@@ -233,11 +233,11 @@ static void play_mismatch(expar_group *group, void *shared)
 static void test_mismatch(void **state)
 {
     (void)state;
-    run_show(play_mismatch);
+    run_show(trial_mismatch);
 }
 
 /* K is the largest that fits, whatever the caller asks for at least. */
-static void play_sizes(expar_group *group, void *shared)
+static void trial_sizes(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
     expar_ll_config config = masked_config(&show->plan);
@@ -258,14 +258,14 @@ static void play_sizes(expar_group *group, void *shared)
     config.max_topk = topk;
     CHECK_OK(expar_ll_get_buffer_size(&config, RANKS, &bytes));
     CHECK(bytes <= reserve.reserve_bytes + 4096, "%zu bytes in %zu", bytes, reserve.reserve_bytes);
-    CHECK(play_view(ll, show->rounds[0], MASKED_NOBODY, expar_group_rank(group)), "calls");
+    CHECK(trial_view(ll, show->rounds[0], MASKED_NOBODY, expar_group_rank(group)), "calls");
     CHECK_OK(expar_ll_destroy(ll));
 }
 
 static void test_sizes(void **state)
 {
     (void)state;
-    run_show(play_sizes);
+    run_show(trial_sizes);
 }
 
 /* ---- bad arguments ----------------------------------------------------------------------------------------------- */
@@ -324,7 +324,7 @@ static void check_calls(const reserve_show *show, expar_ll *ll, int32_t rank)
     CHECK_TEXT("expar_ll_set_shape", "has its shape", "max_tokens 12");
 }
 
-static void play_bad(expar_group *group, void *shared)
+static void trial_bad(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
     const int32_t rank = expar_group_rank(group);
@@ -337,14 +337,14 @@ static void play_bad(expar_group *group, void *shared)
     CHECK_TEXT("expar_ll_set_shape", "reserve_bytes was 0");
     CHECK_OK(expar_ll_destroy(usual));
     check_calls(show, ll, rank);
-    CHECK(play_view(ll, show->rounds[0], MASKED_NOBODY, rank), "calls");
+    CHECK(trial_view(ll, show->rounds[0], MASKED_NOBODY, rank), "calls");
     CHECK_OK(expar_ll_destroy(ll));
 }
 
 static void test_bad(void **state)
 {
     (void)state;
-    run_show(play_bad);
+    run_show(trial_bad);
 }
 
 int main(int argc, char **argv)

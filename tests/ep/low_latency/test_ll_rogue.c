@@ -47,35 +47,36 @@ typedef struct seat {
 
 /* ---- rank 1 ------------------------------------------------------------------------------------------------------ */
 
-static void put_unit_word(const seat *s, uint64_t unit, int32_t word, uint64_t epoch, uint32_t value)
+static void put_header_word(const seat *s, uint64_t unit, int32_t word, uint64_t epoch, uint32_t value)
 {
     rogue_put_word(s->ll, unit + (uint64_t)word * 8, ll_word(epoch, value));
 }
 
 /* Why rank 1 refuses, without an end. */
-static void make_reason(char text[EP_REFUSAL_TEXT])
+static void make_reason(char text[EP_REJECTION_TEXT])
 {
     static const char begin[] = "rank 1 ";
-    memset(text, 'x', EP_REFUSAL_TEXT);
+    memset(text, 'x', EP_REJECTION_TEXT);
     memcpy(text, begin, sizeof begin - 1);
 }
 
-static void put_unit(const seat *s, ll_kind kind, uint64_t epoch, const ll_form *form, uint32_t messages,
-                     const int32_t *counts)
+static void put_message_header(const seat *s, ll_kind kind, uint64_t epoch, const ll_form *form, uint32_t messages,
+                               const int32_t *counts)
 {
-    const uint64_t unit = ll_unit_at(s->space, kind, ROGUE, epoch);
+    const uint64_t unit = ll_header_at(s->space, kind, ROGUE, epoch);
     const uint32_t status =
-        kind == LL_COMBINE && s->what.back_unit_status ? s->what.back_unit_status : s->what.unit_status;
-    char text[EP_REFUSAL_TEXT];
+        kind == LL_COMBINE && s->what.back_header_status ? s->what.back_header_status : s->what.header_status;
+    char text[EP_REJECTION_TEXT];
     make_reason(text);
-    put_unit_word(s, unit, LL_UNIT_TAG, epoch, ll_form_tag(form) + (counts ? s->what.tag : 0));
-    put_unit_word(s, unit, LL_UNIT_ROUTE, epoch, form->route);
-    put_unit_word(s, unit, LL_UNIT_MESSAGES, epoch, messages);
+    put_header_word(s, unit, LL_HEADER_TAG, epoch, ll_form_tag(form) + (counts ? s->what.tag : 0));
+    put_header_word(s, unit, LL_HEADER_ROUTE, epoch, form->route);
+    put_header_word(s, unit, LL_HEADER_MESSAGES, epoch, messages);
     for (int32_t l = 0; counts && l < LOCALS; l++)
-        put_unit_word(s, unit, LL_UNIT_COUNTS + l, epoch, (uint32_t)counts[l]);
-    if (counts && s->shape->unmapped) put_unit_word(s, unit, LL_UNIT_COUNTS + LOCALS, epoch, (uint32_t)s->what.returns);
-    if (status) rogue_put(s->ll, unit + ll_unit_text_at(s->shape, kind), text, sizeof text);
-    put_unit_word(s, unit, LL_UNIT_STATUS, epoch, status);
+        put_header_word(s, unit, LL_HEADER_COUNTS + l, epoch, (uint32_t)counts[l]);
+    if (counts && s->shape->unmapped)
+        put_header_word(s, unit, LL_HEADER_COUNTS + LOCALS, epoch, (uint32_t)s->what.returns);
+    if (status) rogue_put(s->ll, unit + ll_header_text_at(s->shape, kind), text, sizeof text);
+    put_header_word(s, unit, LL_HEADER_STATUS, epoch, status);
 }
 
 /* As words, each of 32 bits of it. */
@@ -96,7 +97,7 @@ static void put_message(const seat *s)
     ll_header *header = (ll_header *)message;
     const uint64_t header_bytes = s->space->header_bytes;
     const size_t bytes = header_bytes + HIDDEN * sizeof(float);
-    const int32_t bank = ll_half(FIRST);
+    const int32_t bank = ll_slot_of_epoch(FIRST);
     uint64_t flag = ll_message_flag_at(s->space, s->shape, ROGUE, FIRST, 0);
     uint64_t at = ll_message_at(s->space, s->shape, ROGUE, bank, 0);
     if (!CHECK(bytes <= sizeof message, "a message has %zu bytes", bytes)) return;
@@ -104,7 +105,7 @@ static void put_message(const seat *s)
     memcpy(ll_header_experts(header), s->what.experts, sizeof s->what.experts);
     memcpy(ll_header_rows(header, TOPK), s->what.rows, sizeof s->what.rows);
     memset(message + header_bytes, 1, HIDDEN * sizeof(float));
-    if (s->what.marks & LL_UNIT_IN_WORDS && s->shape->word_tokens) {
+    if (s->what.marks & LL_HEADER_IN_WORDS && s->shape->word_tokens) {
         put_in_words(s, message, bytes);
         return;
     }
@@ -122,12 +123,13 @@ static void put_calls(const seat *s)
     const rogue_case *what = &s->what;
     const ll_form there = {.dtype = EXPAR_F32, .weights = 1, .topk = TOPK};
     put_message(s);
-    put_unit(s, LL_DISPATCH, FIRST + what->stamp, &there, (uint32_t)what->messages | what->marks, what->counts);
+    put_message_header(s, LL_DISPATCH, FIRST + what->stamp, &there, (uint32_t)what->messages | what->marks,
+                       what->counts);
     for (int32_t sum = EXPAR_LL_SUM_EXACT; sum <= EXPAR_LL_SUM_REDUCED; sum++) {
-        const uint64_t epoch = FIRST + (uint64_t)sum, before = epoch - LL_HALVES;
+        const uint64_t epoch = FIRST + (uint64_t)sum, before = epoch - LL_SLOTS;
         const ll_form back = {.dtype = EXPAR_F32, .sum = sum, .topk = TOPK, .route = ll_stamp(FIRST) + what->route};
         rogue_put_word(s->ll, ll_read_at(s->space, LL_COMBINE, ROGUE, before), ll_word(before, what->region));
-        put_unit(s, LL_COMBINE, epoch, &back, what->region, NULL);
+        put_message_header(s, LL_COMBINE, epoch, &back, what->region, NULL);
     }
     if (s->masks) rogue_put_word(s->ll, ll_masker_at(s->space, ROGUE), what->masker);
 }
@@ -162,7 +164,7 @@ static void check_guard(const seat *s)
     const bool far = rogue_is_far(s->ll), fits = s->what.place >= 0 && s->what.place < places && s->what.token >= 0;
     const int32_t named = fits && s->what.token < TOKENS && !far ? s->what.token : -1;
     const int32_t named_in_words = fits && s->what.token < words && s->what.marks ? s->what.token : -1;
-    const uint64_t all_rows = (uint64_t)s->shape->regions * LL_HALVES * TOKENS * (uint64_t)places;
+    const uint64_t all_rows = (uint64_t)s->shape->regions * LL_SLOTS * TOKENS * (uint64_t)places;
     const part parts[] = {
         {"message flags", space->message_flags, space->row_flags, 0, 1, -1, 0},
         {"row flags", space->row_flags, space->row_flags + 8 * all_rows, 8, TOKENS, named, 0},
@@ -196,7 +198,7 @@ static void check_error(const seat *s, expar_status expected, expar_status got, 
     const bool named =
         expected == EXPAR_OK || (strstr(expar_last_error(), "rank 1") && strstr(expar_last_error(), text ? text : ""));
     CHECK(got == expected && named, "%s: %s: %s", s->name, expar_status_string(got), expar_last_error());
-    char whole[EP_REFUSAL_TEXT + 1] = ""; /* and what stands after it */
+    char whole[EP_REJECTION_TEXT + 1] = ""; /* and what stands after it */
     make_reason(whole);
     CHECK(!strstr(expar_last_error(), whole), "%s: the text has no end", s->name);
 }
@@ -238,7 +240,7 @@ static void combine(const seat *s, ll_round *round)
 /* Rows of this rank's experts, and what stands before and after them. */
 typedef float expert_rows[RANKS * TOKENS][HIDDEN];
 typedef struct guarded_rows {
-    expert_rows before, x[LOCALS], behind;
+    expert_rows before, x[LOCALS], after;
 } guarded_rows;
 
 static void check_rows(const seat *s, const guarded_rows *rows)
@@ -335,7 +337,7 @@ static void read_marks(seat *s)
     s->what.placed = false;
 }
 
-static void play_case(seat *s)
+static void trial_case(seat *s)
 {
     const bool rogue = expar_group_rank(s->group) == ROGUE;
     if (!begin(s)) return;
@@ -359,14 +361,14 @@ static void play_case(seat *s)
     CHECK_OK(expar_ll_abandon(s->ll));
 }
 
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     seat s = *(const seat *)shared;
     s.group = group;
     for (size_t i = 0; i < rogue_count && !check_failures(); i++) {
         s.what = rogue_cases[i];
         s.name = s.what.name;
-        play_case(&s);
+        trial_case(&s);
     }
 }
 
@@ -378,7 +380,7 @@ static void put_clean(const seat *s, const rogue_clean *what)
     for (int32_t set = 0; set < LL_CLEAN_SETS; set++)
         rogue_put_clean_word(s->ll, LL_CLEAN_SET + set * (RANKS / 2), what->view);
     for (int32_t i = 0; i < LL_CLEAN_RESULTS; i++)
-        rogue_put_clean_word(s->ll, result + i, i == 0 ? what->calls : i <= LL_KINDS ? what->epoch : what->refusal);
+        rogue_put_clean_word(s->ll, result + i, i == 0 ? what->calls : i <= LL_KINDS ? what->epoch : what->rejection);
     rogue_put_clean_word(s->ll, LL_CLEAN_CALLS, what->calls);
     for (int32_t kind = 0; kind < LL_KINDS; kind++)
         rogue_put_clean_word(s->ll, LL_CLEAN_EPOCHS + kind, what->epoch);
@@ -386,7 +388,7 @@ static void put_clean(const seat *s, const rogue_clean *what)
     rogue_put_clean_word(s->ll, LL_CLEAN_STAGE, what->stage);
 }
 
-static void play_clean(seat *s, const rogue_clean *what)
+static void trial_clean(seat *s, const rogue_clean *what)
 {
     const bool rogue = expar_group_rank(s->group) == ROGUE;
     s->name = what->name;
@@ -405,19 +407,19 @@ static void play_clean(seat *s, const rogue_clean *what)
     CHECK_OK(expar_ll_abandon(s->ll));
 }
 
-static void play_cleans(expar_group *group, void *shared)
+static void trial_cleans(expar_group *group, void *shared)
 {
     seat s = {.group = group, .masks = true};
     (void)shared;
     for (size_t i = 0; i < rogue_clean_count && !check_failures(); i++)
-        play_clean(&s, &rogue_cleans[i]);
+        trial_clean(&s, &rogue_cleans[i]);
 }
 
 static void test_cleans(void **state)
 {
     (void)state;
     const ranks_plan plan = {.kind = kind_of_ranks, .size = RANKS};
-    assert_true(ranks_run(&plan, play_cleans, NULL));
+    assert_true(ranks_run(&plan, trial_cleans, NULL));
 }
 
 /* ---- rows back --------------------------------------------------------------------------------------------------- */
@@ -440,7 +442,7 @@ static void put_rows(const seat *s, uint32_t pitch)
         rogue_put(s->ll, flag - (uint64_t)(RETURNED - row) * place, values, sizeof values);
     }
     rogue_put_word(s->ll, flag, ll_word(1, pitch));
-    put_unit(s, LL_COMBINE, 1, &form, 0, NULL);
+    put_message_header(s, LL_COMBINE, 1, &form, 0, NULL);
 }
 
 static void receive_rows(const seat *s, ll_round *round, uint32_t pitch)
@@ -452,7 +454,7 @@ static void receive_rows(const seat *s, ll_round *round, uint32_t pitch)
         if (!CHECK(y[i] == (float)(i / WIDE + 1), "a pitch of %u: y[%d] is %g", pitch, i, (double)y[i])) return;
 }
 
-static void play_pitch(seat *s, uint32_t pitch)
+static void trial_pitch(seat *s, uint32_t pitch)
 {
     expar_ll_config config = case_config(&returned);
     config.unmapped = 1;
@@ -474,19 +476,19 @@ static void play_pitch(seat *s, uint32_t pitch)
     CHECK_OK(expar_ll_abandon(s->ll));
 }
 
-static void play_pitches(expar_group *group, void *shared)
+static void trial_pitches(expar_group *group, void *shared)
 {
     seat s = {.group = group};
     (void)shared;
     for (size_t i = 0; i < sizeof pitches / sizeof *pitches && !check_failures(); i++)
-        play_pitch(&s, pitches[i]);
+        trial_pitch(&s, pitches[i]);
 }
 
 static void test_pitches(void **state)
 {
     (void)state;
     const ranks_plan plan = {.kind = kind_of_ranks, .size = RANKS};
-    assert_true(ranks_run(&plan, play_pitches, NULL));
+    assert_true(ranks_run(&plan, trial_pitches, NULL));
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
@@ -494,7 +496,7 @@ static void test_pitches(void **state)
 static void run(seat how)
 {
     const ranks_plan plan = {.kind = kind_of_ranks, .size = RANKS};
-    assert_true(ranks_run(&plan, play, &how));
+    assert_true(ranks_run(&plan, trial, &how));
 }
 
 static void test_rogues(void **state)

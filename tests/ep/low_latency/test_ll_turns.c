@@ -12,30 +12,30 @@
 static ranks_kind kind;
 
 /* Quantised rows have the dispatch alone. */
-static bool play_round(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t number)
+static bool trial_round(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t number)
 {
-    if (c->format == EXPAR_LL_FORMAT_PLAIN) return round_play(c, rank, ll, number);
+    if (c->format == EXPAR_LL_FORMAT_PLAIN) return round_trial(c, rank, ll, number);
     ll_round *round = round_make(c, rank, number);
     const bool good = round_dispatch(round, ll);
     round_free(round);
     return good;
 }
 
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     const ll_case *c = shared;
     const expar_ll_config config = case_config(c);
     expar_ll *ll = NULL;
     bool good = CHECK_OK(expar_ll_create(group, &config, &ll));
     for (uint32_t i = 0; i < ROUNDS && good; i++)
-        good = play_round(c, expar_group_rank(group), ll, i);
+        good = trial_round(c, expar_group_rank(group), ll, i);
     if (good) CHECK_OK(expar_ll_destroy(ll));
 }
 
 static void run(ll_case c)
 {
     const ranks_plan plan = {.kind = kind, .size = c.ranks};
-    assert_true(ranks_run(&plan, play, &c));
+    assert_true(ranks_run(&plan, trial, &c));
 }
 
 static const ll_case many = {.ranks = 3,

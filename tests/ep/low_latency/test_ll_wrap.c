@@ -32,7 +32,7 @@ static uint64_t begin_near(uint64_t epoch, random_source *random)
     return epoch - 16 + 2 * (uint64_t)random_between(random, 0, 9);
 }
 
-static bool play_script(uint64_t seed)
+static bool trial_script(uint64_t seed)
 {
     const uint64_t marks[] = {STAMPS, STAMPS, 2 * STAMPS, SWEEPS, 3 * SWEEPS, (uint64_t)1 << 32, (uint64_t)1 << 63};
     const lowlat_script_plan plan = {.kind = kind, .num_ops = OPS_PER_SCRIPT, .with_trouble = seed & 1};
@@ -41,7 +41,7 @@ static bool play_script(uint64_t seed)
     lowlat_script *s = lowlat_script_make(seed, &plan);
     s->prepare = skip_calls;
     s->prepare_context = &calls;
-    bool passed = ranks_run(&s->ranks, lowlat_script_play, s);
+    bool passed = ranks_run(&s->ranks, lowlat_script_trial, s);
     if (!passed) {
         fprintf(stderr, "behind %" PRIu64 " calls:\n", calls);
         lowlat_script_print(s);
@@ -56,7 +56,7 @@ static void test_scripts(void **state)
     int64_t rounds = random_test_rounds(kind == RANKS_THREADS ? ROUNDS_OF_THREADS : ROUNDS_OF_PROCESSES);
     uint64_t seed = random_test_seed("low-latency wrap");
     for (int64_t done = 0; done < rounds; done += OPS_PER_SCRIPT)
-        assert_true(play_script(seed++));
+        assert_true(trial_script(seed++));
 }
 
 /* ---- flags of long ago ------------------------------------------------------------------------------------------- */
@@ -83,7 +83,7 @@ static void nap(void *context)
     nanosleep(&moment, NULL);
 }
 
-static bool play_twice(expar_ll *ll, const lowlat_traffic *t, lowlat_answers *back, int32_t rank)
+static bool trial_twice(expar_ll *ll, const lowlat_traffic *t, lowlat_answers *back, int32_t rank)
 {
     const lowlat_choice hooked = {.hook = true};
     return lowlat_round_trip(ll, t, &back, 1, rank, &hooked) && lowlat_round_trip(ll, t, &back, 1, rank, &hooked);
@@ -103,12 +103,12 @@ static void come_again(expar_group *group, void *shared)
     config.num_experts = 2;
     config.unmapped = reach_unmapped();
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
-    play_twice(ll, set->old, set->old_back, rank);
+    trial_twice(ll, set->old, set->old_back, rank);
     hold_skip(ll, SWEEPS);
-    play_twice(ll, set->empty, set->empty_back, rank);
+    trial_twice(ll, set->empty, set->empty_back, rank);
     hold_skip(ll, STAMPS - SWEEPS - 4);
     if (rank == 1) hold_install(ll, nap, NULL);
-    CHECK(play_twice(ll, set->fresh, set->fresh_back, rank), "calls with stamps of long ago");
+    CHECK(trial_twice(ll, set->fresh, set->fresh_back, rank), "calls with stamps of long ago");
     CHECK_OK(expar_ll_destroy(ll));
 }
 

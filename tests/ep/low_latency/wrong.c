@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct wrong_play {
+typedef struct wrong_trial {
     const wrong_case *what;
     lowlat_traffic *traffic;
     lowlat_answers *back;
-} wrong_play;
+} wrong_trial;
 
 expar_event *wrong_event_gone(void)
 {
@@ -100,13 +100,13 @@ static void check_text_of(const wrong_case *what)
     check_text(__FILE__, __LINE__, words);
 }
 
-static void make_calls(const wrong_scene *scene, const wrong_play *play, bool hook)
+static void make_calls(const wrong_scene *scene, const wrong_trial *trial, bool hook)
 {
-    const wrong_case *what = play->what;
+    const wrong_case *what = trial->what;
     const bool combine = what->spoil_combine || what->is_combine, wrong = scene->rank == WRONG_RANK;
     const wrong_case *spoiler = wrong && !what->call ? what : NULL;
     expar_status status = wrong && what->call ? what->call(scene)
-                          : combine           ? call_combine(scene, spoiler, play->back, hook)
+                          : combine           ? call_combine(scene, spoiler, trial->back, hook)
                                               : call_dispatch(scene, spoiler, hook);
     CHECK(status == (wrong ? what->status : EXPAR_ERR_REMOTE), "the call gave %s (%s)", expar_status_string(status),
           expar_last_error());
@@ -117,24 +117,24 @@ static void make_calls(const wrong_scene *scene, const wrong_play *play, bool ho
         CHECK_TEXT("rank 1", expar_status_string(what->status), what->words[0]);
 }
 
-static void play_case(expar_group *group, void *shared)
+static void trial_case(expar_group *group, void *shared)
 {
-    const wrong_play *play = shared;
+    const wrong_trial *trial = shared;
     const expar_ll_config config = wrong_config();
     const lowlat_choice plain = {0};
-    wrong_scene scene = {.rank = expar_group_rank(group), .traffic = play->traffic};
+    wrong_scene scene = {.rank = expar_group_rank(group), .traffic = trial->traffic};
     lowlat_call before, elsewhere;
     if (!CHECK_OK(expar_ll_create(group, &config, &scene.ll)) ||
         !CHECK_OK(expar_ll_create(group, &config, &scene.other)))
         return;
-    lowlat_prepare_dispatch(&before, scene.ll, play->traffic, scene.rank, &plain);
-    lowlat_prepare_dispatch(&elsewhere, scene.other, play->traffic, scene.rank, &plain);
-    if (lowlat_play(&before) && lowlat_play(&elsewhere)) {
+    lowlat_prepare_dispatch(&before, scene.ll, trial->traffic, scene.rank, &plain);
+    lowlat_prepare_dispatch(&elsewhere, scene.other, trial->traffic, scene.rank, &plain);
+    if (lowlat_trial(&before) && lowlat_trial(&elsewhere)) {
         scene.handle = before.there.handle;
         scene.foreign = elsewhere.there.handle;
         for (int hook = 0; hook < 2; hook++) {
-            make_calls(&scene, play, hook);
-            lowlat_round_trip(scene.ll, play->traffic, &play->back, 1, scene.rank, &plain);
+            make_calls(&scene, trial, hook);
+            lowlat_round_trip(scene.ll, trial->traffic, &trial->back, 1, scene.rank, &plain);
         }
         CHECK(lowlat_is_right(&before), "what an earlier dispatch gave has changed");
     }
@@ -148,11 +148,11 @@ static void test_case(void **state)
 {
     random_source random = random_start(5);
     const ranks_plan ranks = {.kind = RANKS_THREADS, .size = WRONG_RANKS, .heap_bytes = (size_t)32 << 20};
-    wrong_play play = {.what = *state, .traffic = wrong_traffic(true, &random)};
-    play.back = lowlat_answers_make(play.traffic, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
-    bool passed = ranks_run(&ranks, play_case, &play);
-    lowlat_answers_free(play.back, play.traffic);
-    lowlat_traffic_free(play.traffic);
+    wrong_trial trial = {.what = *state, .traffic = wrong_traffic(true, &random)};
+    trial.back = lowlat_answers_make(trial.traffic, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
+    bool passed = ranks_run(&ranks, trial_case, &trial);
+    lowlat_answers_free(trial.back, trial.traffic);
+    lowlat_traffic_free(trial.traffic);
     assert_true(passed);
 }
 

@@ -9,7 +9,7 @@
 
 #include "ep/harness/ranks.h"
 #include "ep/harness/setting.h"
-#include "ep/low_latency/play.h"
+#include "ep/low_latency/trial.h"
 #include "oracle/unit.h"
 
 #define WRONG_RANK  1

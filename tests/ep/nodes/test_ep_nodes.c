@@ -32,7 +32,7 @@ static bool has_no_limits(uint64_t seed)
     return (seed / LAYOUTS + seed) % 2;
 }
 
-static bool play_script(uint64_t seed)
+static bool trial_script(uint64_t seed)
 {
     const ranks_plan ranks = plan_ranks(seed);
     script *s = script_make_on(seed, &ranks, OPS_PER_SCRIPT);
@@ -45,10 +45,10 @@ static void test_scripts(void **state)
     (void)state;
     uint64_t seed = first_seed;
     for (int64_t done = 0; done < rounds; done += OPS_PER_SCRIPT)
-        assert_true(play_script(seed++));
+        assert_true(trial_script(seed++));
 }
 
-static bool play_options(uint64_t seed)
+static bool trial_options(uint64_t seed)
 {
     const ranks_plan ranks = plan_ranks(seed);
     options_script s = options_script_make_on(seed, &ranks, OPTIONS_MOVES);
@@ -62,7 +62,7 @@ static void test_options(void **state)
     (void)state;
     uint64_t seed = first_seed;
     for (int64_t done = 0; done < rounds; done += OPTIONS_MOVES)
-        assert_true(play_options(seed++));
+        assert_true(trial_options(seed++));
 }
 
 int main(int argc, char **argv)

@@ -23,12 +23,12 @@ typedef struct scene {
 
 static expar_status dispatch_alone(stage *s, expar_ep *ep, const traffic *t)
 {
-    static const play_choice plain = {0};
+    static const trial_choice plain = {0};
     void *own_out = NULL;
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
-    expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, &own_out);
+    expar_ep_dispatch_args args = trial_dispatch_args(t, s->rank, &plain, &s->area, &own_out);
     expar_status status = expar_ep_dispatch(ep, &args, &result);
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
     return status;
 }
 
@@ -52,7 +52,7 @@ static void check_told(stage *s, const scene *one, expar_ep *ep)
 }
 
 /* The leaver is at once in its next buffer, where it waits for the others. */
-static void play_leaving(stage *s, void *shared)
+static void trial_leaving(stage *s, void *shared)
 {
     const scene *one = shared;
     stage other;
@@ -83,8 +83,8 @@ static void run(stage_body body, int32_t leaver)
 static void test_all_learn_without_asking(void **state)
 {
     (void)state;
-    run(play_leaving, 1);
-    run(play_leaving, 2);
+    run(trial_leaving, 1);
+    run(trial_leaving, 2);
 }
 
 int main(int argc, char **argv)

@@ -64,7 +64,7 @@ static expar_status combine(stage *s, const traffic *t, const expar_ep_handle *h
 }
 
 /* The number of tokens alone may be without a limit. */
-static void play_any_tokens(stage *s, void *shared)
+static void trial_any_tokens(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];
     const answers *a = ((const void *const *)shared)[1];
@@ -75,19 +75,19 @@ static void play_any_tokens(stage *s, void *shared)
 static void test_tokens_without_a_limit(void **state)
 {
     (void)state;
-    run_within(play_any_tokens, 0);
+    run_within(trial_any_tokens, 0);
 }
 
 /* The ranks of node 1 dispatch shorter rows, combine while those of node 0 dispatch, and ask for other sums. */
-static void play_disagreement(stage *s, void *shared)
+static void trial_disagreement(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];
     const answers *a = ((const void *const *)shared)[1];
-    const play_choice plain = {0};
+    const trial_choice plain = {0};
     const bool odd = s->rank >= RANKS_PER_NODE;
-    play_arrival before;
-    if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &before)) return;
-    expar_ep_dispatch_args given = play_dispatch_args(t, s->rank, &plain, &s->area, NULL), args = given;
+    trial_arrival before;
+    if (!trial_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &before)) return;
+    expar_ep_dispatch_args given = trial_dispatch_args(t, s->rank, &plain, &s->area, NULL), args = given;
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (odd) args.x.shape[1] = 16;
     CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_dispatch(s->ep, &args, &result));
@@ -100,25 +100,25 @@ static void play_disagreement(stage *s, void *shared)
     CHECK_STATUS(EXPAR_ERR_MISMATCH,
                  combine_by(s, t, before.handle, odd ? EXPAR_EP_NODES_SUM_ONE_ORDER : EXPAR_EP_NODES_SUM_EXACT));
     CHECK_TEXT("nodes_sum is ONE_ORDER on rank 2 and EXACT on rank 0");
-    play_dispatch_args_free(&given);
-    play_combine(s->ep, t, a, s->rank, &plain, &s->area, before.handle, &before);
-    play_release(&before, true);
+    trial_dispatch_args_free(&given);
+    trial_combine(s->ep, t, a, s->rank, &plain, &s->area, before.handle, &before);
+    trial_release(&before, true);
     stage_round_trip(s, t, a, EXPAR_EP_PATH_QUEUE);
 }
 
 static void test_nodes_that_disagree(void **state)
 {
     (void)state;
-    run(play_disagreement);
+    run(trial_disagreement);
 }
 
 /* Slots come with the records, so all ranks ask for them, or none. */
-static void play_slots_of_some(stage *s, void *shared)
+static void trial_slots_of_some(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];
     const answers *a = ((const void *const *)shared)[1];
-    const play_choice plain = {0};
-    expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+    const trial_choice plain = {0};
+    expar_ep_dispatch_args args = trial_dispatch_args(t, s->rank, &plain, &s->area, NULL);
     expar_ep_route_args route = EXPAR_EP_ROUTE_ARGS_INIT;
     expar_ep_route_result routed = EXPAR_EP_ROUTE_RESULT_INIT;
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
@@ -129,22 +129,22 @@ static void play_slots_of_some(stage *s, void *shared)
     route.num_experts = t->job.num_experts;
     CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_route(s->ep, &route, &routed));
     CHECK_TEXT("expar_ep_route", "keep_slots is 1 on rank 3 and 0 on rank 0");
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
     stage_round_trip(s, t, a, EXPAR_EP_PATH_AUTO);
 }
 
 static void test_slots_that_some_keep(void **state)
 {
     (void)state;
-    run(play_slots_of_some);
+    run(trial_slots_of_some);
 }
 
 /* A combine with a route's handle needs to know which ranks have which record, which a dispatch tells. */
-static void play_route_alone(stage *s, void *shared)
+static void trial_route_alone(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];
-    const play_choice plain = {0};
-    expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+    const trial_choice plain = {0};
+    expar_ep_dispatch_args args = trial_dispatch_args(t, s->rank, &plain, &s->area, NULL);
     expar_ep_route_args route = EXPAR_EP_ROUTE_ARGS_INIT;
     expar_ep_route_result routed = EXPAR_EP_ROUTE_RESULT_INIT;
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
@@ -162,14 +162,14 @@ static void play_route_alone(stage *s, void *shared)
         CHECK_OK(combine(s, t, routed.handle));
         expar_ep_output_release(result.output);
     }
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
     expar_ep_handle_release(routed.handle);
 }
 
 static void test_route_without_a_dispatch(void **state)
 {
     (void)state;
-    run(play_route_alone);
+    run(trial_route_alone);
 }
 
 /* It takes of the heap what the one formula says, the network's rings included. */

@@ -18,19 +18,19 @@ typedef struct scene {
     int32_t leaver;
 } scene;
 
-static void play_leaving(expar_group *group, void *shared)
+static void trial_leaving(expar_group *group, void *shared)
 {
     const scene *s = shared;
     const int32_t rank = expar_group_rank(group);
-    const play_choice plain = {0};
-    const play_area none = {0};
-    play_arrival arrival;
+    const trial_choice plain = {0};
+    const trial_area none = {0};
+    trial_arrival arrival;
     expar_ep *ep = NULL;
     if (CHECK_OK(expar_ep_create(group, &s->config, &ep)) &&
-        CHECK(play_dispatch(ep, s->traffic, rank, &plain, &none, NULL, &arrival), "the dispatch")) {
-        CHECK(play_combine(ep, s->traffic, s->answers, rank, &plain, &none, arrival.handle, &arrival), "the combine");
+        CHECK(trial_dispatch(ep, s->traffic, rank, &plain, &none, NULL, &arrival), "the dispatch")) {
+        CHECK(trial_combine(ep, s->traffic, s->answers, rank, &plain, &none, arrival.handle, &arrival), "the combine");
         if (rank == s->leaver) CHECK_OK(expar_group_abandon(group));
-        play_release(&arrival, true);
+        trial_release(&arrival, true);
     }
     CHECK_OK(rank == s->leaver ? expar_ep_abandon(ep) : expar_ep_destroy(ep));
     if (rank != s->leaver) CHECK_OK(expar_group_destroy(group));
@@ -51,7 +51,7 @@ static void test_others_end_well(void **state)
     bool passed = true;
     for (int64_t i = random_test_rounds(ROUNDS); i > 0 && passed; i--) {
         s.leaver = (int32_t)(i % RANKS);
-        passed = ranks_run(&ranks, play_leaving, &s);
+        passed = ranks_run(&ranks, trial_leaving, &s);
     }
     answers_free(s.answers);
     traffic_free(s.traffic);

@@ -5,27 +5,27 @@
 #include "ep/harness/table.h"
 #include "oracle/unit.h"
 
-static void play_case(table *t)
+static void trial_case(table *t)
 {
     random_source random = random_start(9);
     deal_choice back = t->what->back_choice;
     expar_ep_handle *handle = NULL;
     deal *d = table_deal(t, &t->what->choice, &random);
-    if (table_play_move(t, d, MOVE_DISPATCH, &t->what->choice, &random, &handle)) {
+    if (table_trial_move(t, d, MOVE_DISPATCH, &t->what->choice, &random, &handle)) {
         back.path = EXPAR_EP_PATH_QUEUE;
-        table_play_move(t, d, MOVE_COMBINE, &back, &random, &handle);
+        table_trial_move(t, d, MOVE_COMBINE, &back, &random, &handle);
         back.path = EXPAR_EP_PATH_AUTO;
         back.place = PLACE_SYMMETRIC;
         back.async = true;
-        table_play_move(t, d, MOVE_COMBINE, &back, &random, &handle);
+        table_trial_move(t, d, MOVE_COMBINE, &back, &random, &handle);
     }
     expar_ep_handle_release(handle);
     deal_free(d);
 }
 
-static void play(const table_cases *list)
+static void trial(const table_cases *list)
 {
-    assert_true(table_run_all(list->cases, list->count, RANKS_THREADS, play_case, NULL));
+    assert_true(table_run_all(list->cases, list->count, RANKS_THREADS, trial_case, NULL));
 }
 
 /* Slots enough for several on one node, and on one rank. */
@@ -71,7 +71,7 @@ static void test_on_two_nodes(void **state)
     table_add(&list, &c);
     c = by(2, 2, ORDER_BY_RANK);
     table_add(&list, &c);
-    play(&list);
+    trial(&list);
 }
 
 /* Three nodes, so that one can come between two others. Nodes get tokens without any of their experts, and do not get
@@ -88,7 +88,7 @@ static void test_on_three_nodes(void **state)
         c.plan.disturb = 3;
         table_add(&list, &c);
     }
-    play(&list);
+    trial(&list);
 }
 
 static table_case in_one_order(int32_t nodes, int32_t each, deal_order order)
@@ -124,7 +124,7 @@ static void add_in_one_order(table_cases *list, int32_t nodes, int32_t each, dea
     table_add(list, &c);
 }
 
-static void play_in_one_order(int32_t nodes, int32_t each)
+static void trial_in_one_order(int32_t nodes, int32_t each)
 {
     table_cases list = {.count = 0};
     for (deal_order order = ORDER_BY_RANK; order < ORDERS; order++)
@@ -133,25 +133,25 @@ static void play_in_one_order(int32_t nodes, int32_t each)
     c.choice = (deal_choice){.expert_major = true, .alignment = 4};
     c.back_choice.expert_major = c.back_choice.expert_weights = true;
     table_add(&list, &c);
-    play(&list);
+    trial(&list);
 }
 
 static void test_in_one_order_on_two_nodes(void **state)
 {
     (void)state;
-    play_in_one_order(2, 2);
+    trial_in_one_order(2, 2);
 }
 
 static void test_in_one_order_on_three_nodes(void **state)
 {
     (void)state;
-    play_in_one_order(3, 2);
+    trial_in_one_order(3, 2);
 }
 
 static void test_in_one_order_on_nodes_of_one(void **state)
 {
     (void)state;
-    play_in_one_order(4, 1);
+    trial_in_one_order(4, 1);
 }
 
 int main(void)

@@ -63,26 +63,26 @@ static expar_ep_stats stats_of(expar_ep *ep)
     return stats;
 }
 
-static const play_choice plain = {0};
+static const trial_choice plain = {0};
 
 /* Rows come by the queue, to memory that outlives the buffer and is given back once. */
 static void allocate(stage *s, void *shared)
 {
     const load *l = shared;
     store own = {0};
-    play_arrival arrival;
+    trial_arrival arrival;
     expar_ep *ep = make_buffer(s, l, &own);
     if (!ep) return;
-    play_dispatch(ep, l->traffic, s->rank, &plain, &s->area, NULL, &arrival);
+    trial_dispatch(ep, l->traffic, s->rank, &plain, &s->area, NULL, &arrival);
     CHECK(arrival.result.path == EXPAR_EP_PATH_QUEUE, "path is %d", (int)arrival.result.path);
     CHECK(own.taken == 1 && own.given == 0, "%d taken, %d given back", own.taken, own.given);
     expar_ep_stats stats = stats_of(ep);
     CHECK(stats.queue_calls == 1 && stats.direct_calls == 0 && stats.other_blocks == 1 && stats.used_bytes == 0,
           "other statistics");
-    play_combine(ep, l->traffic, l->answers, s->rank, &plain, &s->area, arrival.handle, &arrival);
+    trial_combine(ep, l->traffic, l->answers, s->rank, &plain, &s->area, arrival.handle, &arrival);
     CHECK_OK(expar_ep_destroy(ep));
     CHECK(own.given == 0, "memory of a living output was given back");
-    play_release(&arrival, false);
+    trial_release(&arrival, false);
     CHECK(own.given == 1, "%d given back", own.given);
 }
 
@@ -90,19 +90,19 @@ static void allocate(stage *s, void *shared)
 static void allocate_badly(stage *s, const load *l, bool none, expar_status status, const char *text)
 {
     store own = {.gives_none = none && s->rank == 1, .gives_odd = !none && s->rank == 1};
-    play_arrival arrival;
+    trial_arrival arrival;
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     expar_ep *ep = make_buffer(s, l, &own);
     if (!ep) return;
-    expar_ep_dispatch_args args = play_dispatch_args(l->traffic, s->rank, &plain, &s->area, NULL);
+    expar_ep_dispatch_args args = trial_dispatch_args(l->traffic, s->rank, &plain, &s->area, NULL);
     CHECK_STATUS(s->rank == 1 ? status : EXPAR_ERR_REMOTE, expar_ep_dispatch(ep, &args, &result));
     CHECK_TEXT("expar_ep_dispatch", text);
     if (s->rank != 1) CHECK_TEXT("rank 1", expar_status_string(status));
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
     CHECK(own.taken == own.given, "%d taken, %d given back", own.taken, own.given);
     own.gives_none = own.gives_odd = false;
-    play_dispatch(ep, l->traffic, s->rank, &plain, &s->area, NULL, &arrival);
-    play_release(&arrival, false);
+    trial_dispatch(ep, l->traffic, s->rank, &plain, &s->area, NULL, &arrival);
+    trial_release(&arrival, false);
     CHECK(own.taken == own.given, "%d taken, %d given back", own.taken, own.given);
     CHECK_OK(expar_ep_destroy(ep));
 }
@@ -137,20 +137,20 @@ static void look_and_trim(stage *s, void *shared)
 {
     const load *l = shared;
     expar_ep *ep = NULL;
-    play_arrival arrival;
+    trial_arrival arrival;
     expar_ep_config config = {0};
     config = (expar_ep_config)EXPAR_EP_CONFIG_INIT;
     config.pool_bytes = 1 << 20;
     if (!CHECK_OK(expar_ep_create(s->group, &config, &ep))) return;
     expar_ep_stats before = stats_of(ep);
     CHECK(before.reserved_bytes >= 1 << 20 && before.used_bytes == 0 && before.growths == 0, "at first");
-    play_dispatch(ep, l->traffic, s->rank, &plain, &s->area, NULL, &arrival);
+    trial_dispatch(ep, l->traffic, s->rank, &plain, &s->area, NULL, &arrival);
     expar_ep_stats with = stats_of(ep);
     CHECK(with.direct_calls == 1 && with.queue_calls == 0 && with.growths == 1 && with.other_blocks == 0, "calls");
     CHECK(with.used_bytes > 0 && with.used_bytes == with.used_high_bytes, "used");
     CHECK(with.group_used_bytes >= with.used_bytes && with.reserved_bytes >= with.group_used_bytes, "reserved");
     CHECK_OK(expar_ep_trim(ep));
-    play_check_arrival(&arrival, s->rank);
+    trial_check_arrival(&arrival, s->rank);
     expar_ep_output *spare = NULL;
     CHECK_OK(expar_ep_alloc(ep, (size_t)30 << 20, &spare));
     const uint64_t large = stats_of(ep).reserved_bytes;
@@ -162,9 +162,9 @@ static void look_and_trim(stage *s, void *shared)
     CHECK(after.reserved_bytes <= large - ((uint64_t)28 << 20), "%llu bytes reserved after trim",
           (unsigned long long)after.reserved_bytes);
     CHECK(after.reserved_bytes >= 1 << 20 && after.reserved_high_bytes >= large, "what it began with");
-    play_check_arrival(&arrival, s->rank);
-    play_combine(ep, l->traffic, l->answers, s->rank, &plain, &s->area, arrival.handle, &arrival);
-    play_release(&arrival, false);
+    trial_check_arrival(&arrival, s->rank);
+    trial_combine(ep, l->traffic, l->answers, s->rank, &plain, &s->area, arrival.handle, &arrival);
+    trial_release(&arrival, false);
     CHECK_OK(expar_ep_destroy(ep));
 }
 

@@ -1,39 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every wrong output of the caller's in a dispatch, and what asks for outputs (refusal.h); the others ask for none. The
- * traffic is that of test_ep_bad_options.c. */
-#include "ep/harness/refusal.h"
+/* Every wrong output of the caller's in a dispatch, and what asks for outputs (rejection.h); the others ask for none.
+ * The traffic is that of test_ep_bad_options.c. */
+#include "ep/harness/rejection.h"
 
 #define UNUSED(scene) ((void)(scene))
 
 static _Alignas(64) char memory[4096];
 
-static void own_idx_of_another_dtype(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_idx_of_another_dtype(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I32, 40, 3);
 }
 
-static void own_idx_of_another_k(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_idx_of_another_k(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I64, 40, 2);
 }
 
-static void own_idx_too_short(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_idx_too_short(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->num_worst_tokens = 30;
     args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I64, 29, 3);
 }
 
-static void own_idx_on_a_gpu(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_idx_on_a_gpu(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I64, 40, 3);
     args->out_topk_idx.device.type = EXPAR_CUDA;
 }
 
-static void own_idx_for_the_direct_path(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_idx_for_the_direct_path(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->num_worst_tokens = 30;
@@ -41,26 +41,26 @@ static void own_idx_for_the_direct_path(expar_ep_dispatch_args *args, const refu
     args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I64, 40, 3);
 }
 
-static void own_weights_with_gaps(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_weights_with_gaps(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->out_topk_weights = expar_tensor_2d(memory, EXPAR_F32, 40, 3);
     args->out_topk_weights.strides[0] = 4;
 }
 
-static void own_weights_at_odd_address(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_weights_at_odd_address(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->out_topk_weights = expar_tensor_2d(memory + 2, EXPAR_F32, 40, 3);
 }
 
-static void own_scales_without_scales(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_scales_without_scales(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->out_scales = expar_tensor_2d(memory, EXPAR_F32, 40, 1);
 }
 
-static void own_map_of_token_major_rows(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_map_of_token_major_rows(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->out_row_map = expar_tensor_2d(memory, EXPAR_I32, 40, 3);
@@ -71,7 +71,7 @@ static void own_sources(expar_ep_dispatch_args *args, expar_dtype dtype)
     args->out_src_token = expar_tensor_1d(memory, dtype, 40);
 }
 
-static void row_weights_without_weights(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void row_weights_without_weights(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->expert_major = 1;
@@ -86,20 +86,20 @@ static void add_own_row_weights(expar_ep_dispatch_args *args, expar_dtype dtype,
     args->out_row_weights = expar_tensor_1d(memory, dtype, rows);
 }
 
-static void own_row_weights_of_integers(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_row_weights_of_integers(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     add_own_row_weights(args, EXPAR_I32, 90);
 }
 
-static void own_row_weights_with_gaps(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_row_weights_with_gaps(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     add_own_row_weights(args, EXPAR_F32, 90);
     args->out_row_weights.strides[0] = 2;
 }
 
-static void own_row_weights_too_short(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_row_weights_too_short(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     add_own_row_weights(args, EXPAR_F32, 89);
@@ -117,79 +117,79 @@ static void turned(expar_ep_dispatch_args *args, expar_dtype dtype, int64_t colu
     args->out_scales.strides[1] = 40;
 }
 
-static void own_columns_of_another_dtype(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_columns_of_another_dtype(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     turned(args, EXPAR_I32, 1);
 }
 
-static void own_columns_too_many(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_columns_too_many(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     turned(args, EXPAR_F32, 2);
 }
 
-static void own_columns_with_gaps(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_columns_with_gaps(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     turned(args, EXPAR_F32, 1);
     args->out_scales.strides[0] = 2;
 }
 
-static void own_columns_at_8_bytes(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_columns_at_8_bytes(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     turned(args, EXPAR_F32, 1);
     args->out_scales.data = memory + 8;
 }
 
-static void own_metadata_without_a_stride(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_metadata_without_a_stride(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->out_src_metadata = expar_tensor_2d(memory, EXPAR_I32, 40, 5);
 }
 
-static void own_metadata_too_narrow(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_metadata_too_narrow(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->src_stride = 5;
     args->out_src_metadata = expar_tensor_2d(memory, EXPAR_I32, 40, 3);
 }
 
-static void own_sources_of_two_dimensions(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_sources_of_two_dimensions(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->out_src_token = expar_tensor_2d(memory, EXPAR_I32, 40, 1);
 }
 
-static void own_sources_of_long_integers(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_sources_of_long_integers(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     own_sources(args, EXPAR_I64);
 }
 
-static void own_sources_with_gaps(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_sources_with_gaps(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     own_sources(args, EXPAR_I32);
     args->out_src_token.strides[0] = 2;
 }
 
-static void own_sources_on_a_gpu(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_sources_on_a_gpu(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     own_sources(args, EXPAR_I32);
     args->out_src_token.device.type = EXPAR_CUDA;
 }
 
-static void own_sources_too_short(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void own_sources_too_short(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
     args->num_worst_tokens = 41;
     own_sources(args, EXPAR_I32);
 }
 
-static void counts_at_odd_address(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void counts_at_odd_address(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     static expar_ep_recv_counts counts = EXPAR_EP_RECV_COUNTS_INIT;
     UNUSED(scene);
@@ -197,53 +197,57 @@ static void counts_at_odd_address(expar_ep_dispatch_args *args, const refusal_sc
     args->recv_counts = &counts;
 }
 
-static void counts_of_no_size(expar_ep_dispatch_args *args, const refusal_scene *scene)
+static void counts_of_no_size(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     static expar_ep_recv_counts counts;
     UNUSED(scene);
     args->recv_counts = &counts;
 }
 
-static const refusal_case cases[] = {
-    REFUSAL_DISPATCH(own_idx_of_another_dtype, EXPAR_ERR_DTYPE, "out_topk_idx.dtype is i32", "expected i64"),
-    REFUSAL_DISPATCH(own_idx_of_another_k, EXPAR_ERR_SHAPE, "out_topk_idx has shape [40][2]", "[40][3]"),
-    REFUSAL_DISPATCH(own_idx_too_short, EXPAR_ERR_BUFFER_SIZE, "out_topk_idx has 29 rows", "30 are received"),
-    REFUSAL_DISPATCH(own_idx_on_a_gpu, EXPAR_ERR_DEVICE, "out_topk_idx lies"),
-    REFUSAL_DISPATCH(own_idx_for_the_direct_path, EXPAR_ERR_ADDRESS, "out_topk_idx.data", "not in the symmetric heap"),
-    REFUSAL_DISPATCH(own_weights_with_gaps, EXPAR_ERR_STRIDE, "out_topk_weights.strides[0] is 4", "expected 3"),
-    REFUSAL_DISPATCH(own_weights_at_odd_address, EXPAR_ERR_ALIGNMENT, "out_topk_weights.data", "multiple of 4"),
-    REFUSAL_DISPATCH(own_scales_without_scales, EXPAR_ERR_ARGUMENT, "out_scales is given without x_scales"),
-    REFUSAL_DISPATCH(own_map_of_token_major_rows, EXPAR_ERR_ARGUMENT, "out_row_map is given without expert_major"),
-    REFUSAL_SET_DISPATCH(row_weights_of_tokens, row_weights, 1, EXPAR_ERR_ARGUMENT,
-                         "row_weights is given without expert_major"),
-    REFUSAL_DISPATCH(row_weights_without_weights, EXPAR_ERR_ARGUMENT, "out_row_weights is given without topk_weights"),
-    REFUSAL_DISPATCH(own_row_weights_of_integers, EXPAR_ERR_DTYPE, "out_row_weights.dtype is i32", "expected f32"),
-    REFUSAL_DISPATCH(own_row_weights_with_gaps, EXPAR_ERR_STRIDE, "out_row_weights.strides[0] is 2"),
-    REFUSAL_DISPATCH(own_row_weights_too_short, EXPAR_ERR_BUFFER_SIZE, "out_row_weights has 89 rows",
-                     "90 are received"),
-    REFUSAL_SET_DISPATCH(column_scales_of_bf16, column_scales, 1, EXPAR_ERR_ARGUMENT,
-                         "column_scales is given without x_scales"),
-    REFUSAL_DISPATCH(own_columns_of_another_dtype, EXPAR_ERR_DTYPE, "out_scales.dtype is i32", "expected f32"),
-    REFUSAL_DISPATCH(own_columns_too_many, EXPAR_ERR_SHAPE, "out_scales has 2 columns; expected 1"),
-    REFUSAL_DISPATCH(own_columns_with_gaps, EXPAR_ERR_STRIDE, "out_scales has strides (2, 40)", "column_scales"),
-    REFUSAL_DISPATCH(own_columns_at_8_bytes, EXPAR_ERR_ALIGNMENT, "out_scales.data"),
-    REFUSAL_SET_DISPATCH(negative_stride, src_stride, -1, EXPAR_ERR_ARGUMENT, "src_stride is -1; expected 0 (none) to"),
-    REFUSAL_SET_DISPATCH(stride_beyond_31_bits, src_stride, INT32_MAX / 3 + 1, EXPAR_ERR_ARGUMENT,
-                         "src_stride is 715827883", "to 715827882"),
-    REFUSAL_SET_DISPATCH(stride_of_fewer_tokens, src_stride, 4, EXPAR_ERR_ARGUMENT,
-                         "src_stride is 4; expected at least the 5 tokens of x"),
-    REFUSAL_DISPATCH(own_metadata_without_a_stride, EXPAR_ERR_ARGUMENT, "out_src_metadata is given without src_stride"),
-    REFUSAL_DISPATCH(own_metadata_too_narrow, EXPAR_ERR_SHAPE, "out_src_metadata has"),
-    REFUSAL_DISPATCH(own_sources_of_two_dimensions, EXPAR_ERR_SHAPE, "out_src_token has 2 dimensions"),
-    REFUSAL_DISPATCH(own_sources_of_long_integers, EXPAR_ERR_DTYPE, "out_src_token.dtype is i64", "expected i32"),
-    REFUSAL_DISPATCH(own_sources_with_gaps, EXPAR_ERR_STRIDE, "out_src_token.strides[0] is 2"),
-    REFUSAL_DISPATCH(own_sources_on_a_gpu, EXPAR_ERR_DEVICE, "out_src_token lies"),
-    REFUSAL_DISPATCH(own_sources_too_short, EXPAR_ERR_BUFFER_SIZE, "out_src_token has 40 rows", "41 are received"),
-    REFUSAL_DISPATCH(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.num_recv_tokens", "multiple of 8"),
-    REFUSAL_DISPATCH(counts_of_no_size, EXPAR_ERR_ARGUMENT, "recv_counts.struct_size is 0", "_INIT"),
+static const rejection_case cases[] = {
+    REJECTION_DISPATCH(own_idx_of_another_dtype, EXPAR_ERR_DTYPE, "out_topk_idx.dtype is i32", "expected i64"),
+    REJECTION_DISPATCH(own_idx_of_another_k, EXPAR_ERR_SHAPE, "out_topk_idx has shape [40][2]", "[40][3]"),
+    REJECTION_DISPATCH(own_idx_too_short, EXPAR_ERR_BUFFER_SIZE, "out_topk_idx has 29 rows", "30 are received"),
+    REJECTION_DISPATCH(own_idx_on_a_gpu, EXPAR_ERR_DEVICE, "out_topk_idx lies"),
+    REJECTION_DISPATCH(own_idx_for_the_direct_path, EXPAR_ERR_ADDRESS, "out_topk_idx.data",
+                       "not in the symmetric heap"),
+    REJECTION_DISPATCH(own_weights_with_gaps, EXPAR_ERR_STRIDE, "out_topk_weights.strides[0] is 4", "expected 3"),
+    REJECTION_DISPATCH(own_weights_at_odd_address, EXPAR_ERR_ALIGNMENT, "out_topk_weights.data", "multiple of 4"),
+    REJECTION_DISPATCH(own_scales_without_scales, EXPAR_ERR_ARGUMENT, "out_scales is given without x_scales"),
+    REJECTION_DISPATCH(own_map_of_token_major_rows, EXPAR_ERR_ARGUMENT, "out_row_map is given without expert_major"),
+    REJECTION_SET_DISPATCH(row_weights_of_tokens, row_weights, 1, EXPAR_ERR_ARGUMENT,
+                           "row_weights is given without expert_major"),
+    REJECTION_DISPATCH(row_weights_without_weights, EXPAR_ERR_ARGUMENT,
+                       "out_row_weights is given without topk_weights"),
+    REJECTION_DISPATCH(own_row_weights_of_integers, EXPAR_ERR_DTYPE, "out_row_weights.dtype is i32", "expected f32"),
+    REJECTION_DISPATCH(own_row_weights_with_gaps, EXPAR_ERR_STRIDE, "out_row_weights.strides[0] is 2"),
+    REJECTION_DISPATCH(own_row_weights_too_short, EXPAR_ERR_BUFFER_SIZE, "out_row_weights has 89 rows",
+                       "90 are received"),
+    REJECTION_SET_DISPATCH(column_scales_of_bf16, column_scales, 1, EXPAR_ERR_ARGUMENT,
+                           "column_scales is given without x_scales"),
+    REJECTION_DISPATCH(own_columns_of_another_dtype, EXPAR_ERR_DTYPE, "out_scales.dtype is i32", "expected f32"),
+    REJECTION_DISPATCH(own_columns_too_many, EXPAR_ERR_SHAPE, "out_scales has 2 columns; expected 1"),
+    REJECTION_DISPATCH(own_columns_with_gaps, EXPAR_ERR_STRIDE, "out_scales has strides (2, 40)", "column_scales"),
+    REJECTION_DISPATCH(own_columns_at_8_bytes, EXPAR_ERR_ALIGNMENT, "out_scales.data"),
+    REJECTION_SET_DISPATCH(negative_stride, src_stride, -1, EXPAR_ERR_ARGUMENT,
+                           "src_stride is -1; expected 0 (none) to"),
+    REJECTION_SET_DISPATCH(stride_beyond_31_bits, src_stride, INT32_MAX / 3 + 1, EXPAR_ERR_ARGUMENT,
+                           "src_stride is 715827883", "to 715827882"),
+    REJECTION_SET_DISPATCH(stride_of_fewer_tokens, src_stride, 4, EXPAR_ERR_ARGUMENT,
+                           "src_stride is 4; expected at least the 5 tokens of x"),
+    REJECTION_DISPATCH(own_metadata_without_a_stride, EXPAR_ERR_ARGUMENT,
+                       "out_src_metadata is given without src_stride"),
+    REJECTION_DISPATCH(own_metadata_too_narrow, EXPAR_ERR_SHAPE, "out_src_metadata has"),
+    REJECTION_DISPATCH(own_sources_of_two_dimensions, EXPAR_ERR_SHAPE, "out_src_token has 2 dimensions"),
+    REJECTION_DISPATCH(own_sources_of_long_integers, EXPAR_ERR_DTYPE, "out_src_token.dtype is i64", "expected i32"),
+    REJECTION_DISPATCH(own_sources_with_gaps, EXPAR_ERR_STRIDE, "out_src_token.strides[0] is 2"),
+    REJECTION_DISPATCH(own_sources_on_a_gpu, EXPAR_ERR_DEVICE, "out_src_token lies"),
+    REJECTION_DISPATCH(own_sources_too_short, EXPAR_ERR_BUFFER_SIZE, "out_src_token has 40 rows", "41 are received"),
+    REJECTION_DISPATCH(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.num_recv_tokens", "multiple of 8"),
+    REJECTION_DISPATCH(counts_of_no_size, EXPAR_ERR_ARGUMENT, "recv_counts.struct_size is 0", "_INIT"),
 };
 
 int main(void)
 {
-    return refusal_run("bad outputs", cases, sizeof cases / sizeof cases[0]);
+    return rejection_run("bad outputs", cases, sizeof cases / sizeof cases[0]);
 }

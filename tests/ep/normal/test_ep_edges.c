@@ -28,7 +28,7 @@ typedef struct edge {
     answers *answers;
 } edge;
 
-static void play_edge(stage *s, void *shared)
+static void trial_edge(stage *s, void *shared)
 {
     static const expar_ep_path paths[] = {EXPAR_EP_PATH_AUTO, EXPAR_EP_PATH_DIRECT, EXPAR_EP_PATH_QUEUE,
                                           EXPAR_EP_PATH_DIRECT};
@@ -66,7 +66,7 @@ static void test_no_tokens_anywhere(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.num_tokens = (const int64_t[]){0, 0, 0};
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 static void test_no_tokens_on_some_ranks(void **state)
@@ -74,7 +74,7 @@ static void test_no_tokens_on_some_ranks(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.num_tokens = (const int64_t[]){0, 7, 0};
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 static void test_one_token(void **state)
@@ -82,7 +82,7 @@ static void test_one_token(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.num_tokens = (const int64_t[]){0, 0, 1};
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 static void test_one_rank(void **state)
@@ -90,7 +90,7 @@ static void test_one_rank(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.num_ranks = 1;
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 static void test_sixteen_ranks(void **state)
@@ -101,22 +101,22 @@ static void test_sixteen_ranks(void **state)
     if (kind == RANKS_PROCESSES && plan.num_ranks > STAGE_MOST_PROCESSES) skip();
     plan.num_experts = 32;
     plan.topk = 8;
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
-/* On a GPU so many do not advertise space with their headers (EP_ROOM_RANKS). */
+/* On a GPU so many do not advertise space with their headers (EP_SPACE_RANKS). */
 static void test_seventeen_ranks(void **state)
 {
     (void)state;
     static const int64_t num_tokens[17] = {5, 4, 3, 2, 1, 0, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 7};
     traffic_plan plan = EXAMPLE;
-    plan.num_ranks = EP_ROOM_RANKS + 1;
+    plan.num_ranks = EP_SPACE_RANKS + 1;
     plan.num_tokens = num_tokens;
     assert_int_equal(plan.num_ranks, ARRAY_LENGTH(num_tokens));
     if (kind == RANKS_PROCESSES && plan.num_ranks > STAGE_MOST_PROCESSES) skip();
     plan.num_experts = 34;
     plan.topk = 8;
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 /* On a GPU they are laid out by several blocks, the last piece by half a warp. */
@@ -125,7 +125,7 @@ static void test_many_tokens(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.num_tokens = (const int64_t[]){2100, 0, 1553};
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 /* More than a GPU's block counts in its shared memory. */
@@ -135,16 +135,16 @@ static void test_many_experts(void **state)
     traffic_plan plan = EXAMPLE;
     plan.num_tokens = (const int64_t[]){1100, 5, 600};
     plan.num_experts = 12288;
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 /* More than a GPU's buffer begins with counters for, after calls with few and before such. By CUDA IPC nothing grows.
    */
-static void play_more_experts(stage *s, void *shared)
+static void trial_more_experts(stage *s, void *shared)
 {
     const edge *edges = shared; /* with few, and many */
     for (int i = 0; i < 5; i++)
-        play_edge(s, (void *)(uintptr_t)&edges[i % 2]);
+        trial_edge(s, (void *)(uintptr_t)&edges[i % 2]);
     CHECK(s->ep->growths == 2, "%llu growths", (unsigned long long)s->ep->growths);
 }
 
@@ -165,7 +165,7 @@ static void test_more_experts_without_limits(void **state)
     }
     stage_plan setting = stage_plan_for(edges[1].traffic, kind);
     setting.config = (expar_ep_config)EXPAR_EP_CONFIG_INIT;
-    const bool passed = stage_run(&setting, play_more_experts, edges);
+    const bool passed = stage_run(&setting, trial_more_experts, edges);
     for (int i = 0; i < 2; i++) {
         answers_free(edges[i].answers);
         traffic_free(edges[i].traffic);
@@ -185,20 +185,20 @@ static void exchange_slots(int64_t *slots, int64_t values[2])
 }
 
 /* The first of two bad ones, in pieces far apart, is named; nothing of that call is left in the next. */
-static void play_bad_indices(stage *s, void *shared)
+static void trial_bad_indices(stage *s, void *shared)
 {
     const edge *e = shared;
-    play_choice plain = {0};
+    trial_choice plain = {0};
     int64_t values[] = {6, 7};
     if (s->rank == 1) exchange_slots(slots_of(e->traffic, 1), values);
-    expar_ep_dispatch_args args = play_dispatch_args(e->traffic, s->rank, &plain, &s->area, NULL);
+    expar_ep_dispatch_args args = trial_dispatch_args(e->traffic, s->rank, &plain, &s->area, NULL);
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     CHECK_STATUS(s->rank == 1 ? EXPAR_ERR_INDEX : EXPAR_ERR_REMOTE, expar_ep_dispatch(s->ep, &args, &result));
     CHECK_TEXT("topk_idx[701][1] is 7");
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
     if (s->rank == 1) exchange_slots(slots_of(e->traffic, 1), values);
     CHECK_OK(expar_barrier_all(s->group));
-    play_edge(s, shared);
+    trial_edge(s, shared);
 }
 
 static void test_bad_indices_among_many_tokens(void **state)
@@ -206,7 +206,7 @@ static void test_bad_indices_among_many_tokens(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.num_tokens = (const int64_t[]){40, 1100, 0};
-    run_edge(&plan, NULL, NULL, play_bad_indices);
+    run_edge(&plan, NULL, NULL, trial_bad_indices);
 }
 
 /* ---- routings ---------------------------------------------------------------------------------------------------- */
@@ -216,7 +216,7 @@ static void test_all_to_one_expert(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.routing = ROUTING_ONE_HOT;
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 static void only_experts_of_rank_1(traffic *t)
@@ -230,7 +230,7 @@ static void test_all_experts_on_one_rank(void **state)
 {
     (void)state;
     traffic_plan plan = EXAMPLE;
-    run_edge(&plan, only_experts_of_rank_1, NULL, play_edge);
+    run_edge(&plan, only_experts_of_rank_1, NULL, trial_edge);
 }
 
 static void test_all_tokens_nowhere(void **state)
@@ -238,7 +238,7 @@ static void test_all_tokens_nowhere(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.routing = ROUTING_NOWHERE;
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 static void test_top_1(void **state)
@@ -246,7 +246,7 @@ static void test_top_1(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.topk = 1;
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 static void test_one_expert_a_rank(void **state)
@@ -254,7 +254,7 @@ static void test_one_expert_a_rank(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.num_experts = plan.num_ranks;
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 static void test_more_slots_than_experts(void **state)
@@ -263,7 +263,7 @@ static void test_more_slots_than_experts(void **state)
     traffic_plan plan = EXAMPLE;
     plan.num_experts = plan.num_ranks;
     plan.topk = 9;
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 static void every_slot_the_same(traffic *t)
@@ -278,7 +278,7 @@ static void test_duplicates_in_every_token(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.topk = 4;
-    run_edge(&plan, every_slot_the_same, NULL, play_edge);
+    run_edge(&plan, every_slot_the_same, NULL, trial_edge);
 }
 
 static void test_every_token_to_every_rank(void **state)
@@ -286,7 +286,7 @@ static void test_every_token_to_every_rank(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.topk = plan.num_experts = 6;
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 /* ---- shapes of the buffer ---------------------------------------------------------------------------------------- */
@@ -302,7 +302,7 @@ static void test_ring_of_one_slot(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.num_tokens = (const int64_t[]){60, 40, 50};
-    run_edge(&plan, NULL, one_slot, play_edge);
+    run_edge(&plan, NULL, one_slot, trial_edge);
 }
 
 static void three_slots_two_threads(expar_ep_config *config)
@@ -317,7 +317,7 @@ static void test_rings_that_wrap_around(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.num_tokens = (const int64_t[]){100, 99, 101};
-    run_edge(&plan, NULL, three_slots_two_threads, play_edge);
+    run_edge(&plan, NULL, three_slots_two_threads, trial_edge);
 }
 
 static void many_channels(expar_ep_config *config)
@@ -329,7 +329,7 @@ static void test_more_channels_than_tokens(void **state)
 {
     (void)state;
     traffic_plan plan = EXAMPLE;
-    run_edge(&plan, NULL, many_channels, play_edge);
+    run_edge(&plan, NULL, many_channels, trial_edge);
 }
 
 static void many_threads(expar_ep_config *config)
@@ -342,7 +342,7 @@ static void test_more_threads_than_channels(void **state)
 {
     (void)state;
     traffic_plan plan = EXAMPLE;
-    run_edge(&plan, NULL, many_threads, play_edge);
+    run_edge(&plan, NULL, many_threads, trial_edge);
 }
 
 static void test_smallest_row(void **state)
@@ -351,7 +351,7 @@ static void test_smallest_row(void **state)
     traffic_plan plan = EXAMPLE;
     plan.hidden = 4;
     plan.type = ORACLE_F32;
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 static void test_large_row(void **state)
@@ -359,7 +359,7 @@ static void test_large_row(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.hidden = 7168;
-    run_edge(&plan, NULL, NULL, play_edge);
+    run_edge(&plan, NULL, NULL, trial_edge);
 }
 
 /* ---- pool -------------------------------------------------------------------------------------------------------- */
@@ -369,30 +369,30 @@ static void tiny_pool(expar_ep_config *config)
     config->pool_limit_bytes = 128;
 }
 
-static void play_auto(stage *s, void *shared)
+static void trial_auto(stage *s, void *shared)
 {
     const edge *e = shared;
-    play_choice choice = {.path = EXPAR_EP_PATH_AUTO};
-    play_arrival arrival;
-    play_dispatch(s->ep, e->traffic, s->rank, &choice, &s->area, NULL, &arrival);
+    trial_choice choice = {.path = EXPAR_EP_PATH_AUTO};
+    trial_arrival arrival;
+    trial_dispatch(s->ep, e->traffic, s->rank, &choice, &s->area, NULL, &arrival);
     CHECK(arrival.result.path == EXPAR_EP_PATH_QUEUE, "path is %d", (int)arrival.result.path);
-    play_combine(s->ep, e->traffic, e->answers, s->rank, &choice, &s->area, arrival.handle, &arrival);
-    play_release(&arrival, false);
+    trial_combine(s->ep, e->traffic, e->answers, s->rank, &choice, &s->area, arrival.handle, &arrival);
+    trial_release(&arrival, false);
 }
 
 static void test_used_up_pool_means_queue(void **state)
 {
     (void)state;
     traffic_plan plan = EXAMPLE;
-    run_edge(&plan, NULL, tiny_pool, play_auto);
+    run_edge(&plan, NULL, tiny_pool, trial_auto);
 }
 
 /* Rank 1 insists on the direct path; the others would take what comes. */
-static void play_refused_direct(stage *s, void *shared)
+static void trial_rejected_direct(stage *s, void *shared)
 {
     const edge *e = shared;
-    play_choice choice = {.path = s->rank == 1 ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_AUTO};
-    expar_ep_dispatch_args args = play_dispatch_args(e->traffic, s->rank, &choice, &s->area, NULL);
+    trial_choice choice = {.path = s->rank == 1 ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_AUTO};
+    expar_ep_dispatch_args args = trial_dispatch_args(e->traffic, s->rank, &choice, &s->area, NULL);
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     expar_status status = expar_ep_dispatch(s->ep, &args, &result);
     if (s->rank == 1) {
@@ -403,37 +403,37 @@ static void play_refused_direct(stage *s, void *shared)
         CHECK_TEXT("rank 1", "EXPAR_ERR_BUFFER_SIZE", "pool");
     }
     CHECK(!result.handle && !result.output, "a refused dispatch left something");
-    play_dispatch_args_free(&args);
-    play_auto(s, shared);
+    trial_dispatch_args_free(&args);
+    trial_auto(s, shared);
 }
 
-static void test_used_up_pool_refuses_direct(void **state)
+static void test_used_up_pool_rejects_direct(void **state)
 {
     (void)state;
     traffic_plan plan = EXAMPLE;
-    run_edge(&plan, NULL, tiny_pool, play_refused_direct);
+    run_edge(&plan, NULL, tiny_pool, trial_rejected_direct);
 }
 
 /* Outputs that are never given back use the pool up; what was there before stays as it was. */
-static void play_until_queue(stage *s, void *shared)
+static void trial_until_queue(stage *s, void *shared)
 {
     enum { ARRIVALS = 12 };
     const edge *e = shared;
-    play_choice choice = {.path = EXPAR_EP_PATH_AUTO};
-    play_arrival arrivals[ARRIVALS];
+    trial_choice choice = {.path = EXPAR_EP_PATH_AUTO};
+    trial_arrival arrivals[ARRIVALS];
     int32_t direct = 0;
     for (int32_t i = 0; i < ARRIVALS; i++) {
-        play_dispatch(s->ep, e->traffic, s->rank, &choice, &s->area, NULL, &arrivals[i]);
+        trial_dispatch(s->ep, e->traffic, s->rank, &choice, &s->area, NULL, &arrivals[i]);
         direct += arrivals[i].result.path == EXPAR_EP_PATH_DIRECT;
     }
     CHECK(direct > 0 && direct < ARRIVALS, "%d of %d came directly", (int)direct, (int)ARRIVALS);
     for (int32_t i = 0; i < ARRIVALS; i++) {
-        play_check_arrival(&arrivals[i], s->rank);
-        play_release(&arrivals[i], i & 1);
+        trial_check_arrival(&arrivals[i], s->rank);
+        trial_release(&arrivals[i], i & 1);
     }
-    play_dispatch(s->ep, e->traffic, s->rank, &choice, &s->area, NULL, &arrivals[0]);
+    trial_dispatch(s->ep, e->traffic, s->rank, &choice, &s->area, NULL, &arrivals[0]);
     CHECK(arrivals[0].result.path == EXPAR_EP_PATH_DIRECT, "the pool did not get its memory back");
-    play_release(&arrivals[0], false);
+    trial_release(&arrivals[0], false);
 }
 
 static void small_pool(expar_ep_config *config)
@@ -446,7 +446,7 @@ static void test_pool_fills_and_empties(void **state)
     (void)state;
     traffic_plan plan = EXAMPLE;
     plan.num_tokens = (const int64_t[]){16, 16, 16};
-    run_edge(&plan, every_slot_the_same, small_pool, play_until_queue);
+    run_edge(&plan, every_slot_the_same, small_pool, trial_until_queue);
 }
 
 /* ---- rows that come by surprise ---------------------------------------------------------------------------------- */
@@ -460,22 +460,22 @@ static void none_at_all(traffic *t)
 
 /* Each call brings more rows, or fewer, than the one before, with a hole in the pool that fits some. On a GPU a
    dispatch is put on its way before it is known how many come, by what came the last time. */
-static void play_jumps(stage *s, void *shared)
+static void trial_jumps(stage *s, void *shared)
 {
     static const int order[] = {0, 2, 2, 0, 1, 2, 1, 0, 0, 2, 1};
     const traffic *const *t = shared; /* with no rows, some, and many */
-    play_choice plain = {.sure_of_pool = true}, queue = {.path = EXPAR_EP_PATH_QUEUE};
-    play_arrival hole, held, next;
-    if (!play_dispatch(s->ep, t[1], s->rank, &plain, &s->area, NULL, &hole) ||
-        !play_dispatch(s->ep, t[1], s->rank, &plain, &s->area, NULL, &held))
+    trial_choice plain = {.sure_of_pool = true}, queue = {.path = EXPAR_EP_PATH_QUEUE};
+    trial_arrival hole, held, next;
+    if (!trial_dispatch(s->ep, t[1], s->rank, &plain, &s->area, NULL, &hole) ||
+        !trial_dispatch(s->ep, t[1], s->rank, &plain, &s->area, NULL, &held))
         return;
-    play_release(&hole, true);
+    trial_release(&hole, true);
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
-        if (!play_dispatch(s->ep, t[order[i]], s->rank, i % 4 == 2 ? &queue : &plain, &s->area, NULL, &next)) return;
-        play_release(&next, i & 1);
+        if (!trial_dispatch(s->ep, t[order[i]], s->rank, i % 4 == 2 ? &queue : &plain, &s->area, NULL, &next)) return;
+        trial_release(&next, i & 1);
     }
-    CHECK(play_check_arrival(&held, s->rank), "the output that was held is another one");
-    play_release(&held, false);
+    CHECK(trial_check_arrival(&held, s->rank), "the output that was held is another one");
+    trial_release(&held, false);
 }
 
 static void test_more_rows_than_the_last_time(void **state)
@@ -491,7 +491,7 @@ static void test_more_rows_than_the_last_time(void **state)
         traffic_settle(t[i]);
     }
     stage_plan setting = stage_plan_for(t[2], kind);
-    bool passed = stage_run(&setting, play_jumps, t);
+    bool passed = stage_run(&setting, trial_jumps, t);
     for (int i = 0; i < 3; i++)
         traffic_free(t[i]);
     assert_true(passed);
@@ -500,14 +500,14 @@ static void test_more_rows_than_the_last_time(void **state)
 /* ---- long runs --------------------------------------------------------------------------------------------------- */
 
 /* Epochs have 32 bits; all ranks stand just before the last one. */
-static void play_over_the_wrap(stage *s, void *shared)
+static void trial_over_the_wrap(stage *s, void *shared)
 {
     const edge *e = shared;
     CHECK_OK(expar_group_barrier(s->group));
     s->ep->base.calls = UINT32_MAX - 5;
     CHECK_OK(expar_group_barrier(s->group));
     for (int round = 0; round < 4; round++)
-        play_edge(s, shared);
+        trial_edge(s, shared);
     CHECK((uint32_t)s->ep->base.calls < 100, "the epoch is %u: it did not wrap", (uint32_t)s->ep->base.calls);
     (void)e;
 }
@@ -516,7 +516,7 @@ static void test_epoch_wraps(void **state)
 {
     (void)state;
     traffic_plan plan = EXAMPLE;
-    run_edge(&plan, NULL, three_slots_two_threads, play_over_the_wrap);
+    run_edge(&plan, NULL, three_slots_two_threads, trial_over_the_wrap);
 }
 
 int main(int argc, char **argv)
@@ -548,7 +548,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_smallest_row),
         cmocka_unit_test(test_large_row),
         cmocka_unit_test(test_used_up_pool_means_queue),
-        cmocka_unit_test(test_used_up_pool_refuses_direct),
+        cmocka_unit_test(test_used_up_pool_rejects_direct),
         cmocka_unit_test(test_pool_fills_and_empties),
         cmocka_unit_test(test_more_rows_than_the_last_time),
         cmocka_unit_test(test_epoch_wraps),

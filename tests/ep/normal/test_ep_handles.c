@@ -17,7 +17,7 @@ typedef struct scene {
     stage_plan plan;
 } scene;
 
-static const play_choice plain = {0};
+static const trial_choice plain = {0};
 
 static expar_ep *make(const stage *s, const expar_ep_config *config)
 {
@@ -27,15 +27,15 @@ static expar_ep *make(const stage *s, const expar_ep_config *config)
 }
 
 /* A repeat and a combine with the handle, by both paths. */
-static void play_with(const stage *s, const scene *c, expar_ep *ep, const expar_ep_handle *handle)
+static void trial_with(const stage *s, const scene *c, expar_ep *ep, const expar_ep_handle *handle)
 {
     for (expar_ep_path path = EXPAR_EP_PATH_AUTO; path <= EXPAR_EP_PATH_QUEUE; path++) {
-        play_arrival again;
-        const play_choice choice = {.path = path,
-                                    .place = path == EXPAR_EP_PATH_DIRECT ? PLACE_SYMMETRIC : PLACE_LIBRARY};
-        if (!play_dispatch(ep, c->repeat, s->rank, &choice, &s->area, handle, &again)) return;
-        play_combine(ep, c->repeat, c->repeat_answers, s->rank, &choice, &s->area, handle, &again);
-        play_release(&again, true);
+        trial_arrival again;
+        const trial_choice choice = {.path = path,
+                                     .place = path == EXPAR_EP_PATH_DIRECT ? PLACE_SYMMETRIC : PLACE_LIBRARY};
+        if (!trial_dispatch(ep, c->repeat, s->rank, &choice, &s->area, handle, &again)) return;
+        trial_combine(ep, c->repeat, c->repeat_answers, s->rank, &choice, &s->area, handle, &again);
+        trial_release(&again, true);
     }
 }
 
@@ -48,14 +48,14 @@ static void serve_others(stage *s, void *shared)
     larger.max_topk += 2;
     larger.max_experts += 2 * RANKS;
     expar_ep *second = make(s, &c->plan.config), *third = make(s, &larger);
-    play_arrival first;
-    if (!second || !third || !play_dispatch(s->ep, c->traffic, s->rank, &plain, &s->area, NULL, &first)) return;
-    play_with(s, c, second, first.handle);
+    trial_arrival first;
+    if (!second || !third || !trial_dispatch(s->ep, c->traffic, s->rank, &plain, &s->area, NULL, &first)) return;
+    trial_with(s, c, second, first.handle);
     stage_round_trip(s, c->traffic, c->answers, EXPAR_EP_PATH_AUTO);
-    play_with(s, c, third, first.handle);
-    play_with(s, c, s->ep, first.handle);
-    play_combine(third, c->traffic, c->answers, s->rank, &plain, &s->area, first.handle, &first);
-    play_release(&first, false);
+    trial_with(s, c, third, first.handle);
+    trial_with(s, c, s->ep, first.handle);
+    trial_combine(third, c->traffic, c->answers, s->rank, &plain, &s->area, first.handle, &first);
+    trial_release(&first, false);
     CHECK_OK(expar_ep_destroy(second));
     CHECK_OK(expar_ep_destroy(third));
 }
@@ -65,29 +65,29 @@ static void serve_with_other_channels(stage *s, void *shared)
 {
     static const int32_t num_channels[] = {1, 2, 3, 5, 9};
     const scene *c = shared;
-    play_arrival first;
-    if (!play_dispatch(s->ep, c->traffic, s->rank, &plain, &s->area, NULL, &first)) return;
+    trial_arrival first;
+    if (!trial_dispatch(s->ep, c->traffic, s->rank, &plain, &s->area, NULL, &first)) return;
     for (size_t i = 0; i < sizeof num_channels / sizeof *num_channels; i++) {
         expar_ep_config config = c->plan.config;
         config.num_channels = num_channels[i];
         expar_ep *other = make(s, &config);
         if (!other) return;
-        play_with(s, c, other, first.handle);
+        trial_with(s, c, other, first.handle);
         CHECK_OK(expar_ep_destroy(other));
     }
-    play_with(s, c, s->ep, first.handle);
-    play_release(&first, true);
+    trial_with(s, c, s->ep, first.handle);
+    trial_release(&first, true);
 }
 
 /* Engines replace a buffer while handles are held. */
 static void outlive_their_buffer(stage *s, void *shared)
 {
     const scene *c = shared;
-    play_arrival first;
-    if (!play_dispatch(s->ep, c->traffic, s->rank, &plain, &s->area, NULL, &first)) return;
+    trial_arrival first;
+    if (!trial_dispatch(s->ep, c->traffic, s->rank, &plain, &s->area, NULL, &first)) return;
     expar_ep_output_release(first.result.output);
     if (!CHECK_OK(expar_ep_destroy(s->ep)) || !(s->ep = make(s, &c->plan.config))) return;
-    play_with(s, c, s->ep, first.handle);
+    trial_with(s, c, s->ep, first.handle);
     expar_ep_handle_release(first.handle);
 }
 
@@ -96,20 +96,20 @@ static void differ_by_buffer(stage *s, void *shared)
 {
     const scene *c = shared;
     expar_ep *other = make(s, &c->plan.config);
-    play_arrival here, there;
-    play_dispatch(s->ep, c->traffic, s->rank, &plain, &s->area, NULL, &here);
-    play_dispatch(other, c->traffic, s->rank, &plain, &s->area, NULL, &there);
-    expar_ep_dispatch_args given = play_dispatch_args(c->repeat, s->rank, &plain, &s->area, NULL), args = given;
+    trial_arrival here, there;
+    trial_dispatch(s->ep, c->traffic, s->rank, &plain, &s->area, NULL, &here);
+    trial_dispatch(other, c->traffic, s->rank, &plain, &s->area, NULL, &there);
+    expar_ep_dispatch_args given = trial_dispatch_args(c->repeat, s->rank, &plain, &s->area, NULL), args = given;
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.topk_idx = args.topk_weights = EXPAR_TENSOR_NONE;
     args.handle = s->rank == ODD_RANK ? there.handle : here.handle;
     CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_dispatch(s->ep, &args, &result));
     CHECK_TEXT("expar_ep_dispatch", "handle (number of the buffer that it was made on) is 2 on rank 2 and 1 on rank 0");
-    play_dispatch_args_free(&given);
-    play_with(s, c, s->ep, there.handle);
-    play_with(s, c, other, here.handle);
-    play_release(&here, true);
-    play_release(&there, true);
+    trial_dispatch_args_free(&given);
+    trial_with(s, c, s->ep, there.handle);
+    trial_with(s, c, other, here.handle);
+    trial_release(&here, true);
+    trial_release(&there, true);
     CHECK_OK(expar_ep_destroy(other));
 }
 
@@ -148,8 +148,8 @@ static const misfit misfits[] = {
 static void do_not_fit(stage *s, void *shared)
 {
     const scene *c = shared;
-    play_arrival first;
-    if (!play_dispatch(s->ep, c->traffic, s->rank, &plain, &s->area, NULL, &first)) return;
+    trial_arrival first;
+    if (!trial_dispatch(s->ep, c->traffic, s->rank, &plain, &s->area, NULL, &first)) return;
     for (size_t i = 0; i < sizeof misfits / sizeof *misfits; i++) {
         expar_ep_config config = c->plan.config;
         misfits[i].shrink(&config);
@@ -165,8 +165,8 @@ static void do_not_fit(stage *s, void *shared)
         pitched_free(&args.out_y);
         CHECK_OK(expar_ep_destroy(other));
     }
-    play_with(s, c, s->ep, first.handle);
-    play_release(&first, true);
+    trial_with(s, c, s->ep, first.handle);
+    trial_release(&first, true);
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
@@ -203,7 +203,7 @@ static void test_other_buffers(void **state)
     run(serve_others);
 }
 
-static void test_behind_the_end_of_their_buffer(void **state)
+static void test_after_the_end_of_their_buffer(void **state)
 {
     (void)state;
     run(outlive_their_buffer);
@@ -268,7 +268,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_other_buffers),
         cmocka_unit_test(test_other_channels),
-        cmocka_unit_test(test_behind_the_end_of_their_buffer),
+        cmocka_unit_test(test_after_the_end_of_their_buffer),
         cmocka_unit_test(test_named_by_buffer_and_epoch),
         cmocka_unit_test(test_what_does_not_fit),
         cmocka_unit_test(test_of_another_group),

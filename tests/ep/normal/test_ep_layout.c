@@ -194,13 +194,13 @@ static void test_arrays_not_wanted(void **state)
 
 /* ---- rejections -------------------------------------------------------------------------------------------------- */
 
-static void assert_refused(expar_status got, expar_status expected, const char *const *words)
+static void assert_rejected(expar_status got, expar_status expected, const char *const *words)
 {
     check_begin(0);
     assert_true(check_status(expected, got, "expar_ep_get_layout", __FILE__, __LINE__));
     assert_true(check_text(__FILE__, __LINE__, words));
 }
-#define ASSERT_REFUSED(call, expected, ...) assert_refused(call, expected, (const char *const[]){__VA_ARGS__, NULL})
+#define ASSERT_REJECTED(call, expected, ...) assert_rejected(call, expected, (const char *const[]){__VA_ARGS__, NULL})
 
 /* Token 2's slot 1 has the value; nothing is written. */
 static void check_bad_index(int64_t value, const char *text)
@@ -212,8 +212,8 @@ static void check_bad_index(int64_t value, const char *text)
     memcpy(values, example, sizeof values);
     values[5] = value;
     expar_tensor idx = expar_tensor_2d(values, EXPAR_I64, 4, 2);
-    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_INDEX, "expar_ep_get_layout",
-                   "topk_idx[2][1]", text);
+    ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_INDEX, "expar_ep_get_layout",
+                    "topk_idx[2][1]", text);
     assert_equal_counts(&c, &untouched);
     counts_free(&c);
     counts_free(&untouched);
@@ -246,10 +246,10 @@ static void test_null_arguments(void **state)
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     expar_tensor no_data = expar_tensor_2d(NULL, EXPAR_I64, 4, 2);
     expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
-    ASSERT_REFUSED(expar_ep_get_layout(NULL, &idx, 4, &layout), EXPAR_ERR_NULL, "group");
-    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], NULL, 4, &layout), EXPAR_ERR_NULL, "topk_idx");
-    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &no_data, 4, &layout), EXPAR_ERR_NULL, "topk_idx");
-    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, 4, NULL), EXPAR_ERR_NULL, "layout");
+    ASSERT_REJECTED(expar_ep_get_layout(NULL, &idx, 4, &layout), EXPAR_ERR_NULL, "group");
+    ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], NULL, 4, &layout), EXPAR_ERR_NULL, "topk_idx");
+    ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &no_data, 4, &layout), EXPAR_ERR_NULL, "topk_idx");
+    ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, 4, NULL), EXPAR_ERR_NULL, "layout");
     setting_end(&s);
 }
 
@@ -262,16 +262,16 @@ static void test_wrong_tensors(void **state)
     expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
     expar_tensor bad = good;
     bad.dtype = EXPAR_F32;
-    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_DTYPE, "topk_idx", "f32", "i32",
-                   "i64");
+    ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_DTYPE, "topk_idx", "f32", "i32",
+                    "i64");
     bad = expar_tensor_1d(roomy, EXPAR_I64, 8);
-    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_SHAPE, "topk_idx", "1", "2");
+    ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_SHAPE, "topk_idx", "1", "2");
     bad = good;
     bad.strides[1] = 2;
-    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_STRIDE, "topk_idx", "2", "1");
+    ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_STRIDE, "topk_idx", "2", "1");
     bad = good;
     bad.data = (char *)bad.data + 1;
-    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_ALIGNMENT, "topk_idx", "8");
+    ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_ALIGNMENT, "topk_idx", "8");
     setting_end(&s);
 }
 
@@ -283,8 +283,8 @@ static void test_indices_elsewhere(void **state)
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
     idx.device.type = EXPAR_CUDA;
-    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_DEVICE, "topk_idx.data",
-                   "is host memory; expected memory of GPU 0");
+    ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_DEVICE, "topk_idx.data",
+                    "is host memory; expected memory of GPU 0");
     setting_end(&s);
 }
 
@@ -294,9 +294,9 @@ static void test_wrong_number_of_experts(void **state)
     setting s = setting_make(2, 2);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
-    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, 5, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "5", "2");
-    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, 0, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "0");
-    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, -2, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "-2");
+    ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, 5, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "5", "2");
+    ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, 0, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "0");
+    ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, -2, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "-2");
     setting_end(&s);
 }
 
@@ -310,8 +310,8 @@ static void test_too_many_experts(void **state)
     counts c = counts_make(1, 1, most, 4), untouched = counts_make(1, 1, 1, 4);
     expar_ep_layout layout = layout_of(&c);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, wrong[i], &layout), EXPAR_ERR_ARGUMENT, "num_experts is ",
-                       i ? "2147483647" : "4194305", "expected at most 4194304");
+        ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, wrong[i], &layout), EXPAR_ERR_ARGUMENT,
+                        "num_experts is ", i ? "2147483647" : "4194305", "expected at most 4194304");
     assert_memory_equal(c.ranks, untouched.ranks, sizeof *c.ranks);
     assert_int_equal(expar_ep_get_layout(s.groups[0], &idx, most, &layout), EXPAR_OK);
     assert_int_equal(c.ranks[0], 4);
@@ -328,7 +328,7 @@ static void test_struct_without_size(void **state)
     setting s = setting_make(1, 1);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     expar_ep_layout layout = {0};
-    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_ARGUMENT, "struct_size", "0");
+    ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_ARGUMENT, "struct_size", "0");
     setting_end(&s);
 }
 

@@ -57,7 +57,7 @@ static void use_all(expar_group *group, expar_ep *ep)
         deal_move *moves[3] = {move_make(d, &there, choices, &random), move_make(d, &again, choices, &random),
                                move_make(d, &back, choices, &random)};
         deal_call calls[3];
-        play_area none = {0};
+        trial_area none = {0};
         expar_ep_handle *handle = NULL;
         for (int k = 0; k < 3; k++) {
             deal_call_start(&calls[k], ep, moves[k], rank, &none, handle, NULL);
@@ -143,7 +143,7 @@ static void test_sizes_never_wrap(void **state)
 {
     (void)state;
     random_source random = random_start(random_test_seed("sizes"));
-    int64_t taken = 0, refused = 0;
+    int64_t taken = 0, rejected = 0;
     for (int i = 0; i < 200000; i++) {
         int32_t ranks = (int32_t)random_between(&random, 1, random_once_in(&random, 3) ? 65536 : 64);
         expar_ep_config c = EXPAR_EP_CONFIG_INIT;
@@ -162,12 +162,12 @@ static void test_sizes_never_wrap(void **state)
             taken++;
             assert_true((long double)bytes >= least_bytes(&c, ranks));
         } else {
-            refused++;
+            rejected++;
             assert_int_equal(status, EXPAR_ERR_ARGUMENT);
             assert_int_equal(bytes, 77);
         }
     }
-    assert_true(taken > 1000 && refused > 1000);
+    assert_true(taken > 1000 && rejected > 1000);
 }
 
 /* Each member at its greatest; all of them together are too much, and the text says so. */

@@ -8,9 +8,9 @@
 
 static ranks_kind kind;
 
-static void play(const table_case *what)
+static void trial(const table_case *what)
 {
-    assert_true(table_run(what, kind, table_play_all_paths, NULL));
+    assert_true(table_run(what, kind, table_trial_all_paths, NULL));
 }
 
 /* All that one rank can ask for at once. */
@@ -34,7 +34,7 @@ static void test_scales_of_any_stride(void **state)
         c.there =
             (move_form){.type = i & 1 ? ORACLE_I8 : ORACLE_F8E4M3, .hidden = 32, .num_scales = 5, .packed = i % 3 == 0};
         c.choice.scales = (deal_scales)(i / 2);
-        play(&c);
+        trial(&c);
     }
 }
 
@@ -45,7 +45,7 @@ static void test_one_scale_a_token(void **state)
     for (int order = 0; order < SCALES_ORDERS; order++) {
         c.there = (move_form){.type = ORACLE_F8E4M3, .hidden = 16, .num_scales = 1, .packed = order & 1};
         c.choice.scales = (deal_scales)order;
-        play(&c);
+        trial(&c);
     }
 }
 
@@ -55,7 +55,7 @@ static void test_as_many_scales_as_the_buffer_takes(void **state)
     table_case c = table_case_make();
     c.there = (move_form){.type = ORACLE_I8, .hidden = 64, .num_scales = 8};
     c.ring_slots = 1;
-    play(&c);
+    trial(&c);
 }
 
 static void test_column_major_scales(void **state)
@@ -65,7 +65,7 @@ static void test_column_major_scales(void **state)
     for (int i = 0; i < 4; i++) {
         c.there = (move_form){.type = ORACLE_F8E4M3, .hidden = 32, .num_scales = 1 + i, .packed = i & 1};
         c.choice = (deal_choice){.column_scales = true, .own = i & 1 ? 511 : 0, .own_symmetric = i & 2};
-        play(&c);
+        trial(&c);
     }
 }
 
@@ -94,7 +94,7 @@ static void mismatch(table *t)
         CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_dispatch(t->ep, &args, &result));
         CHECK_TEXT("expar_ep_dispatch", others[i].what, "rank 2", "rank 0");
     }
-    table_play_all_paths(t);
+    table_trial_all_paths(t);
 }
 
 static void test_scales_that_differ_between_ranks(void **state)
@@ -109,7 +109,7 @@ static void test_quantised_rows_without_scales(void **state)
     (void)state;
     table_case c = table_case_make();
     c.there = (move_form){.type = ORACLE_F8E4M3, .hidden = 48};
-    play(&c);
+    trial(&c);
 }
 
 /* ---- what rows bring along --------------------------------------------------------------------------------------- */
@@ -119,12 +119,12 @@ static void test_numbers_at_the_source(void **state)
     (void)state;
     table_case c = table_case_make();
     c.there.src_tokens = true;
-    play(&c);
+    trial(&c);
     c.choice.worst = WORST_LARGER;
-    play(&c);
+    trial(&c);
     c.choice.worst = WORST_ONE_SHORT;
     c.ring_slots = 1;
-    play(&c);
+    trial(&c);
 }
 
 /* Without top-k, and expert-major: they are of the rows as they come. */
@@ -133,13 +133,13 @@ static void test_numbers_at_the_source_of_other_rows(void **state)
     (void)state;
     table_case c = everything();
     c.there.src_tokens = true;
-    play(&c);
+    trial(&c);
     c = table_case_make();
     c.there.src_tokens = true;
     c.plan.by_hand = true;
     c.plan.topk = 0;
     c.back.with_weights = false;
-    play(&c);
+    trial(&c);
 }
 
 static void test_global_numbers_of_experts(void **state)
@@ -147,10 +147,10 @@ static void test_global_numbers_of_experts(void **state)
     (void)state;
     table_case c = table_case_make();
     c.there.global_experts = true;
-    play(&c);
+    trial(&c);
     c.plan.wide = true;
     c.choice.worst = WORST_LARGER;
-    play(&c);
+    trial(&c);
 }
 
 /* The places follow from them all the same. */
@@ -159,7 +159,7 @@ static void test_global_numbers_of_expert_major_rows(void **state)
     (void)state;
     table_case c = everything();
     c.there.global_experts = c.there.with_topk = true;
-    play(&c);
+    trial(&c);
 }
 
 /* Every part of everything in memory of the caller's, reached by peers and not. */
@@ -173,7 +173,7 @@ static void test_all_outputs_of_the_callers(void **state)
         c.choice.own = 511;
         c.choice.own_symmetric = i & 2;
         c.choice.counts = true;
-        play(&c);
+        trial(&c);
     }
 }
 
@@ -211,17 +211,17 @@ static void play_by_hand(void (*shape)(deal *d))
     table_case c = table_case_make();
     c.plan.by_hand = true;
     c.shape = shape;
-    play(&c);
+    trial(&c);
     c.choice = (deal_choice){.expert_major = true, .zero_padding = true, .alignment = 2};
     c.back_choice.expert_major = true;
-    play(&c);
+    trial(&c);
     c.choice = c.back_choice = (deal_choice){0};
     c.plan.topk = 0;
     c.back.with_weights = false;
-    play(&c);
+    trial(&c);
     c.plan.with_counts = true;
     c.choice.alignment = 7;
-    play(&c);
+    trial(&c);
 }
 
 static void test_by_hand_nowhere(void **state)
@@ -250,41 +250,41 @@ static void test_by_hand_at_random(void **state)
 
 /* ---- worst-case size --------------------------------------------------------------------------------------------- */
 
-static void play_worst(deal_worst worst)
+static void trial_worst(deal_worst worst)
 {
     table_case c = table_case_make();
     c.choice.worst = worst;
-    play(&c);
+    trial(&c);
     c.choice.expert_major = c.back_choice.expert_major = true;
     for (int32_t alignment = 1; alignment < 128; alignment += 63) {
         c.choice.alignment = alignment;
         c.choice.zero_padding = alignment > 1;
-        play(&c);
+        trial(&c);
     }
 }
 
 static void test_worst_case_equals_rows(void **state)
 {
     (void)state;
-    play_worst(WORST_EXACT);
+    trial_worst(WORST_EXACT);
 }
 
 static void test_worst_case_one_short(void **state)
 {
     (void)state;
-    play_worst(WORST_ONE_SHORT);
+    trial_worst(WORST_ONE_SHORT);
 }
 
 static void test_worst_case_of_one(void **state)
 {
     (void)state;
-    play_worst(WORST_ONE);
+    trial_worst(WORST_ONE);
 }
 
 static void test_worst_case_larger(void **state)
 {
     (void)state;
-    play_worst(WORST_LARGER);
+    trial_worst(WORST_LARGER);
 }
 
 /* Nothing comes, yet outputs have rows. */
@@ -293,7 +293,7 @@ static void test_worst_case_of_nothing(void **state)
     (void)state;
     table_case c = everything();
     c.plan.routing = ROUTING_NOWHERE;
-    play(&c);
+    trial(&c);
 }
 
 static void one_rank_only(deal_choice *choice, int32_t rank)
@@ -310,25 +310,25 @@ static void test_worst_case_on_one_rank(void **state)
     table_case c = table_case_make();
     c.vary = one_rank_only;
     c.choice.expert_major = true;
-    play(&c);
+    trial(&c);
 }
 
 /* ---- expert-major output ----------------------------------------------------------------------------------------- */
 
-static void play_expert_major(table_case c)
+static void trial_expert_major(table_case c)
 {
     static const int32_t alignments[] = {0, 1, 7, 128};
     for (int i = 0; i < 8; i++) {
         c.choice = (deal_choice){.expert_major = true, .zero_padding = i & 1, .alignment = alignments[i / 2]};
         c.back_choice = (deal_choice){.expert_major = true, .expert_weights = i & 1};
-        play(&c);
+        trial(&c);
     }
 }
 
 static void test_expert_major_alignments(void **state)
 {
     (void)state;
-    play_expert_major(table_case_make());
+    trial_expert_major(table_case_make());
 }
 
 /* Every slot of every token holds one expert: a token stands there K times. */
@@ -337,7 +337,7 @@ static void test_expert_major_duplicates(void **state)
     (void)state;
     table_case c = table_case_make();
     c.plan.routing = ROUTING_ONE_HOT;
-    play_expert_major(c);
+    trial_expert_major(c);
 }
 
 static void test_expert_major_with_idle_experts(void **state)
@@ -346,7 +346,7 @@ static void test_expert_major_with_idle_experts(void **state)
     table_case c = table_case_make();
     c.plan.num_experts = 24;
     c.plan.topk = 1;
-    play_expert_major(c);
+    trial_expert_major(c);
 }
 
 /* Token-major combines and repeats of a dispatch that was expert-major. */
@@ -378,7 +378,7 @@ static void test_token_major_use_of_an_expert_major_handle(void **state)
 }
 
 /* Rank 1 gives rows or weights of a wrong shape: it is told, the others hear of it, and the next call is right. */
-static void refuse_shapes(table *t)
+static void reject_shapes(table *t)
 {
     random_source random = random_start(11);
     const deal_choice *choice = &t->what->choice;
@@ -409,11 +409,11 @@ static void refuse_shapes(table *t)
 }
 
 /* Rows are summed into the pool first, so only the weights must lie in symmetric memory; and they must fit. */
-static void refuse_direct(table *t)
+static void reject_direct(table *t)
 {
     random_source random = random_start(12);
     const deal_choice *choice = &t->what->choice;
-    const bool room = t->what->pool_bytes > 4096, mine = t->rank == 1;
+    const bool spare = t->what->pool_bytes > 4096, mine = t->rank == 1;
     deal *d = table_deal(t, choice, &random);
     deal_move *m = table_move(t, d, MOVE_DISPATCH, choice, &random);
     deal_move *back = table_move(t, d, MOVE_COMBINE, &t->what->back_choice, &random);
@@ -427,9 +427,9 @@ static void refuse_direct(table *t)
     args.path = mine ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_AUTO;
     args.topk_weights = expar_tensor_2d(back->weights[t->rank], EXPAR_F32, oracle_num_rows(&back->job, t->rank), 3);
     args.out_topk_weights = expar_tensor_2d(t->area.in, EXPAR_F32, d->inputs[t->rank].num_tokens, 3);
-    expar_status reason = room ? EXPAR_ERR_ADDRESS : EXPAR_ERR_BUFFER_SIZE;
+    expar_status reason = spare ? EXPAR_ERR_ADDRESS : EXPAR_ERR_BUFFER_SIZE;
     CHECK_STATUS(mine ? reason : EXPAR_ERR_REMOTE, expar_ep_combine(t->ep, &args, NULL));
-    CHECK_TEXT("path is DIRECT", room ? "topk_weights.data" : "the pool of 4096 bytes");
+    CHECK_TEXT("path is DIRECT", spare ? "topk_weights.data" : "the pool of 4096 bytes");
     deal_call_make(&call, t->ep, back, t->rank, &t->area, args.handle);
     expar_ep_handle_release((expar_ep_handle *)(uintptr_t)args.handle);
     move_free(m);
@@ -451,15 +451,15 @@ static void test_expert_major_combine_that_cannot_be_direct(void **state)
 {
     (void)state;
     table_case c = indirect();
-    assert_true(table_run(&c, kind, refuse_direct, NULL));
+    assert_true(table_run(&c, kind, reject_direct, NULL));
 }
 
-static void test_expert_major_combine_without_room_in_the_pool(void **state)
+static void test_expert_major_combine_without_space_in_the_pool(void **state)
 {
     (void)state;
     table_case c = indirect();
     c.pool_bytes = 4096;
-    assert_true(table_run(&c, kind, refuse_direct, NULL));
+    assert_true(table_run(&c, kind, reject_direct, NULL));
 }
 
 static void test_expert_major_combine_of_wrong_shapes(void **state)
@@ -468,7 +468,7 @@ static void test_expert_major_combine_of_wrong_shapes(void **state)
     table_case c = table_case_make();
     c.choice = (deal_choice){.expert_major = true, .alignment = 4};
     c.back_choice = (deal_choice){.expert_major = true, .expert_weights = true};
-    assert_true(table_run(&c, kind, refuse_shapes, NULL));
+    assert_true(table_run(&c, kind, reject_shapes, NULL));
 }
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
@@ -480,7 +480,7 @@ static void test_biases(void **state)
     for (int i = 0; i < 12; i++) {
         c.back = (move_form){.type = (oracle_type)(i % 3), .hidden = 16, .with_weights = i & 1};
         c.back_choice = (deal_choice){.biases = i / 3, .pad = i % 2};
-        play(&c);
+        trial(&c);
     }
 }
 
@@ -491,7 +491,7 @@ static void test_biases_of_tokens_that_go_nowhere(void **state)
     table_case c = table_case_make();
     c.plan.routing = ROUTING_NOWHERE;
     c.back_choice.biases = 3;
-    play(&c);
+    trial(&c);
 }
 
 /* ---- everything together ----------------------------------------------------------------------------------------- */
@@ -500,10 +500,10 @@ static void test_everything(void **state)
 {
     (void)state;
     table_case c = everything();
-    play(&c);
+    trial(&c);
     c.num_channels = 3;
     c.ring_slots = 1;
-    play(&c);
+    trial(&c);
 }
 
 static void test_everything_on_one_rank(void **state)
@@ -511,7 +511,7 @@ static void test_everything_on_one_rank(void **state)
     (void)state;
     table_case c = everything();
     c.plan.num_ranks = 1;
-    play(&c);
+    trial(&c);
 }
 
 static void test_everything_without_tokens(void **state)
@@ -521,9 +521,9 @@ static void test_everything_without_tokens(void **state)
     table_case c = everything();
     c.choice.null_if_empty = c.back_choice.null_if_empty = true;
     c.plan.num_tokens = none;
-    play(&c);
+    trial(&c);
     c.plan.num_tokens = few;
-    play(&c);
+    trial(&c);
 }
 
 int main(int argc, char **argv)
@@ -557,7 +557,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_token_major_use_of_an_expert_major_handle),
         cmocka_unit_test(test_expert_major_combine_of_wrong_shapes),
         cmocka_unit_test(test_expert_major_combine_that_cannot_be_direct),
-        cmocka_unit_test(test_expert_major_combine_without_room_in_the_pool),
+        cmocka_unit_test(test_expert_major_combine_without_space_in_the_pool),
         cmocka_unit_test(test_biases),
         cmocka_unit_test(test_biases_of_tokens_that_go_nowhere),
         cmocka_unit_test(test_everything),

@@ -17,7 +17,7 @@ static ranks_kind kind;
 static int64_t rounds;
 static uint64_t first_seed;
 
-static bool play_script(uint64_t seed)
+static bool trial_script(uint64_t seed)
 {
     options_script s = options_script_make(seed, kind, 0, MOVES_PER_SCRIPT);
     if (seed % WIDE_ONCE_IN == 0) options_script_widen(&s);
@@ -29,7 +29,7 @@ static void test_scripts(void **state)
     (void)state;
     uint64_t seed = first_seed;
     for (int64_t done = 0; done < rounds; done += MOVES_PER_SCRIPT)
-        assert_true(play_script(seed++));
+        assert_true(trial_script(seed++));
 }
 
 int main(int argc, char **argv)

@@ -44,12 +44,12 @@ static queue queue_make(table *t, expar_ep *ep, uint64_t seed)
     return q;
 }
 
-static deal_call *queue_add(queue *q, move_kind move, expar_ep_path path, move_refusal refusal)
+static deal_call *queue_add(queue *q, move_kind move, expar_ep_path path, move_rejection rejection)
 {
     const deal_choice choice = {.async = true, .path = path, .expert_major = q->t->what->choice.expert_major};
     deal_call *call = &q->calls[q->count];
     deal_move *m = table_move(q->t, q->deal, move, &choice, &q->random);
-    m->form.refusal = refusal;
+    m->form.rejection = rejection;
     m->form.refuser = HELD;
     CHECK(deal_call_start(call, q->ep, m, q->t->rank, &q->t->area, q->handle,
                           q->count == 0 && q->t->rank == HELD ? q->late : NULL),
@@ -63,7 +63,7 @@ static void queue_fill(queue *q, int count)
 {
     static const expar_ep_path paths[] = {EXPAR_EP_PATH_AUTO, EXPAR_EP_PATH_QUEUE, EXPAR_EP_PATH_AUTO};
     for (int i = 0; i < count; i++)
-        queue_add(q, i % 2 ? MOVE_COMBINE : MOVE_REPEAT, paths[i % 3], REFUSAL_NONE);
+        queue_add(q, i % 2 ? MOVE_COMBINE : MOVE_REPEAT, paths[i % 3], REJECTION_NONE);
 }
 
 static bool queue_is_done(const queue *q, int i)
@@ -133,7 +133,7 @@ static void look_meanwhile(const queue *q)
     CHECK_OK(expar_group_barrier(q->t->group));
 }
 
-static void play_queue(table *t, int count)
+static void trial_queue(table *t, int count)
 {
     queue q = queue_make(t, t->ep, 100 + (uint64_t)count);
     asker asks = {.q = &q};
@@ -147,17 +147,17 @@ static void play_queue(table *t, int count)
     queue_end(&q);
 }
 
-static void play_numbers(table *t)
+static void trial_numbers(table *t)
 {
     static const int counts[] = {1, 2, 3, MOST};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        play_queue(t, counts[i]);
+        trial_queue(t, counts[i]);
 }
 
 static void test_any_number_queues(void **state)
 {
     (void)state;
-    run(play_numbers);
+    run(trial_numbers);
 }
 
 static void test_any_number_by_expert(void **state)
@@ -165,7 +165,7 @@ static void test_any_number_by_expert(void **state)
     (void)state;
     table_case c = table_case_make();
     c.choice.expert_major = true;
-    assert_true(table_run(&c, kind, play_numbers, NULL));
+    assert_true(table_run(&c, kind, trial_numbers, NULL));
 }
 
 /* One of a mixture; its handle is of a fresh dispatch before it, or its own. */
@@ -195,7 +195,7 @@ static void mixed_start(mixed *all, int i, const table *t, random_source *random
 
 /* Fresh dispatches among them, which wait until all before them are on their way; none is waited for before all have
    been made. */
-static void play_mixture(table *t)
+static void trial_mixture(table *t)
 {
     random_source random = random_start(170);
     for (int round = 0; round < 10; round++) {
@@ -218,11 +218,11 @@ static void play_mixture(table *t)
 static void test_all_kinds_mixed(void **state)
 {
     (void)state;
-    run(play_mixture);
+    run(trial_mixture);
 }
 
 /* A call that waits comes after all. */
-static void play_waiting_behind(table *t)
+static void trial_waiting_after(table *t)
 {
     static const deal_choice sync = {0};
     queue q = queue_make(t, t->ep, 120);
@@ -237,33 +237,33 @@ static void play_waiting_behind(table *t)
     queue_end(&q);
 }
 
-static void test_a_call_that_waits_comes_behind_all(void **state)
+static void test_a_call_that_waits_comes_after_all(void **state)
 {
     (void)state;
-    run(play_waiting_behind);
+    run(trial_waiting_after);
 }
 
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
 /* A rank rejects calls in the middle of its queue: it is told at once, the others at their events, and later calls go
    well. */
-static void play_refused(table *t)
+static void trial_rejected(table *t)
 {
     queue q = queue_make(t, t->ep, 130);
-    queue_add(&q, MOVE_REPEAT, EXPAR_EP_PATH_AUTO, REFUSAL_NONE);
-    queue_add(&q, MOVE_COMBINE, EXPAR_EP_PATH_AUTO, REFUSAL_EARLY);
-    queue_add(&q, MOVE_COMBINE, EXPAR_EP_PATH_QUEUE, REFUSAL_NONE);
-    queue_add(&q, MOVE_REPEAT, EXPAR_EP_PATH_AUTO, REFUSAL_EARLY);
-    queue_add(&q, MOVE_REPEAT, EXPAR_EP_PATH_AUTO, REFUSAL_NONE);
+    queue_add(&q, MOVE_REPEAT, EXPAR_EP_PATH_AUTO, REJECTION_NONE);
+    queue_add(&q, MOVE_COMBINE, EXPAR_EP_PATH_AUTO, REJECTION_EARLY);
+    queue_add(&q, MOVE_COMBINE, EXPAR_EP_PATH_QUEUE, REJECTION_NONE);
+    queue_add(&q, MOVE_REPEAT, EXPAR_EP_PATH_AUTO, REJECTION_EARLY);
+    queue_add(&q, MOVE_REPEAT, EXPAR_EP_PATH_AUTO, REJECTION_NONE);
     CHECK(t->rank != HELD || !queue_is_done(&q, 0), "the first is done");
     queue_release(&q);
     queue_end(&q);
 }
 
-static void test_refusals_in_a_queue(void **state)
+static void test_rejections_in_a_queue(void **state)
 {
     (void)state;
-    run(play_refused);
+    run(trial_rejected);
 }
 
 /* ---- the buffer's end -------------------------------------------------------------------------------------------- */
@@ -288,7 +288,7 @@ static void *release_later(void *context)
 }
 
 /* Destroy waits for them all. */
-static void play_destroyed(table *t)
+static void trial_destroyed(table *t)
 {
     pthread_t releaser;
     expar_ep *ep = another_buffer(t);
@@ -305,11 +305,11 @@ static void play_destroyed(table *t)
 static void test_destroy_waits_for_a_queue(void **state)
 {
     (void)state;
-    run(play_destroyed);
+    run(trial_destroyed);
 }
 
 /* Abandon waits for none; they come to their end all the same. */
-static void play_abandoned(table *t)
+static void trial_abandoned(table *t)
 {
     expar_ep *ep = another_buffer(t);
     queue q = queue_make(t, ep, 150);
@@ -324,7 +324,7 @@ static void play_abandoned(table *t)
 static void test_abandon_leaves_a_queue(void **state)
 {
     (void)state;
-    run(play_abandoned);
+    run(trial_abandoned);
 }
 
 /* ---- a group that fails ------------------------------------------------------------------------------------------ */
@@ -359,7 +359,7 @@ static void await_ranks(_Atomic int32_t *counter, int32_t ranks)
 }
 
 /* Every one of them ends with the report. */
-static void play_failed(expar_group *group, void *shared)
+static void trial_failed(expar_group *group, void *shared)
 {
     failing *f = shared;
     table t = {.group = group, .rank = group->rank, .what = &f->what};
@@ -392,7 +392,7 @@ static void test_each_ends_with_the_report(void **state)
     assert_true(f != MAP_FAILED);
     f->what = table_case_make();
     const ranks_plan ranks = {.kind = kind, .size = f->what.plan.num_ranks};
-    const bool passed = ranks_run(&ranks, play_failed, f);
+    const bool passed = ranks_run(&ranks, trial_failed, f);
     munmap(f, sizeof *f);
     assert_true(passed);
 }
@@ -401,8 +401,8 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_any_number_queues),      cmocka_unit_test(test_any_number_by_expert),
-        cmocka_unit_test(test_all_kinds_mixed),        cmocka_unit_test(test_a_call_that_waits_comes_behind_all),
-        cmocka_unit_test(test_refusals_in_a_queue),    cmocka_unit_test(test_destroy_waits_for_a_queue),
+        cmocka_unit_test(test_all_kinds_mixed),        cmocka_unit_test(test_a_call_that_waits_comes_after_all),
+        cmocka_unit_test(test_rejections_in_a_queue),  cmocka_unit_test(test_destroy_waits_for_a_queue),
         cmocka_unit_test(test_abandon_leaves_a_queue), cmocka_unit_test(test_each_ends_with_the_report),
     };
     kind = stage_kind(argc, argv);

@@ -13,7 +13,7 @@ static ranks_kind kind;
 static int64_t rounds;
 static uint64_t first_seed;
 
-static bool play_script(uint64_t seed)
+static bool trial_script(uint64_t seed)
 {
     return script_run(script_make(seed, kind, OPS_PER_SCRIPT));
 }
@@ -23,7 +23,7 @@ static void test_scripts(void **state)
     (void)state;
     uint64_t seed = first_seed;
     for (int64_t done = 0; done < rounds; done += OPS_PER_SCRIPT)
-        assert_true(play_script(seed++));
+        assert_true(trial_script(seed++));
 }
 
 int main(int argc, char **argv)

@@ -10,9 +10,9 @@
 
 static ranks_kind kind;
 
-static void play(const table_case *what)
+static void trial(const table_case *what)
 {
-    assert_true(table_run(what, kind, table_play_all_paths, NULL));
+    assert_true(table_run(what, kind, table_trial_all_paths, NULL));
 }
 
 /* A route before each first dispatch; repeats carry topk_idx again. */
@@ -28,11 +28,11 @@ static void test_all_paths(void **state)
 {
     (void)state;
     table_case c = routed();
-    play(&c);
+    trial(&c);
     c.there.with_topk = false;
     c.plan.wide = true;
     c.plan.with_weights = false;
-    play(&c);
+    trial(&c);
 }
 
 static void test_rows_with_scales(void **state)
@@ -43,7 +43,7 @@ static void test_rows_with_scales(void **state)
     c.there.hidden = 32;
     c.there.num_scales = 3;
     c.choice.scales = SCALES_TRANSPOSED;
-    play(&c);
+    trial(&c);
 }
 
 static void test_by_hand(void **state)
@@ -51,12 +51,12 @@ static void test_by_hand(void **state)
     (void)state;
     table_case c = routed();
     c.plan.by_hand = true;
-    play(&c);
+    trial(&c);
     c.there.with_topk = false;
     c.back.with_weights = false;
     c.plan.topk = 0;
     c.plan.with_counts = true;
-    play(&c);
+    trial(&c);
 }
 
 static void test_worst_cases(void **state)
@@ -64,7 +64,7 @@ static void test_worst_cases(void **state)
     (void)state;
     table_case c = routed();
     for (c.choice.worst = WORST_EXACT; c.choice.worst < WORST_KINDS; c.choice.worst++)
-        play(&c);
+        trial(&c);
 }
 
 /* The handle learns the places with the first dispatch that brings topk_idx. */
@@ -74,10 +74,10 @@ static void test_expert_major(void **state)
     table_case c = routed();
     c.choice = (deal_choice){.expert_major = true, .zero_padding = true, .alignment = 4, .counts = true};
     c.back_choice = (deal_choice){.expert_major = true, .expert_weights = true, .biases = 3};
-    play(&c);
+    trial(&c);
     c.there.with_topk = false;
     c.choice.worst = WORST_LARGER;
-    play(&c);
+    trial(&c);
 }
 
 static void fall_silent(deal *d)
@@ -92,7 +92,7 @@ static void test_tokens_that_go_nowhere(void **state)
     (void)state;
     table_case c = routed();
     c.shape = fall_silent;
-    play(&c);
+    trial(&c);
 }
 
 /* ---- by hand ----------------------------------------------------------------------------------------------------- */
@@ -104,8 +104,8 @@ typedef struct scene {
 
 static expar_ep_handle *route(const stage *s, const traffic *t)
 {
-    const play_choice plain = {0};
-    expar_ep_dispatch_args same = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+    const trial_choice plain = {0};
+    expar_ep_dispatch_args same = trial_dispatch_args(t, s->rank, &plain, &s->area, NULL);
     expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
     expar_ep_route_result result = EXPAR_EP_ROUTE_RESULT_INIT;
     args.topk_idx = same.topk_idx;
@@ -113,7 +113,7 @@ static expar_ep_handle *route(const stage *s, const traffic *t)
     CHECK_OK(expar_ep_route(s->ep, &args, &result));
     CHECK(result.num_recv_tokens == t->arrivals[s->rank].num_rows, "a route tells R %lld",
           (long long)result.num_recv_tokens);
-    play_dispatch_args_free(&same);
+    trial_dispatch_args_free(&same);
     return result.handle;
 }
 
@@ -122,23 +122,23 @@ static void combine_without_a_dispatch(stage *s, void *shared)
 {
     const scene *c = shared;
     expar_ep_handle *handle = route(s, c->traffic);
-    const play_choice places[] = {{.place = PLACE_PRIVATE}, {.place = PLACE_SYMMETRIC, .path = EXPAR_EP_PATH_DIRECT}};
+    const trial_choice places[] = {{.place = PLACE_PRIVATE}, {.place = PLACE_SYMMETRIC, .path = EXPAR_EP_PATH_DIRECT}};
     for (int i = 0; i < 2; i++) {
-        play_arrival none = {0};
-        play_combine(s->ep, c->traffic, c->answers, s->rank, &places[i], &s->area, handle, &none);
+        trial_arrival none = {0};
+        trial_combine(s->ep, c->traffic, c->answers, s->rank, &places[i], &s->area, handle, &none);
     }
     expar_ep_handle_release(handle);
 }
 
 /* A caller with memory of its own allocates once it knows R. */
-static void allocate_behind_a_route(stage *s, void *shared)
+static void allocate_after_a_route(stage *s, void *shared)
 {
     const scene *c = shared;
     const traffic *t = c->traffic;
-    const play_choice choice = {.place = PLACE_PRIVATE};
+    const trial_choice choice = {.place = PLACE_PRIVATE};
     expar_ep_handle *handle = route(s, t);
     void *own = NULL;
-    expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &choice, &s->area, &own);
+    expar_ep_dispatch_args args = trial_dispatch_args(t, s->rank, &choice, &s->area, &own);
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.handle = handle;
     if (CHECK_OK(expar_ep_dispatch(s->ep, &args, &result))) {
@@ -151,20 +151,20 @@ static void allocate_behind_a_route(stage *s, void *shared)
         CHECK(!result.handle && !result.recv_tokens_per_expert, "a dispatch with a handle made one");
     }
     expar_ep_output_release(result.output);
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
     expar_ep_handle_release(handle);
     free(own);
 }
 
-static expar_status dispatch_by_expert(stage *s, const traffic *t, const expar_ep_handle *handle, bool refused)
+static expar_status dispatch_by_expert(stage *s, const traffic *t, const expar_ep_handle *handle, bool rejected)
 {
-    const play_choice plain = {0};
-    expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+    const trial_choice plain = {0};
+    expar_ep_dispatch_args args = trial_dispatch_args(t, s->rank, &plain, &s->area, NULL);
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.handle = handle;
     args.expert_major = 1;
     args.async_finish = 1;
-    if (refused) args.path = (expar_ep_path)7;
+    if (rejected) args.path = (expar_ep_path)7;
     expar_status status = expar_ep_dispatch(s->ep, &args, &result);
     if (status == EXPAR_OK) status = expar_event_wait(result.event);
     if (status == EXPAR_OK) {
@@ -176,17 +176,17 @@ static expar_status dispatch_by_expert(stage *s, const traffic *t, const expar_e
     }
     expar_event_release(result.event);
     expar_ep_output_release(result.output);
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
     return status;
 }
 
 /* The dispatch that was to fill the handle's row map ends with another rank's rejection: the next one fills it. */
-static void fill_the_map_behind_a_refusal(stage *s, void *shared)
+static void fill_the_map_after_a_rejection(stage *s, void *shared)
 {
     const scene *c = shared;
     expar_ep_handle *handle = route(s, c->traffic);
-    bool refused = s->rank == 1;
-    CHECK_STATUS(refused ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, dispatch_by_expert(s, c->traffic, handle, refused));
+    bool rejected = s->rank == 1;
+    CHECK_STATUS(rejected ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, dispatch_by_expert(s, c->traffic, handle, rejected));
     CHECK_OK(dispatch_by_expert(s, c->traffic, handle, false));
     expar_ep_handle_release(handle);
 }
@@ -195,8 +195,8 @@ static void fill_the_map_behind_a_refusal(stage *s, void *shared)
 static void differ(stage *s, void *shared)
 {
     const scene *c = shared;
-    const play_choice plain = {0};
-    expar_ep_dispatch_args same = play_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL);
+    const trial_choice plain = {0};
+    expar_ep_dispatch_args same = trial_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL);
     expar_ep_dispatch_result rows = EXPAR_EP_DISPATCH_RESULT_INIT;
     expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
     expar_ep_route_result result = EXPAR_EP_ROUTE_RESULT_INIT;
@@ -208,7 +208,7 @@ static void differ(stage *s, void *shared)
     if (s->rank == 1) args.topk_idx.shape[1] = 2;
     CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_route(s->ep, &args, &result));
     CHECK_TEXT("expar_ep_route", "top-k is 2 on rank 1 and 3 on rank 0");
-    play_dispatch_args_free(&same);
+    trial_dispatch_args_free(&same);
     stage_round_trip(s, c->traffic, c->answers, EXPAR_EP_PATH_AUTO);
 }
 
@@ -278,16 +278,16 @@ static void test_combine_without_a_dispatch(void **state)
     run(combine_without_a_dispatch);
 }
 
-static void test_outputs_allocated_behind_it(void **state)
+static void test_outputs_allocated_after_it(void **state)
 {
     (void)state;
-    run(allocate_behind_a_route);
+    run(allocate_after_a_route);
 }
 
-static void test_map_behind_a_refusal(void **state)
+static void test_map_after_a_rejection(void **state)
 {
     (void)state;
-    run(fill_the_map_behind_a_refusal);
+    run(fill_the_map_after_a_rejection);
 }
 
 static void test_ranks_that_differ(void **state)
@@ -312,8 +312,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_expert_major),
         cmocka_unit_test(test_tokens_that_go_nowhere),
         cmocka_unit_test(test_combine_without_a_dispatch),
-        cmocka_unit_test(test_outputs_allocated_behind_it),
-        cmocka_unit_test(test_map_behind_a_refusal),
+        cmocka_unit_test(test_outputs_allocated_after_it),
+        cmocka_unit_test(test_map_after_a_rejection),
         cmocka_unit_test(test_ranks_that_differ),
         cmocka_unit_test(test_counts_of_31_bits),
     };

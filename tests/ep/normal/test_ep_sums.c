@@ -8,9 +8,9 @@
 
 static ranks_kind kind;
 
-static void play(const table_cases *list)
+static void trial(const table_cases *list)
 {
-    assert_true(table_run_all(list->cases, list->count, kind, table_play_all_paths, NULL));
+    assert_true(table_run_all(list->cases, list->count, kind, table_trial_all_paths, NULL));
 }
 
 /* Slots enough for several on one rank. */
@@ -39,7 +39,7 @@ static void test_by_slot(void **state)
     (void)state;
     table_cases list = {.count = 0};
     add_all_types(&list, by(ORDER_BY_SLOT));
-    play(&list);
+    trial(&list);
 }
 
 /* Each rank first sums its rows of the token. */
@@ -53,7 +53,7 @@ static void test_by_slot_expert_major(void **state)
     add_all_types(&list, c);
     c.back_choice.expert_weights = true;
     add_all_types(&list, c);
-    play(&list);
+    trial(&list);
 }
 
 static void test_each_slot(void **state)
@@ -61,7 +61,7 @@ static void test_each_slot(void **state)
     (void)state;
     table_cases list = {.count = 0};
     add_all_types(&list, by(ORDER_EACH_SLOT));
-    play(&list);
+    trial(&list);
 }
 
 /* Rings shorter than a token has slots; many channels. */
@@ -76,7 +76,7 @@ static void test_by_short_rings(void **state)
             c.num_channels = slots;
             table_add(&list, &c);
         }
-    play(&list);
+    trial(&list);
 }
 
 /* Rows that have fewer 16 bytes than a token has slots, and rows that parts do not divide. */
@@ -90,7 +90,7 @@ static void test_rows_of_few_bytes(void **state)
         c.back.with_weights = false;
         table_add(&list, &c);
     }
-    play(&list);
+    trial(&list);
 }
 
 static void test_owners_weights(void **state)
@@ -106,7 +106,7 @@ static void test_owners_weights(void **state)
         c.back_choice.pad = 1;
         table_add(&list, &c);
     }
-    play(&list);
+    trial(&list);
 }
 
 /* Some ranks dispatch and combine expert-major, others do not. */
@@ -115,7 +115,7 @@ static void some_expert_major(deal_choice *choice, int32_t rank)
     choice->expert_major = rank != 1;
 }
 
-static void play_mixed(table *t)
+static void trial_mixed(table *t)
 {
     random_source random = random_start(21);
     deal_choice plain = {0}, choices[TABLE_MAX_RANKS] = {{0}};
@@ -146,7 +146,7 @@ static void test_ranks_that_differ_in_layout(void **state)
     (void)state;
     table_case c = by(ORDER_BY_SLOT);
     c.vary = some_expert_major;
-    assert_true(table_run(&c, kind, play_mixed, NULL));
+    assert_true(table_run(&c, kind, trial_mixed, NULL));
 }
 
 /* The same expert twice in a token, and slots of -1. */
@@ -161,7 +161,7 @@ static void test_duplicates_and_gaps(void **state)
         c.back.owners_weights = true;
         table_add(&list, &c);
     }
-    play(&list);
+    trial(&list);
 }
 
 static void test_tokens_that_go_nowhere(void **state)
@@ -174,7 +174,7 @@ static void test_tokens_that_go_nowhere(void **state)
         c.back_choice.biases = 2;
         table_add(&list, &c);
     }
-    play(&list);
+    trial(&list);
 }
 
 /* Ranks get tokens without any of their experts, and do not get some that have one. */
@@ -188,7 +188,7 @@ static void test_by_hand(void **state)
         c.back.owners_weights = true;
         table_add(&list, &c);
     }
-    play(&list);
+    trial(&list);
 }
 
 static void test_one_rank(void **state)
@@ -200,7 +200,7 @@ static void test_one_rank(void **state)
         c.plan.num_ranks = 1;
         table_add(&list, &c);
     }
-    play(&list);
+    trial(&list);
 }
 
 static void test_many_ranks_of_one_expert(void **state)
@@ -212,7 +212,7 @@ static void test_many_ranks_of_one_expert(void **state)
         c.plan.num_ranks = c.plan.num_experts = 8;
         table_add(&list, &c);
     }
-    play(&list);
+    trial(&list);
 }
 
 static void test_ranks_without_tokens(void **state)
@@ -228,7 +228,7 @@ static void test_ranks_without_tokens(void **state)
         c.plan.num_tokens = few;
         table_add(&list, &c);
     }
-    play(&list);
+    trial(&list);
 }
 
 /* Dropped rows add nothing, whole rows and single slots alike. */
@@ -243,7 +243,7 @@ static void test_dropped_rows(void **state)
             c.back.owners_weights = worst & 1;
             table_add(&list, &c);
         }
-    play(&list);
+    trial(&list);
 }
 
 /* ---- what does not go -------------------------------------------------------------------------------------------- */
@@ -321,7 +321,7 @@ static void combine_otherwise(table *t, const deal_move *good, const expar_ep_ha
     check_text(__FILE__, __LINE__, words);
 }
 
-static void refuse_all(table *t)
+static void reject_every(table *t)
 {
     random_source random = random_start(31);
     deal *d = table_deal(t, &t->what->choice, &random);
@@ -355,11 +355,11 @@ static void test_what_ranks_may_not_ask_for(void **state)
     table_case c = by(ORDER_EACH_SLOT);
     c.back.owners_weights = true;
     c.shape = everywhere;
-    assert_true(table_run(&c, kind, refuse_all, NULL));
+    assert_true(table_run(&c, kind, reject_every, NULL));
 }
 
 /* Peers need the handle's map beside the rows; where a copy does not fit, rows come by the queue. */
-static void refuse_direct(table *t)
+static void reject_direct(table *t)
 {
     random_source random = random_start(33);
     deal *d = table_deal(t, &t->what->choice, &random);
@@ -386,14 +386,14 @@ static void refuse_direct(table *t)
     deal_free(d);
 }
 
-static void test_each_slot_without_room_in_the_pool(void **state)
+static void test_each_slot_without_space_in_the_pool(void **state)
 {
     (void)state;
     static const int64_t many[3] = {100, 100, 100};
     table_case c = by(ORDER_EACH_SLOT);
     c.plan.num_tokens = many;
     c.pool_bytes = 4096;
-    assert_true(table_run(&c, kind, refuse_direct, NULL));
+    assert_true(table_run(&c, kind, reject_direct, NULL));
 }
 
 /* Routed by hand alone: nobody knows of slots. */
@@ -445,7 +445,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_ranks_without_tokens),
         cmocka_unit_test(test_dropped_rows),
         cmocka_unit_test(test_what_ranks_may_not_ask_for),
-        cmocka_unit_test(test_each_slot_without_room_in_the_pool),
+        cmocka_unit_test(test_each_slot_without_space_in_the_pool),
         cmocka_unit_test(test_slots_of_routings_without_topk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

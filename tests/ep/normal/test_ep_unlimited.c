@@ -96,11 +96,11 @@ static void test_one_growth_for_each_form(void **state)
 /* Dispatches a form; returns how that ended. */
 static expar_status dispatch_form(stage *s, const traffic_forms *f, int form, expar_ep_dispatch_result *result)
 {
-    const play_choice plain = {0};
-    expar_ep_dispatch_args args = play_dispatch_args(f->traffic[form], s->rank, &plain, &s->area, NULL);
+    const trial_choice plain = {0};
+    expar_ep_dispatch_args args = trial_dispatch_args(f->traffic[form], s->rank, &plain, &s->area, NULL);
     *result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     expar_status status = expar_ep_dispatch(s->ep, &args, result);
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
     return status;
 }
 
@@ -126,43 +126,43 @@ static void test_growth_of_forms_that_differ(void **state)
 }
 
 /* All hear of one rank's rejection, in place of growing. */
-static void grow_refused(stage *s, void *shared)
+static void grow_rejected(stage *s, void *shared)
 {
     const traffic_forms *f = shared;
     expar_ep_dispatch_result result;
     round_of(s, f, SHORT);
-    const play_choice plain = {0};
-    expar_ep_dispatch_args args = play_dispatch_args(f->traffic[WIDER], s->rank, &plain, &s->area, NULL);
+    const trial_choice plain = {0};
+    expar_ep_dispatch_args args = trial_dispatch_args(f->traffic[WIDER], s->rank, &plain, &s->area, NULL);
     if (s->rank == 2) args.num_experts = 61;
     result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     CHECK_STATUS(s->rank == 2 ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, expar_ep_dispatch(s->ep, &args, &result));
     CHECK_TEXT("num_experts is 61");
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
     check_growths(s, 1);
     round_of(s, f, WIDER);
     check_growths(s, 2);
 }
 
-static void test_growth_that_a_rank_refuses(void **state)
+static void test_growth_that_a_rank_rejects(void **state)
 {
     (void)state;
-    run(grow_refused);
+    run(grow_rejected);
 }
 
 /* Rank 1 refuses when all have grown: its own output is too small, which it knows by the counts of the call's second
    opening alone. All are told, the larger records stay, and what was told is not told again. */
-static void refuse_behind_growth(stage *s, void *shared)
+static void reject_after_growth(stage *s, void *shared)
 {
     const traffic_forms *f = shared;
-    const play_choice short_of_one = {.place = PLACE_PRIVATE, .spare_rows = -1}, plain = {0};
+    const trial_choice short_of_one = {.place = PLACE_PRIVATE, .spare_rows = -1}, plain = {0};
     void *own_out = NULL;
     for (int form = 0; form < FORMS; form++) {
         expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
-        const play_choice *choice = s->rank == 1 ? &short_of_one : &plain;
-        expar_ep_dispatch_args args = play_dispatch_args(f->traffic[form], s->rank, choice, &s->area, &own_out);
+        const trial_choice *choice = s->rank == 1 ? &short_of_one : &plain;
+        expar_ep_dispatch_args args = trial_dispatch_args(f->traffic[form], s->rank, choice, &s->area, &own_out);
         CHECK_STATUS(s->rank == 1 ? EXPAR_ERR_BUFFER_SIZE : EXPAR_ERR_REMOTE, expar_ep_dispatch(s->ep, &args, &result));
         CHECK_TEXT("expar_ep_dispatch", "out_x", s->rank == 1 ? "rows" : "rank 1");
-        play_dispatch_args_free(&args);
+        trial_dispatch_args_free(&args);
         free(own_out);
         own_out = NULL;
         check_growths(s, (uint64_t)form + 1);
@@ -171,10 +171,10 @@ static void refuse_behind_growth(stage *s, void *shared)
     }
 }
 
-static void test_refusal_behind_growth(void **state)
+static void test_rejection_after_growth(void **state)
 {
     (void)state;
-    run(refuse_behind_growth);
+    run(reject_after_growth);
 }
 
 static expar_status no_fill(void *context, uint64_t offset, uint64_t bytes)
@@ -188,10 +188,10 @@ static void grow_without_memory(stage *s, void *shared)
 {
     const traffic_forms *f = shared;
     expar_ep_dispatch_result result;
-    play_arrival before;
-    const play_choice plain = {0};
+    trial_arrival before;
+    const trial_choice plain = {0};
     round_of(s, f, SHORT);
-    play_dispatch(s->ep, f->traffic[SHORT], s->rank, &plain, &s->area, NULL, &before);
+    trial_dispatch(s->ep, f->traffic[SHORT], s->rank, &plain, &s->area, NULL, &before);
     mem_store *store = s->group->sym->store;
     const mem_source source = store->source;
     mem_block *rest = NULL;
@@ -210,8 +210,8 @@ static void grow_without_memory(stage *s, void *shared)
         CHECK_TEXT("expar_ep_dispatch", "rank 1", "EXPAR_ERR_MEMORY", "says the test");
     }
     check_growths(s, 1);
-    play_check_arrival(&before, s->rank);
-    play_release(&before, false);
+    trial_check_arrival(&before, s->rank);
+    trial_release(&before, false);
     round_of(s, f, SHORT);
     store->source = source;
     round_of(s, f, LONGER);
@@ -242,7 +242,7 @@ typedef struct queued_combine {
     size_t y_bytes;
 } queued_combine;
 
-static void make_combine(const stage *s, const play_arrival *before, int64_t hidden, expar_event *behind,
+static void make_combine(const stage *s, const trial_arrival *before, int64_t hidden, expar_event *after,
                          queued_combine *out)
 {
     const int64_t rows = before->result.num_recv_tokens, tokens = before->traffic->inputs[s->rank].num_tokens;
@@ -252,14 +252,14 @@ static void make_combine(const stage *s, const play_arrival *before, int64_t hid
     memset(out->args.x.data, 0, (size_t)(rows * hidden) * 2);
     memset(out->args.out_y.data, 0xff, out->y_bytes);
     out->args.handle = before->handle;
-    out->args.wait_event = behind;
+    out->args.wait_event = after;
     out->args.async_finish = true;
 }
 
-static expar_status queue_combine(stage *s, const play_arrival *before, int64_t hidden, expar_event *behind,
+static expar_status queue_combine(stage *s, const trial_arrival *before, int64_t hidden, expar_event *after,
                                   queued_combine *out)
 {
-    make_combine(s, before, hidden, behind, out);
+    make_combine(s, before, hidden, after, out);
     expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     expar_status status = expar_ep_combine(s->ep, &out->args, &done);
     out->event = done.event;
@@ -283,7 +283,7 @@ static void queued_finish(queued_combine *one)
 }
 
 /* A call that would grow them after two that wait: nobody has heard of it. */
-static void be_interrupted(stage *s, const traffic_forms *f, const play_arrival *before)
+static void be_interrupted(stage *s, const traffic_forms *f, const trial_arrival *before)
 {
     const uint32_t epoch = (uint32_t)s->ep->base.calls;
     expar_ep_dispatch_result result;
@@ -305,11 +305,11 @@ static void be_interrupted(stage *s, const traffic_forms *f, const play_arrival 
 static void grow_interrupted(stage *s, void *shared)
 {
     const traffic_forms *f = shared;
-    const play_choice plain = {0};
-    play_arrival before;
+    const trial_choice plain = {0};
+    trial_arrival before;
     queued_combine calls[2];
     expar_event *late = NULL;
-    play_dispatch(s->ep, f->traffic[SHORT], s->rank, &plain, &s->area, NULL, &before);
+    trial_dispatch(s->ep, f->traffic[SHORT], s->rank, &plain, &s->area, NULL, &before);
     if (s->rank == 0) CHECK_OK(expar_event_create(&late));
     for (int i = 0; i < 2; i++)
         CHECK_OK(queue_combine(s, &before, 16, late, &calls[i]));
@@ -322,12 +322,12 @@ static void grow_interrupted(stage *s, void *shared)
     for (int i = 0; i < 2; i++)
         queued_finish(&calls[i]);
     expar_event_release(late);
-    play_release(&before, false);
+    trial_release(&before, false);
     round_of(s, f, SHORT);
     check_growths(s, 2);
 }
 
-static void test_growth_that_is_interrupted_behind_queued_calls(void **state)
+static void test_growth_that_is_interrupted_after_queued_calls(void **state)
 {
     (void)state;
     run(grow_interrupted);
@@ -350,11 +350,11 @@ static void grow_and_queue(stage *s, void *shared)
     enum { CALLS = 8 };
     const traffic_forms *f = shared;
     const cpu_executor *exec = (const cpu_executor *)s->ep->base.exec;
-    const play_choice plain = {0};
-    play_arrival before;
+    const trial_choice plain = {0};
+    trial_arrival before;
     queued_combine calls[CALLS];
     expar_event *late = NULL;
-    play_dispatch(s->ep, f->traffic[SHORT], s->rank, &plain, &s->area, NULL, &before);
+    trial_dispatch(s->ep, f->traffic[SHORT], s->rank, &plain, &s->area, NULL, &before);
     if (s->rank == 0) CHECK_OK(expar_event_create(&late));
     for (int i = 0; i < CALLS; i++)
         CHECK_OK(queue_combine(s, &before, 512, late, &calls[i]));
@@ -367,11 +367,11 @@ static void grow_and_queue(stage *s, void *shared)
         queued_finish(&calls[i]);
     CHECK(exec->old_records == NULL, "old records have not been given back");
     expar_event_release(late);
-    play_release(&before, false);
+    trial_release(&before, false);
     round_of(s, f, SHORT);
 }
 
-static void test_old_records_behind_queued_calls(void **state)
+static void test_old_records_after_queued_calls(void **state)
 {
     (void)state;
     run(grow_and_queue);
@@ -384,22 +384,22 @@ static void test_old_records_behind_queued_calls(void **state)
 static void grow_and_abort(expar_group *group, void *shared)
 {
     const traffic_forms *f = shared;
-    const play_choice plain = {0};
+    const trial_choice plain = {0};
     const expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     stage s = {.group = group, .rank = expar_group_rank(group)};
-    play_arrival arrival;
+    trial_arrival arrival;
     if (!CHECK_OK(expar_ep_create(group, &config, &s.ep))) return;
-    play_dispatch(s.ep, f->traffic[SHORT], s.rank, &plain, NULL, NULL, &arrival);
-    play_release(&arrival, false);
-    play_dispatch(s.ep, f->traffic[LONGER], s.rank, &plain, NULL, NULL, &arrival);
+    trial_dispatch(s.ep, f->traffic[SHORT], s.rank, &plain, NULL, NULL, &arrival);
+    trial_release(&arrival, false);
+    trial_dispatch(s.ep, f->traffic[LONGER], s.rank, &plain, NULL, NULL, &arrival);
     check_growths(&s, 2);
     /* Nobody's dispatch is under way after it; the barrier itself may meet the first abort. */
     (void)expar_barrier_all(group);
     CHECK_OK(expar_group_abort(group));
     CHECK_OK(expar_ep_destroy(s.ep));
     CHECK(group->sym->stranded != NULL, "records of a failed group were given back");
-    play_check_arrival(&arrival, s.rank);
-    play_release(&arrival, false);
+    trial_check_arrival(&arrival, s.rank);
+    trial_release(&arrival, false);
 }
 
 static void test_growth_before_the_group_fails(void **state)
@@ -476,15 +476,15 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_growth_for_each_form),
         cmocka_unit_test(test_growth_of_forms_that_differ),
-        cmocka_unit_test(test_growth_that_a_rank_refuses),
-        cmocka_unit_test(test_refusal_behind_growth),
+        cmocka_unit_test(test_growth_that_a_rank_rejects),
+        cmocka_unit_test(test_rejection_after_growth),
         cmocka_unit_test(test_growth_without_memory),
         cmocka_unit_test(test_growth_before_the_group_fails),
         cmocka_unit_test(test_limits_that_are_given),
         cmocka_unit_test(test_slots_that_cannot_be_counted),
         cmocka_unit_test(test_scripts),
-        cmocka_unit_test(test_growth_that_is_interrupted_behind_queued_calls),
-        cmocka_unit_test(test_old_records_behind_queued_calls),
+        cmocka_unit_test(test_growth_that_is_interrupted_after_queued_calls),
+        cmocka_unit_test(test_old_records_after_queued_calls),
     };
     kind = stage_kind(argc, argv);
     ranks_per_node = argc > 1 && strcmp(argv[1], "nodes") == 0;

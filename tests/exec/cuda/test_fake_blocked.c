@@ -82,7 +82,7 @@ static void *go_on(void *argument)
 
 /* A thread that destroys the buffer waits for the work on its stream. The driver's thread that has told an end may
    still be on its way out then. */
-static void end_behind_the_stream(idle_rank *one, helper *h)
+static void end_after_the_stream(idle_rank *one, helper *h)
 {
     CHECK(atomic_load(&h->controls->held) > 0, "no kernel is left on the stream");
     h->looks = atomic_load(&h->controls->looks);
@@ -133,7 +133,7 @@ static expar_status combine(const idle_rank *one)
 
 /* ---- an abort ---------------------------------------------------------------------------------------------------- */
 
-static void play_abort(expar_group *group, void *shared)
+static void trial_abort(expar_group *group, void *shared)
 {
     call_fn *const *call = shared;
     idle_rank one;
@@ -144,13 +144,13 @@ static void play_abort(expar_group *group, void *shared)
     end_of_help(&h, "the call did not end with the group");
     CHECK_STATUS(EXPAR_ERR_ABORTED, (*call)(&one));
     CHECK_TEXT("poisoned", "the stream had not come to the call");
-    end_behind_the_stream(&one, &h);
+    end_after_the_stream(&one, &h);
 }
 
 static void run_abort(call_fn *call)
 {
     const ranks_plan plan = {.kind = kind_of_ranks, .size = 1};
-    assert_true(ranks_run(&plan, play_abort, &call));
+    assert_true(ranks_run(&plan, trial_abort, &call));
 }
 
 static void a_dispatch_ends_with_the_group(void **state)
@@ -192,7 +192,7 @@ static bool begin_without_peer(idle_rank *one, helper *h, expar_group *group)
     return false;
 }
 
-static void play_loss(expar_group *group, void *shared)
+static void trial_loss(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -201,19 +201,19 @@ static void play_loss(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_PEER, combine(&one));
     CHECK_TEXT("the stream had not come to the call", "rank 1");
     end_of_help(&h, "the call did not end with its peer");
-    end_behind_the_stream(&one, &h);
+    end_after_the_stream(&one, &h);
 }
 
 static void a_call_ends_with_its_peer(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 2, play_loss);
+    kind_run((ranks_plan){0}, 2, trial_loss);
 }
 
 /* ---- ranks that share a GPU -------------------------------------------------------------------------------------- */
 
 /* The second call waits for the first, which stands on the stream, before it puts anything after it. */
-static void play_next(expar_group *group, void *shared)
+static void trial_next(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -226,7 +226,7 @@ static void play_next(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_PEER, fresh(&one));
     CHECK_TEXT("the stream had not come to the call", "rank 1");
     end_of_help(&h, "the call behind another did not end with the group");
-    end_behind_the_stream(&one, &h);
+    end_after_the_stream(&one, &h);
     CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(done.event));
     expar_event_release(done.event);
 }
@@ -235,7 +235,7 @@ static void the_next_call_ends_with_the_group(void **state)
 {
     (void)state;
     if (kind_of_ranks == RANKS_PROCESSES) skip();
-    kind_run((ranks_plan){0}, 2, play_next);
+    kind_run((ranks_plan){0}, 2, trial_next);
 }
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
@@ -254,7 +254,7 @@ static expar_status ask_for(expar_event *event)
 }
 
 /* A call that nobody waited for. Its work on the stream tells nobody once it comes. */
-static void play_event(expar_group *group, void *shared)
+static void trial_event(expar_group *group, void *shared)
 {
     expar_status (*const *way)(expar_event *) = shared;
     idle_rank one;
@@ -268,7 +268,7 @@ static void play_event(expar_group *group, void *shared)
     CHECK_TEXT("expar_ep_combine", "the stream had not come to the call", "has aborted the group");
     end_of_help(&h, "the event did not happen with the group's end");
     expar_event_release(done.event);
-    end_behind_the_stream(&one, &h);
+    end_after_the_stream(&one, &h);
 }
 
 static void events_end_with_the_group(void **state)
@@ -278,7 +278,7 @@ static void events_end_with_the_group(void **state)
     for (size_t i = 0; i < ARRAY_LENGTH(ways); i++) {
         const ranks_plan plan = {.kind = kind_of_ranks, .size = 1};
         expar_status (*way)(expar_event *) = ways[i];
-        assert_true(ranks_run(&plan, play_event, &way));
+        assert_true(ranks_run(&plan, trial_event, &way));
     }
 }
 
@@ -295,7 +295,7 @@ static bool make_low_latency(const idle_rank *one, expar_ll **ll)
 }
 
 /* Its call's event happens, and what stands on the stream, which comes later, finds nothing of the buffer. */
-static void play_abandoned(expar_group *group, void *shared)
+static void trial_abandoned(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -327,7 +327,7 @@ static void events_end_with_their_buffer(void **state)
 {
     (void)state;
     const ranks_plan plan = {.kind = kind_of_ranks, .size = 1};
-    assert_true(ranks_run(&plan, play_abandoned, NULL));
+    assert_true(ranks_run(&plan, trial_abandoned, NULL));
 }
 
 /* In a call that waits for its stream. The result is passed to the thread that looks at it. */
@@ -352,7 +352,7 @@ static void *call_in_vain(void *argument)
 
 /* In normal mode another thread of the rank's is in a call, which ends by it. Then the event of a call before it
    happens, and the rest is as above. */
-static void play_abandoned_rows(expar_group *group, void *shared)
+static void trial_abandoned_rows(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -390,7 +390,7 @@ static void events_of_rows_end_with_their_buffer(void **state)
 {
     (void)state;
     const ranks_plan plan = {.kind = kind_of_ranks, .size = 1};
-    assert_true(ranks_run(&plan, play_abandoned_rows, NULL));
+    assert_true(ranks_run(&plan, trial_abandoned_rows, NULL));
 }
 
 /* ---- a sound group ----------------------------------------------------------------------------------------------- */
@@ -398,7 +398,7 @@ static void events_of_rows_end_with_their_buffer(void **state)
 #define SHORT_MS 20
 
 /* However long the stream takes: nobody is silent. */
-static void play_patience(expar_group *group, void *shared)
+static void trial_patience(expar_group *group, void *shared)
 {
     call_fn *const *call = shared;
     idle_rank one;
@@ -418,7 +418,7 @@ static void a_slow_stream_is_waited_for(void **state)
     for (size_t i = 0; i < ARRAY_LENGTH(calls); i++) {
         const ranks_plan plan = {.kind = kind_of_ranks, .size = 1};
         call_fn *call = calls[i];
-        assert_true(ranks_run(&plan, play_patience, &call));
+        assert_true(ranks_run(&plan, trial_patience, &call));
     }
 }
 

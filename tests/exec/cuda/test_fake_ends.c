@@ -96,7 +96,7 @@ static void end_of_signal(signaller *self)
 }
 
 /* Dispatch, dispatch with a handle, and combine, that return by themselves, after an event of the caller's. */
-static void calls_behind_an_event(expar_group *group, void *shared)
+static void calls_after_an_event(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -133,7 +133,7 @@ static void calls_behind_an_event(expar_group *group, void *shared)
 static void calls_wait_for_their_events(void **state)
 {
     (void)state;
-    run(calls_behind_an_event);
+    run(calls_after_an_event);
 }
 
 /* ---- what is not known on the host ------------------------------------------------------------------------------- */

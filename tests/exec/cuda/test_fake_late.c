@@ -95,7 +95,7 @@ static expar_status combine(const idle_rank *one, bool async)
     return status;
 }
 
-static expar_status play(const idle_rank *one, late_call call)
+static expar_status trial(const idle_rank *one, late_call call)
 {
     return call == COMBINE || call == ASYNC ? combine(one, call == ASYNC) : dispatch(one, call);
 }
@@ -107,7 +107,7 @@ static bool begin(idle_rank *one, expar_group *group)
     return true;
 }
 
-static void play_late(expar_group *group, void *shared)
+static void trial_late(expar_group *group, void *shared)
 {
     idle_rank one;
     (void)shared;
@@ -115,7 +115,7 @@ static void play_late(expar_group *group, void *shared)
     set_timeout(group, SHORT_MS);
     for (int i = 0; i < NUM_CALLS && !check_failures(); i++) {
         if (group->rank == LATE) rest_ms(LATE_MS);
-        CHECK_OK(play(&one, (late_call)i));
+        CHECK_OK(trial(&one, (late_call)i));
     }
     CHECK_OK(gpu_await(one.ep->base.exec, "the test"));
     CHECK_OK(expar_ep_query(one.ep));
@@ -125,11 +125,11 @@ static void play_late(expar_group *group, void *shared)
 static void late_ranks_are_waited_for(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, RANKS, play_late);
+    kind_run((ranks_plan){0}, RANKS, trial_late);
 }
 
 /* The host does not know of their launches. */
-static void play_late_graph(expar_group *group, void *shared)
+static void trial_late_graph(expar_group *group, void *shared)
 {
     idle_rank one;
     cu_graph graph = NULL;
@@ -159,7 +159,7 @@ static void play_late_graph(expar_group *group, void *shared)
 static void late_launches_are_waited_for(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, RANKS, play_late_graph);
+    kind_run((ranks_plan){0}, RANKS, trial_late_graph);
 }
 
 /* ---- stopped, and gone ------------------------------------------------------------------------------------------- */
@@ -176,7 +176,7 @@ static void *wake_soon(void *argument)
 }
 
 /* A rank that is stopped gives no answer, and then it goes on. */
-static void play_stopped(expar_group *group, void *shared)
+static void trial_stopped(expar_group *group, void *shared)
 {
     idle_rank one;
     pthread_t thread;
@@ -188,7 +188,7 @@ static void play_stopped(expar_group *group, void *shared)
         } else if (pthread_create(&thread, NULL, wake_soon, group)) {
             abort();
         }
-        CHECK_OK(play(&one, i ? FRESH : COMBINE));
+        CHECK_OK(trial(&one, i ? FRESH : COMBINE));
         if (group->rank != LATE) pthread_join(thread, NULL);
         CHECK_OK(expar_group_barrier(group));
     }
@@ -199,11 +199,11 @@ static void stopped_ranks_that_go_on(void **state)
 {
     (void)state;
     if (kind_of_ranks == RANKS_THREADS) skip();
-    kind_run((ranks_plan){0}, RANKS, play_stopped);
+    kind_run((ranks_plan){0}, RANKS, trial_stopped);
 }
 
 /* Late, and then dead: the others name it. */
-static void play_death(expar_group *group, void *shared)
+static void trial_death(expar_group *group, void *shared)
 {
     idle_rank one;
     (void)shared;
@@ -212,7 +212,7 @@ static void play_death(expar_group *group, void *shared)
         rest_ms(LATE_MS);
         _exit(0);
     }
-    CHECK_STATUS(EXPAR_ERR_PEER, play(&one, COMBINE));
+    CHECK_STATUS(EXPAR_ERR_PEER, trial(&one, COMBINE));
     CHECK_TEXT("expar_ep_combine", "no header from rank 1", "rank 1 died");
     CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_query(one.ep));
     idle_end(&one);
@@ -222,13 +222,13 @@ static void late_ranks_that_die(void **state)
 {
     (void)state;
     if (kind_of_ranks == RANKS_THREADS) skip();
-    kind_run((ranks_plan){0}, RANKS, play_death);
+    kind_run((ranks_plan){0}, RANKS, trial_death);
 }
 
 /* ---- ends -------------------------------------------------------------------------------------------------------- */
 
 /* A graph that one rank does not launch: later than that it may not be. */
-static void play_limit(expar_group *group, void *shared)
+static void trial_limit(expar_group *group, void *shared)
 {
     idle_rank one;
     cu_graph graph = NULL;
@@ -263,11 +263,11 @@ static void play_limit(expar_group *group, void *shared)
 static void a_launch_that_does_not_come(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, RANKS, play_limit);
+    kind_run((ranks_plan){0}, RANKS, trial_limit);
 }
 
 /* Each waits in a call on another buffer: neither will ever come to the other's. */
-static void play_circle(expar_group *group, void *shared)
+static void trial_circle(expar_group *group, void *shared)
 {
     idle_rank one, other;
     expar_ep *second = NULL;
@@ -297,18 +297,18 @@ static void play_circle(expar_group *group, void *shared)
 static void calls_in_a_circle_end(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, RANKS, play_circle);
+    kind_run((ranks_plan){0}, RANKS, trial_circle);
 }
 
 /* The pulse has stopped, as far as the kernel knows. */
-static void play_orphan(expar_group *group, void *shared)
+static void trial_orphan(expar_group *group, void *shared)
 {
     idle_rank one;
     (void)shared;
     if (!begin(&one, group)) return;
     if (group->rank != LATE) {
         gpu_of(one.ep->base.exec)->core.place.orphan_ns = 1000000;
-        CHECK_STATUS(EXPAR_ERR_PEER, play(&one, COMBINE));
+        CHECK_STATUS(EXPAR_ERR_PEER, trial(&one, COMBINE));
         CHECK_TEXT("no header from rank 1", "(seen 0", "this rank's process did not run for 0.0 s");
     }
     CHECK_OK(expar_group_barrier(group));
@@ -318,11 +318,11 @@ static void play_orphan(expar_group *group, void *shared)
 static void a_kernel_without_its_host_ends(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, RANKS, play_orphan);
+    kind_run((ranks_plan){0}, RANKS, trial_orphan);
 }
 
 /* After an hour, or as the environment says. */
-static void play_orphan_limits(expar_group *group, void *shared)
+static void trial_orphan_limits(expar_group *group, void *shared)
 {
     static const struct {
         const char *text;
@@ -348,7 +348,7 @@ static void play_orphan_limits(expar_group *group, void *shared)
 static void the_environment_says_when(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_orphan_limits);
+    kind_run((ranks_plan){0}, 1, trial_orphan_limits);
 }
 
 /* ---- calls that are refused in a capture ------------------------------------------------------------------------- */
@@ -359,16 +359,16 @@ typedef struct recorded {
 } recorded;
 
 /* A combine on the rank's stream: as it should be, or one that no graph may have. */
-static void capture_combine(const idle_rank *one, bool refused, recorded *out)
+static void capture_combine(const idle_rank *one, bool rejected, recorded *out)
 {
     expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     expar_ep_combine_args args = idle_combine_args(one);
-    if (refused) args.async_finish = 1;
+    if (rejected) args.async_finish = 1;
     CHECK_OK(CUDA_CALL(StreamBeginCapture, one->stream, CU_CAPTURE_THREAD_LOCAL));
-    CHECK_STATUS(refused ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_ep_combine(one->ep, &args, &done));
+    CHECK_STATUS(rejected ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_ep_combine(one->ep, &args, &done));
     CHECK_OK(CUDA_CALL(StreamEndCapture, one->stream, &out->graph));
     out->exec = NULL;
-    if (!refused) CHECK_OK(CUDA_CALL(GraphInstantiate, &out->exec, out->graph, 0));
+    if (!rejected) CHECK_OK(CUDA_CALL(GraphInstantiate, &out->exec, out->graph, 0));
 }
 
 static void forget_graph(const recorded *one)
@@ -384,7 +384,7 @@ static void launch(const idle_rank *one, const recorded *graph)
 }
 
 /* One rank's graph has no such call, whatever it launches: the other learns of it. */
-static void play_refused(expar_group *group, void *shared)
+static void trial_rejected(expar_group *group, void *shared)
 {
     idle_rank one;
     recorded graph;
@@ -402,10 +402,10 @@ static void play_refused(expar_group *group, void *shared)
     idle_end(&one);
 }
 
-static void who_refuses_in_a_capture_is_not_awaited(void **state)
+static void who_rejects_in_a_capture_is_not_awaited(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, RANKS, play_refused);
+    kind_run((ranks_plan){0}, RANKS, trial_rejected);
 }
 
 /* Waits until the guard no longer takes an earlier wait of a kernel for one that lasts. It moves the pulse on at each
@@ -425,10 +425,10 @@ static void await_pulses(const idle_rank *one)
 
 /* All have refused a call, or one has, and then all capture it rightly: who is late in that is waited for. One that has
  * refused it alone is so once it has captured it; until then it might never come. */
-static void play_refused_first(expar_group *group, void *shared)
+static void trial_rejected_first(expar_group *group, void *shared)
 {
     idle_rank one;
-    recorded refused, graph;
+    recorded rejected, graph;
     (void)shared;
     if (!begin(&one, group)) return;
     for (int alone = 0; alone < 2; alone++) {
@@ -437,8 +437,8 @@ static void play_refused_first(expar_group *group, void *shared)
             CHECK_OK(expar_group_barrier(group));
         }
         if (!alone || group->rank == LATE) {
-            capture_combine(&one, true, &refused);
-            forget_graph(&refused);
+            capture_combine(&one, true, &rejected);
+            forget_graph(&rejected);
         }
         CHECK_OK(expar_group_barrier(group));
         set_timeout(group, SHORT_MS);
@@ -459,7 +459,7 @@ static void play_refused_first(expar_group *group, void *shared)
 static void who_captures_it_after_all_is_awaited(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, RANKS, play_refused_first);
+    kind_run((ranks_plan){0}, RANKS, trial_rejected_first);
 }
 
 /* ---- interrupts -------------------------------------------------------------------------------------------------- */
@@ -470,7 +470,7 @@ static int stop(void *context)
 }
 
 /* Its header of that call has gone out; to the next one it does not come, and the other rank learns why. */
-static void play_interrupt(expar_group *group, void *shared)
+static void trial_interrupt(expar_group *group, void *shared)
 {
     static atomic_int stops;
     idle_rank one;
@@ -479,16 +479,16 @@ static void play_interrupt(expar_group *group, void *shared)
     if (group->rank != LATE) {
         atomic_store(&stops, 1);
         CHECK_OK(expar_interrupt_set(stop, &stops));
-        CHECK_STATUS(EXPAR_ERR_INTERRUPTED, play(&one, COMBINE));
+        CHECK_STATUS(EXPAR_ERR_INTERRUPTED, trial(&one, COMBINE));
         CHECK_TEXT("expar_ep_combine", "interrupted");
         CHECK_OK(expar_interrupt_set(NULL, NULL));
-        CHECK_STATUS(EXPAR_ERR_INTERRUPTED, play(&one, COMBINE));
+        CHECK_STATUS(EXPAR_ERR_INTERRUPTED, trial(&one, COMBINE));
         CHECK_TEXT("poisoned");
     }
     CHECK_OK(expar_group_barrier(group));
     if (group->rank == LATE) {
-        CHECK_OK(play(&one, COMBINE));
-        CHECK_STATUS(EXPAR_ERR_PEER, play(&one, FRESH));
+        CHECK_OK(trial(&one, COMBINE));
+        CHECK_STATUS(EXPAR_ERR_PEER, trial(&one, FRESH));
         CHECK_TEXT("does not come any more", "EXPAR_ERR_INTERRUPTED");
     }
     idle_end(&one);
@@ -498,7 +498,7 @@ static void an_interrupt_ends_a_call(void **state)
 {
     (void)state;
     if (kind_of_ranks == RANKS_THREADS) skip(); /* the program's function is asked by the barrier of the others, too */
-    kind_run((ranks_plan){0}, RANKS, play_interrupt);
+    kind_run((ranks_plan){0}, RANKS, trial_interrupt);
 }
 
 int main(int argc, char **argv)
@@ -510,7 +510,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(late_ranks_that_die),
         cmocka_unit_test(a_launch_that_does_not_come),
         cmocka_unit_test(calls_in_a_circle_end),
-        cmocka_unit_test(who_refuses_in_a_capture_is_not_awaited),
+        cmocka_unit_test(who_rejects_in_a_capture_is_not_awaited),
         cmocka_unit_test(who_captures_it_after_all_is_awaited),
         cmocka_unit_test(a_kernel_without_its_host_ends),
         cmocka_unit_test(the_environment_says_when),

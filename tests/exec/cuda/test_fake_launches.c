@@ -31,7 +31,7 @@ static void check_launches(const fake_controls *controls, launches before, launc
     CHECK(now.combines - before.combines == expected.combines, "%s: %d combine", what, now.combines - before.combines);
 }
 
-static void play_fresh(idle_rank *one, const fake_controls *controls, expar_ep_path path, int64_t worst)
+static void trial_fresh(idle_rank *one, const fake_controls *controls, expar_ep_path path, int64_t worst)
 {
     expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
@@ -44,7 +44,7 @@ static void play_fresh(idle_rank *one, const fake_controls *controls, expar_ep_p
     expar_ep_handle_release(result.handle);
 }
 
-static void play_cached(idle_rank *one, const fake_controls *controls, expar_ep_path path)
+static void trial_cached(idle_rank *one, const fake_controls *controls, expar_ep_path path)
 {
     expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
@@ -57,7 +57,7 @@ static void play_cached(idle_rank *one, const fake_controls *controls, expar_ep_
     expar_ep_output_release(result.output);
 }
 
-static void play_combine(idle_rank *one, const fake_controls *controls, expar_ep_path path)
+static void trial_combine(idle_rank *one, const fake_controls *controls, expar_ep_path path)
 {
     expar_ep_combine_args args = idle_combine_args(one);
     launches before = launches_now(controls);
@@ -66,7 +66,7 @@ static void play_combine(idle_rank *one, const fake_controls *controls, expar_ep
     check_launches(controls, before, (launches){.all = 1, .combines = 1}, "a combine");
 }
 
-static void play_calls(expar_group *group, void *shared)
+static void trial_calls(expar_group *group, void *shared)
 {
     static const expar_ep_path paths[] = {EXPAR_EP_PATH_AUTO, EXPAR_EP_PATH_DIRECT, EXPAR_EP_PATH_QUEUE};
     (void)shared;
@@ -74,10 +74,10 @@ static void play_calls(expar_group *group, void *shared)
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     const fake_controls *controls = controls_find();
     for (size_t i = 0; CHECK(controls, "another driver is open") && i < ARRAY_LENGTH(paths); i++) {
-        play_fresh(&one, controls, paths[i], 0);
-        play_fresh(&one, controls, paths[i], 8);
-        play_cached(&one, controls, paths[i]);
-        play_combine(&one, controls, paths[i]);
+        trial_fresh(&one, controls, paths[i], 0);
+        trial_fresh(&one, controls, paths[i], 8);
+        trial_cached(&one, controls, paths[i]);
+        trial_combine(&one, controls, paths[i]);
     }
     idle_end(&one);
 }
@@ -85,7 +85,7 @@ static void play_calls(expar_group *group, void *shared)
 static void a_call_is_one_kernel(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_calls);
+    kind_run((ranks_plan){0}, 1, trial_calls);
 }
 
 /* ---- SMs --------------------------------------------------------------------------------------------------------- */
@@ -100,7 +100,7 @@ static void check_blocks(const fake_controls *controls, int32_t expected, const 
 }
 
 /* asked: of each call; 0: the buffer's. */
-static void play_sms(idle_rank *one, const fake_controls *controls, int32_t asked)
+static void trial_sms(idle_rank *one, const fake_controls *controls, int32_t asked)
 {
     const int32_t expected = asked ? asked : gpu_of(one->ep->base.exec)->core.num_sms;
     expar_ep_dispatch_result again = EXPAR_EP_DISPATCH_RESULT_INIT;
@@ -120,7 +120,7 @@ static void play_sms(idle_rank *one, const fake_controls *controls, int32_t aske
     check_blocks(controls, expected, "a combine", asked);
 }
 
-static void play_calls_of_some_sms(expar_group *group, void *shared)
+static void trial_calls_of_some_sms(expar_group *group, void *shared)
 {
     static const int32_t asked[] = {1, 0, 7, 3, 0};
     (void)shared;
@@ -128,14 +128,14 @@ static void play_calls_of_some_sms(expar_group *group, void *shared)
     if (!idle_begin(&one, group)) return;
     const fake_controls *controls = controls_find();
     for (size_t i = 0; CHECK(controls, "another driver is open") && i < ARRAY_LENGTH(asked); i++)
-        play_sms(&one, controls, asked[i]);
+        trial_sms(&one, controls, asked[i]);
     idle_end(&one);
 }
 
 static void a_call_takes_the_sms_that_it_says(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_calls_of_some_sms);
+    kind_run((ranks_plan){0}, 1, trial_calls_of_some_sms);
 }
 
 /* ---- ahead of the counts ----------------------------------------------------------------------------------------- */
@@ -154,7 +154,7 @@ static void check_ahead(idle_rank *one, const expar_ep_dispatch_args *args, int 
     expar_ep_handle_release(result.handle);
 }
 
-static void play_what_is_launched_ahead(expar_group *group, void *shared)
+static void trial_what_is_launched_ahead(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -185,11 +185,11 @@ static void play_what_is_launched_ahead(expar_group *group, void *shared)
 static void fresh_dispatches_are_launched_ahead(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_what_is_launched_ahead);
+    kind_run((ranks_plan){0}, 1, trial_what_is_launched_ahead);
 }
 
 /* Threads share its context, where nothing may be enqueued after a kernel that waits; processes do not. */
-static void play_on_one_gpu(expar_group *group, void *shared)
+static void trial_on_one_gpu(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -203,21 +203,21 @@ static void play_on_one_gpu(expar_group *group, void *shared)
 static void threads_on_one_gpu_are_not(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 2, play_on_one_gpu);
+    kind_run((ranks_plan){0}, 2, trial_on_one_gpu);
 }
 
 /* So many use their space, and do not tell of it with their headers. */
-static void more_ranks_than_tell_room(void **state)
+static void more_ranks_than_tell_space(void **state)
 {
     (void)state;
     if (kind_of_ranks == RANKS_THREADS) skip();
-    kind_run((ranks_plan){0}, EP_ROOM_RANKS + 1, play_on_one_gpu);
+    kind_run((ranks_plan){0}, EP_SPACE_RANKS + 1, trial_on_one_gpu);
 }
 
 #define LIMIT_BYTES (8 << 20)
 
 /* Free space is not taken by force: a call that fails without it fails as before, and what it had is given back. */
-static void play_without_room(expar_group *group, void *shared)
+static void trial_without_space(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -241,16 +241,16 @@ static void play_without_room(expar_group *group, void *shared)
     idle_end(&one);
 }
 
-static void room_that_is_missing(void **state)
+static void space_that_is_missing(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_without_room);
+    kind_run((ranks_plan){0}, 1, trial_without_space);
 }
 
 /* ---- callers without a context ----------------------------------------------------------------------------------- */
 
 /* Whatever is current to the calling thread, nothing for one: the library enters its GPU's context itself. */
-static void play_without_context(expar_group *group, void *shared)
+static void trial_without_context(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -276,7 +276,7 @@ static void play_without_context(expar_group *group, void *shared)
 static void callers_need_no_context(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 2, play_without_context);
+    kind_run((ranks_plan){0}, 2, trial_without_context);
 }
 
 int main(int argc, char **argv)
@@ -286,8 +286,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_call_takes_the_sms_that_it_says),
         cmocka_unit_test(fresh_dispatches_are_launched_ahead),
         cmocka_unit_test(threads_on_one_gpu_are_not),
-        cmocka_unit_test(more_ranks_than_tell_room),
-        cmocka_unit_test(room_that_is_missing),
+        cmocka_unit_test(more_ranks_than_tell_space),
+        cmocka_unit_test(space_that_is_missing),
         cmocka_unit_test(callers_need_no_context),
     };
     kind_read(argc, argv);

@@ -66,7 +66,7 @@ static void check_waits(const idle_rank *one, cu_stream stream, int outside, int
     CHECK(got == inside, "%s: %d waits for calls of the capture", what, got);
 }
 
-static void play_two_captures(expar_group *group, void *shared)
+static void trial_two_captures(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -89,11 +89,11 @@ static void play_two_captures(expar_group *group, void *shared)
 static void captures_at_a_time(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_two_captures);
+    kind_run((ranks_plan){0}, 1, trial_two_captures);
 }
 
 /* Far more than there are places for. */
-static void play_many_captures(expar_group *group, void *shared)
+static void trial_many_captures(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -109,7 +109,7 @@ static void play_many_captures(expar_group *group, void *shared)
 }
 
 /* One capture goes on while more than there are places for come and go. */
-static void play_a_long_capture(expar_group *group, void *shared)
+static void trial_a_long_capture(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -131,12 +131,12 @@ static void play_a_long_capture(expar_group *group, void *shared)
 static void a_capture_that_outlasts_others(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_a_long_capture);
+    kind_run((ranks_plan){0}, 1, trial_a_long_capture);
 }
 
 #define MOST 8
 
-static void check_refused(const idle_rank *one, cu_stream stream)
+static void check_rejected(const idle_rank *one, cu_stream stream)
 {
     const fake_controls *controls = controls_find();
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
@@ -161,7 +161,7 @@ static void check_refused(const idle_rank *one, cu_stream stream)
 }
 
 /* Call by call in turns. */
-static void play_too_many_captures(expar_group *group, void *shared)
+static void trial_too_many_captures(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -171,10 +171,10 @@ static void play_too_many_captures(expar_group *group, void *shared)
         open_capture(&all[i]);
     for (int i = 0; i < MOST; i++)
         check_waits(&one, all[i].streams[0], FIRST, "a first call");
-    check_refused(&one, all[MOST].streams[0]);
+    check_rejected(&one, all[MOST].streams[0]);
     for (int i = 0; i < MOST; i++)
         check_waits(&one, all[i].streams[1], 0, 1, "a second call");
-    check_refused(&one, all[MOST].streams[1]);
+    check_rejected(&one, all[MOST].streams[1]);
     close_capture(&all[3]);
     check_waits(&one, all[MOST].streams[0], FIRST, "the first call of the ninth");
     for (int i = 0; i <= MOST; i++) {
@@ -186,16 +186,16 @@ static void play_too_many_captures(expar_group *group, void *shared)
     idle_end(&one);
 }
 
-static void a_ninth_capture_at_a_time_is_refused(void **state)
+static void a_ninth_capture_at_a_time_is_rejected(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_too_many_captures);
+    kind_run((ranks_plan){0}, 1, trial_too_many_captures);
 }
 
 static void captures_one_after_another(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_many_captures);
+    kind_run((ranks_plan){0}, 1, trial_many_captures);
 }
 
 /* ---- graphs after something slow --------------------------------------------------------------------------------- */
@@ -303,7 +303,7 @@ static void end_async(expar_event *event)
     expar_event_release(event);
 }
 
-static void play_a_call_behind_a_graph(expar_group *group, void *shared)
+static void trial_a_call_after_a_graph(expar_group *group, void *shared)
 {
     slow s;
     (void)shared;
@@ -319,10 +319,10 @@ static void play_a_call_behind_a_graph(expar_group *group, void *shared)
 static void a_call_follows_a_graph_from_its_launch(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_a_call_behind_a_graph);
+    kind_run((ranks_plan){0}, 1, trial_a_call_after_a_graph);
 }
 
-static void play_a_graph_behind_a_call(expar_group *group, void *shared)
+static void trial_a_graph_after_a_call(expar_group *group, void *shared)
 {
     slow s;
     (void)shared;
@@ -338,10 +338,10 @@ static void play_a_graph_behind_a_call(expar_group *group, void *shared)
 static void a_graph_follows_the_calls_before_its_launch(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_a_graph_behind_a_call);
+    kind_run((ranks_plan){0}, 1, trial_a_graph_after_a_call);
 }
 
-static void play_a_graph_behind_a_graph(expar_group *group, void *shared)
+static void trial_a_graph_after_a_graph(expar_group *group, void *shared)
 {
     slow s;
     (void)shared;
@@ -356,11 +356,11 @@ static void play_a_graph_behind_a_graph(expar_group *group, void *shared)
 static void a_graph_follows_a_graph_from_its_launch(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_a_graph_behind_a_graph);
+    kind_run((ranks_plan){0}, 1, trial_a_graph_after_a_graph);
 }
 
 /* A call that waits for a graph is none that the graph waits for. */
-static void play_a_graph_before_a_call(expar_group *group, void *shared)
+static void trial_a_graph_before_a_call(expar_group *group, void *shared)
 {
     slow s;
     (void)shared;
@@ -378,13 +378,13 @@ static void play_a_graph_before_a_call(expar_group *group, void *shared)
 static void graphs_and_calls_in_turns_end(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_a_graph_before_a_call);
+    kind_run((ranks_plan){0}, 1, trial_a_graph_before_a_call);
 }
 
 /* ---- what hosts poll --------------------------------------------------------------------------------------------- */
 
 /* A dispatch that nobody asks for, in a capture or without a wait, leaves what a call that is waited for has told. */
-static void play_counts_that_stay(expar_group *group, void *shared)
+static void trial_counts_that_stay(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -418,13 +418,13 @@ static void play_counts_that_stay(expar_group *group, void *shared)
 static void calls_nobody_asks_for_leave_counts_alone(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_counts_that_stay);
+    kind_run((ranks_plan){0}, 1, trial_counts_that_stay);
 }
 
 /* ---- events that the driver does not take ------------------------------------------------------------------------ */
 
 /* Nothing says then when the call's kernels are through. */
-static void play_a_call_without_a_mark(expar_group *group, void *shared)
+static void trial_a_call_without_a_mark(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -443,11 +443,11 @@ static void play_a_call_without_a_mark(expar_group *group, void *shared)
 static void a_call_without_a_mark_poisons_the_buffer(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_a_call_without_a_mark);
+    kind_run((ranks_plan){0}, 1, trial_a_call_without_a_mark);
 }
 
 /* A thread that waits for the last call learns that it could not. */
-static void play_an_end_nobody_sees(expar_group *group, void *shared)
+static void trial_an_end_nobody_sees(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -463,7 +463,7 @@ static void play_an_end_nobody_sees(expar_group *group, void *shared)
 static void an_end_that_cannot_be_seen_is_no_good_end(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_an_end_nobody_sees);
+    kind_run((ranks_plan){0}, 1, trial_an_end_nobody_sees);
 }
 
 int main(int argc, char **argv)
@@ -472,7 +472,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(captures_at_a_time),
         cmocka_unit_test(captures_one_after_another),
         cmocka_unit_test(a_capture_that_outlasts_others),
-        cmocka_unit_test(a_ninth_capture_at_a_time_is_refused),
+        cmocka_unit_test(a_ninth_capture_at_a_time_is_rejected),
         cmocka_unit_test(a_call_follows_a_graph_from_its_launch),
         cmocka_unit_test(a_graph_follows_the_calls_before_its_launch),
         cmocka_unit_test(a_graph_follows_a_graph_from_its_launch),

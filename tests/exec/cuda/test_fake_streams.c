@@ -109,7 +109,7 @@ static expar_event *dispatch_again(bench *b, expar_event *wait_event)
 /* ---- calls that return ------------------------------------------------------------------------------------------- */
 
 /* Nothing of this rank's runs, and the other ranks have not called: the host waits for neither. */
-static void play_without_host(expar_group *group, void *shared)
+static void trial_without_host(expar_group *group, void *shared)
 {
     bench b;
     expar_event *events[6];
@@ -130,13 +130,13 @@ static void play_without_host(expar_group *group, void *shared)
 static void calls_return_before_they_run(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_without_host);
+    kind_run((ranks_plan){0}, 1, trial_without_host);
 }
 
 /* ---- wait_event -------------------------------------------------------------------------------------------------- */
 
 /* Work of a stream, and of another call: the call's stream waits for it, and this thread does not. */
-static void play_wait_events(expar_group *group, void *shared)
+static void trial_wait_events(expar_group *group, void *shared)
 {
     bench b;
     expar_event *recorded = NULL;
@@ -161,7 +161,7 @@ static void play_wait_events(expar_group *group, void *shared)
 static void wait_events_hold_streams(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_wait_events);
+    kind_run((ranks_plan){0}, 1, trial_wait_events);
 }
 
 /* A fresh dispatch waits for its counts, but not for its wait_event before. */
@@ -172,7 +172,7 @@ static void *let_go_soon(void *argument)
     return NULL;
 }
 
-static void play_fresh_behind_an_event(expar_group *group, void *shared)
+static void trial_fresh_after_an_event(expar_group *group, void *shared)
 {
     bench b;
     pthread_t thread;
@@ -201,11 +201,11 @@ static void play_fresh_behind_an_event(expar_group *group, void *shared)
 static void a_fresh_dispatch_waits_for_counts_alone(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_fresh_behind_an_event);
+    kind_run((ranks_plan){0}, 1, trial_fresh_after_an_event);
 }
 
 /* Ranks of a process that share a GPU put no wait on their streams: the host waits. */
-static void play_shared_gpu(expar_group *group, void *shared)
+static void trial_shared_gpu(expar_group *group, void *shared)
 {
     bench b;
     pthread_t thread;
@@ -233,7 +233,7 @@ static void play_shared_gpu(expar_group *group, void *shared)
 static void hosts_wait_where_ranks_share_a_gpu(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){.kind = RANKS_THREADS}, 2, play_shared_gpu);
+    kind_run((ranks_plan){.kind = RANKS_THREADS}, 2, trial_shared_gpu);
 }
 
 /* ---- expar_event_stream_wait ------------------------------------------------------------------------------------- */
@@ -269,7 +269,7 @@ static void by_destroying(bench *b, expar_event *event)
     expar_event_release(event);
 }
 
-static void play_streams(expar_group *group, void *shared)
+static void trial_streams(expar_group *group, void *shared)
 {
     bench b;
     expar_event *event = NULL;
@@ -304,14 +304,14 @@ static void play_streams(expar_group *group, void *shared)
 static void streams_wait_for_events(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_streams);
+    kind_run((ranks_plan){0}, 1, trial_streams);
 }
 
 /* ---- captures ---------------------------------------------------------------------------------------------------- */
 
 /* A recorded event is a place in the graph, which only that capture's streams wait for; and a capture waits for no
    other event that has not happened. */
-static void play_captures(expar_group *group, void *shared)
+static void trial_captures(expar_group *group, void *shared)
 {
     bench b;
     cu_stream other;
@@ -365,7 +365,7 @@ static void play_captures(expar_group *group, void *shared)
 static void events_in_captures(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_captures);
+    kind_run((ranks_plan){0}, 1, trial_captures);
 }
 
 /* ---- memory that is given back after a stream -------------------------------------------------------------------- */
@@ -380,7 +380,7 @@ static uint64_t bytes_in_use(const bench *b)
 }
 
 /* The last holders have let go, but the stream has still to come past what it held then. */
-static void release_behind(bench *b)
+static void release_after(bench *b)
 {
     expar_ep_output *output = NULL;
     expar_ep_dispatch_args args = idle_dispatch_args(&b->one, EXPAR_F32);
@@ -404,7 +404,7 @@ static void release_behind(bench *b)
 }
 
 /* Likewise where the reader was told of long before. The same one again counts once. */
-static void release_behind_readers(bench *b)
+static void release_after_readers(bench *b)
 {
     expar_ep_output *output = NULL;
     const uint64_t before = bytes_in_use(b);
@@ -449,21 +449,21 @@ static void release_in_a_capture(bench *b)
     CHECK(bytes_in_use(b) == before, "memory stays in use");
 }
 
-static void play_releases(expar_group *group, void *shared)
+static void trial_releases(expar_group *group, void *shared)
 {
     bench b;
     (void)shared;
     if (!bench_begin(&b, group)) return;
-    release_behind(&b);
-    release_behind_readers(&b);
+    release_after(&b);
+    release_after_readers(&b);
     release_in_a_capture(&b);
     bench_end(&b);
 }
 
-static void memory_goes_back_behind_a_stream(void **state)
+static void memory_goes_back_after_a_stream(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_releases);
+    kind_run((ranks_plan){0}, 1, trial_releases);
 }
 
 /* ---- expar_ep_query ---------------------------------------------------------------------------------------------- */
@@ -471,7 +471,7 @@ static void memory_goes_back_behind_a_stream(void **state)
 #define RANKS 2
 
 /* Rank 1's arguments are bad: the others, who do not ask, learn it by the query, once. */
-static void play_queries(expar_group *group, void *shared)
+static void trial_queries(expar_group *group, void *shared)
 {
     idle_rank one;
     (void)shared;
@@ -535,11 +535,11 @@ static void events_go_with_their_context(void **state)
 static void queries_tell_once(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, RANKS, play_queries);
+    kind_run((ranks_plan){0}, RANKS, trial_queries);
 }
 
 /* A buffer that cannot be used any more says so each time. */
-static void play_poison(expar_group *group, void *shared)
+static void trial_poison(expar_group *group, void *shared)
 {
     idle_rank one;
     (void)shared;
@@ -558,7 +558,7 @@ static void play_poison(expar_group *group, void *shared)
 static void queries_of_a_poisoned_buffer(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play_poison);
+    kind_run((ranks_plan){0}, 1, trial_poison);
 }
 
 int main(int argc, char **argv)
@@ -571,7 +571,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(hosts_wait_where_ranks_share_a_gpu),
         cmocka_unit_test(streams_wait_for_events),
         cmocka_unit_test(events_in_captures),
-        cmocka_unit_test(memory_goes_back_behind_a_stream),
+        cmocka_unit_test(memory_goes_back_after_a_stream),
         cmocka_unit_test(queries_tell_once),
         cmocka_unit_test(queries_of_a_poisoned_buffer),
     };

@@ -91,7 +91,7 @@ static int32_t strangers(const fake_controls *controls, int first, int launches)
     return count;
 }
 
-static void play_at_once(expar_group *group, void *shared)
+static void trial_at_once(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -114,13 +114,13 @@ static void play_at_once(expar_group *group, void *shared)
 static void calls_of_two_threads_follow_each_other(void **state)
 {
     (void)state;
-    run(play_at_once);
+    run(trial_at_once);
 }
 
 /* ---- an event ---------------------------------------------------------------------------------------------------- */
 
 /* That happens when the other thread's call has returned. */
-static void play_with_event(expar_group *group, void *shared)
+static void trial_with_event(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -144,13 +144,13 @@ static void play_with_event(expar_group *group, void *shared)
 static void a_call_that_waits_for_an_event_holds_nobody_up(void **state)
 {
     (void)state;
-    run(play_with_event);
+    run(trial_with_event);
 }
 
 /* ---- streams ----------------------------------------------------------------------------------------------------- */
 
 /* By one name another stream in each thread: the second call has to wait for the first. */
-static void play_by_one_name(expar_group *group, void *shared)
+static void trial_by_one_name(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
@@ -172,7 +172,7 @@ static void play_by_one_name(expar_group *group, void *shared)
 static void streams_of_one_name_are_told_apart(void **state)
 {
     (void)state;
-    run(play_by_one_name);
+    run(trial_by_one_name);
 }
 
 int main(void)

@@ -13,18 +13,18 @@
 
 static char root[] = "/tmp/expar-warm-XXXXXX";
 
-static void dispatch_into(idle_rank *one, int64_t room)
+static void dispatch_into(idle_rank *one, int64_t spare)
 {
     expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
-    args.num_worst_tokens = room;
+    args.num_worst_tokens = spare;
     CHECK_OK(expar_ep_dispatch(one->ep, &args, &result));
     expar_ep_output_release(result.output);
     expar_ep_handle_release(result.handle);
 }
 
 /* In a process of its own. shared: not NULL where the disk has all already. */
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     idle_rank one;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32) || !idle_combine(&one)) return;
@@ -32,8 +32,8 @@ static void play(expar_group *group, void *shared)
     if (!CHECK(controls, "another compiler is open")) return;
     int begun = atomic_load(&controls->begun);
     CHECK(shared ? begun == 0 : begun >= 4, "%d kernel sources were compiled", begun);
-    for (int64_t room = 1; room <= 16; room *= 2)
-        dispatch_into(&one, room);
+    for (int64_t spare = 1; spare <= 16; spare *= 2)
+        dispatch_into(&one, spare);
     CHECK(atomic_load(&controls->begun) == begun, "other numbers of tokens were compiled for");
     idle_end(&one);
 }
@@ -42,8 +42,8 @@ static void a_warm_start_compiles_nothing(void **state)
 {
     (void)state;
     const ranks_plan plan = {.kind = RANKS_PROCESSES, .size = 1};
-    assert_true(ranks_run(&plan, play, NULL));
-    assert_true(ranks_run(&plan, play, root));
+    assert_true(ranks_run(&plan, trial, NULL));
+    assert_true(ranks_run(&plan, trial, root));
 }
 
 /* The first rows of a kind, dispatch and combine: neither is through before the other has begun. */
@@ -73,7 +73,7 @@ static void create_first(const idle_rank *one, fake_compiler_controls *controls)
           atomic_load(&controls->begun) - begun);
 }
 
-static void play_first_ones(expar_group *group, void *shared)
+static void trial_first_ones(expar_group *group, void *shared)
 {
     idle_rank one;
     (void)shared;
@@ -89,7 +89,7 @@ static void programs_of_a_buffer_are_compiled_at_the_same_time(void **state)
 {
     (void)state;
     const ranks_plan plan = {.kind = RANKS_PROCESSES, .size = 1};
-    assert_true(ranks_run(&plan, play_first_ones, NULL));
+    assert_true(ranks_run(&plan, trial_first_ones, NULL));
 }
 
 static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *walk)

@@ -300,7 +300,7 @@ static bool make_low_latency(scene *s)
     return CHECK_OK(expar_ll_create(s->one.group, &config, &s->ll));
 }
 
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     scene s = {0};
     (void)shared;
@@ -318,7 +318,7 @@ static void play(expar_group *group, void *shared)
 static void warm_calls(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 1, play);
+    kind_run((ranks_plan){0}, 1, trial);
 }
 
 int main(int argc, char **argv)

@@ -187,7 +187,7 @@ static void send_all_mail(const cuda_program *program)
                 send_mail(program, (link_way)way, on_host, 16 * units[i]);
 }
 
-static void test_rows_are_seen_behind_their_flags(void **state)
+static void test_rows_are_seen_after_their_flags(void **state)
 {
     (void)state;
     with_delays(send_all_mail);
@@ -311,7 +311,7 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows_are_seen_behind_their_flags),
+        cmocka_unit_test(test_rows_are_seen_after_their_flags),
         cmocka_unit_test(test_the_last_one_sees_all_rows),
         cmocka_unit_test(test_bulk_copies_move_these_bytes_alone),
     };

@@ -84,7 +84,7 @@ static int ask(uint32_t version, const char *node, uint64_t flags, const struct 
     uint32_t wanted = hints->tx_attr->tclass;
     const int32_t key_bytes = atomic_load(&controls.key_bytes);
     if (name && strcmp(name, hints->fabric_attr->prov_name) != 0) return -FI_ENODATA;
-    if (wanted != FI_TC_UNSPEC && atomic_load(&controls.classes) == FAKE_CLASSES_REFUSED) return -FI_ENODATA;
+    if (wanted != FI_TC_UNSPEC && atomic_load(&controls.classes) == FAKE_CLASSES_REJECTED) return -FI_ENODATA;
     struct fi_info *asked = real_info(hints);
     int code = real.getinfo(version, node ? node : "127.0.0.1", NULL, flags | FI_SOURCE, asked, info);
     real.freeinfo(asked);

@@ -17,7 +17,7 @@ typedef enum fake_classes {
     FAKE_CLASSES_TAKEN,   /* endpoints have it */
     FAKE_CLASSES_DOMAIN,  /* the domain has it */
     FAKE_CLASSES_IGNORED, /* it is gone from the answer */
-    FAKE_CLASSES_REFUSED  /* who asks for one gets no answer */
+    FAKE_CLASSES_REJECTED /* who asks for one gets no answer */
 } fake_classes;
 
 typedef enum fake_fault {

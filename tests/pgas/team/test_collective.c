@@ -371,7 +371,7 @@ static void test_in_a_row(void **state)
 
 /* ---- rejections -------------------------------------------------------------------------------------------------- */
 
-static void refusals(expar_group *group, void *shared)
+static void rejections(expar_group *group, void *shared)
 {
     (void)shared;
     expar_team *world, *gone;
@@ -420,10 +420,10 @@ static void refusals(expar_group *group, void *shared)
     CHECK(box[0] == 0 && box[1] == 0, "a refused call has written");
 }
 
-static void test_refusals(void **state)
+static void test_rejections_told(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 2, refusals);
+    kind_run((ranks_plan){0}, 2, rejections);
 }
 
 int main(int argc, char **argv)
@@ -432,7 +432,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_collectives),
         cmocka_unit_test(test_many_members),
         cmocka_unit_test(test_in_a_row),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_rejections_told),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -316,7 +316,7 @@ static uint8_t *draw_dest(stage *s, size_t bytes)
 static void (*const kinds[])(turn *, dice *) = {broadcast, fcollect, collect, alltoall,
                                                 alltoalls, reduce,   reduce,  sync};
 
-static void play(stage *s, dice *d)
+static void trial(stage *s, dice *d)
 {
     turn t = {.s = s, .bytes = draw_size(s, d), .salt = roll(d, 1000)};
     uint32_t kind = roll(d, ARRAY_LENGTH(kinds));
@@ -329,7 +329,7 @@ static void play(stage *s, dice *d)
     if (formed) CHECK_OK(expar_team_destroy(t.team));
 }
 
-static void play_all(expar_group *group, void *shared)
+static void trial_all(expar_group *group, void *shared)
 {
     const game *g = shared;
     stage s = {.group = group, .used_bytes = AREA_BYTES};
@@ -344,27 +344,27 @@ static void play_all(expar_group *group, void *shared)
         CHECK_OK(expar_team_split_strided(s.world, start, stride, size, NULL, &s.splits[i]));
     }
     for (int i = 0; i < CALLS && check_failures() == 0; i++)
-        play(&s, &d);
+        trial(&s, &d);
     CHECK(check_failures() == 0, "seed %llu", (unsigned long long)g->seed);
     for (int i = 0; i < SPLITS; i++)
         CHECK_OK(expar_team_destroy(s.splits[i]));
 }
 
-static void play_seeds(ranks_plan plan, const int32_t *nodes, uint64_t seeds)
+static void trial_seeds(ranks_plan plan, const int32_t *nodes, uint64_t seeds)
 {
     plan.kind = kind_of_ranks;
     plan.heap_bytes = HEAP_BYTES;
     if (netns_on()) seeds = 1;
     for (game g = {.seed = 1, .nodes = nodes}; g.seed <= seeds; g.seed++)
-        assert_true(ranks_run(&plan, play_all, &g));
+        assert_true(ranks_run(&plan, trial_all, &g));
 }
 
 static void test_one_node(void **state)
 {
     (void)state;
-    play_seeds((ranks_plan){.size = 8}, NULL, 4);
-    play_seeds((ranks_plan){.size = 5}, NULL, 2);
-    play_seeds((ranks_plan){.size = 1}, NULL, 1);
+    trial_seeds((ranks_plan){.size = 8}, NULL, 4);
+    trial_seeds((ranks_plan){.size = 5}, NULL, 2);
+    trial_seeds((ranks_plan){.size = 1}, NULL, 1);
 }
 
 /* Under ThreadSanitizer one of them takes ten times as long. */
@@ -382,19 +382,19 @@ static void test_told_nodes(void **state)
     static const int32_t large[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 2};
     (void)state;
     if (getenv("EXPAR_TRANSPORTS")) skip();
-    play_seeds((ranks_plan){.size = 8}, uneven, TOLD_SEEDS);
-    play_seeds((ranks_plan){.size = 8}, halves, TOLD_SEEDS);
-    play_seeds((ranks_plan){.size = ARRAY_LENGTH(large)}, large, 1);
+    trial_seeds((ranks_plan){.size = 8}, uneven, TOLD_SEEDS);
+    trial_seeds((ranks_plan){.size = 8}, halves, TOLD_SEEDS);
+    trial_seeds((ranks_plan){.size = ARRAY_LENGTH(large)}, large, 1);
 }
 
 /* Teams of these have nodes of 3 + 1, 1 + 2 + 1 and the like. */
 static void test_nodes(void **state)
 {
     (void)state;
-    play_seeds((ranks_plan){.size = 8, .ranks_per_node = 4}, NULL, 2);
-    play_seeds((ranks_plan){.size = 6, .ranks_per_node = 2}, NULL, 3);
-    play_seeds((ranks_plan){.size = 6, .ranks_per_node = 3}, NULL, 2);
-    play_seeds((ranks_plan){.size = 4, .ranks_per_node = 1}, NULL, 1);
+    trial_seeds((ranks_plan){.size = 8, .ranks_per_node = 4}, NULL, 2);
+    trial_seeds((ranks_plan){.size = 6, .ranks_per_node = 2}, NULL, 3);
+    trial_seeds((ranks_plan){.size = 6, .ranks_per_node = 3}, NULL, 2);
+    trial_seeds((ranks_plan){.size = 4, .ranks_per_node = 1}, NULL, 1);
 }
 
 int main(int argc, char **argv)

@@ -11,7 +11,7 @@
 typedef enum shortage { NO_SHORTAGE, OF_MALLOC, OF_CALLOC } shortage;
 static _Thread_local shortage poor;
 
-static bool is_refused(shortage by)
+static bool is_rejected(shortage by)
 {
     if (poor != by) return false;
     poor = NO_SHORTAGE;
@@ -26,12 +26,12 @@ void *__wrap_calloc(size_t count, size_t bytes);
 
 void *__wrap_malloc(size_t bytes)
 {
-    return is_refused(OF_MALLOC) ? NULL : __real_malloc(bytes);
+    return is_rejected(OF_MALLOC) ? NULL : __real_malloc(bytes);
 }
 
 void *__wrap_calloc(size_t count, size_t bytes)
 {
-    return is_refused(OF_CALLOC) ? NULL : __real_calloc(count, bytes);
+    return is_rejected(OF_CALLOC) ? NULL : __real_calloc(count, bytes);
 }
 /* NOLINTEND(bugprone-reserved-identifier) */
 
@@ -415,7 +415,7 @@ static void test_formed_by_threads(void **state)
 
 /* ---- rejections -------------------------------------------------------------------------------------------------- */
 
-static void refusals(expar_group *group, void *shared)
+static void rejections(expar_group *group, void *shared)
 {
     (void)shared;
     expar_team *world, *out = NULL;
@@ -457,10 +457,10 @@ static void refusals(expar_group *group, void *shared)
     CHECK_OK(expar_team_destroy(NULL));
 }
 
-static void test_refusals(void **state)
+static void test_rejections_told(void **state)
 {
     (void)state;
-    kind_run((ranks_plan){0}, 2, refusals);
+    kind_run((ranks_plan){0}, 2, rejections);
 }
 
 /* A member that does not come is named. */
@@ -622,7 +622,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_split_2d),
         cmocka_unit_test(test_many_teams),
         cmocka_unit_test(test_syncs),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_rejections_told),
         cmocka_unit_test(test_waiting_for_a_turn_is_interrupted),
         cmocka_unit_test(test_split_without_memory),
         cmocka_unit_test(test_formed_again),

@@ -153,7 +153,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static bool check_machine(const demo_request *request, demo_error *error)
 {
     if (request->task.nodes != 1 && request->task.kind->threads)
-        return demo_refuse(error, "--nodes %d: rows on GPUs travel inside a node only", request->task.nodes);
+        return demo_reject(error, "--nodes %d: rows on GPUs travel inside a node only", request->task.nodes);
     return request->task.kind->check(error);
 }
 
@@ -193,7 +193,7 @@ static bool run_in_group(expar_group *group, demo_printer *printer, demo_results
 static bool fit_group(demo_task *task, int32_t size, demo_error *error)
 {
     if (task->ranks != 0 && task->ranks != size)
-        return demo_refuse(error, "-n %d was given inside a group of %d ranks", task->ranks, size);
+        return demo_reject(error, "-n %d was given inside a group of %d ranks", task->ranks, size);
     task->ranks = size;
     return true;
 }

@@ -23,7 +23,7 @@ bool demo_fail(demo_error *error, const char *format, ...)
     return false;
 }
 
-bool demo_refuse(demo_error *error, const char *format, ...)
+bool demo_reject(demo_error *error, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);

@@ -16,7 +16,7 @@ typedef struct demo_error {
 /* Writes the text and returns false: `return demo_fail(error, "…");` */
 bool demo_fail(demo_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Does the same for wrong arguments of the user. */
-bool demo_refuse(demo_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool demo_reject(demo_error *error, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Returns true for EXPAR_OK. Otherwise the text is the name of the call and the library's last error. */
 bool demo_check(demo_error *error, const char *call, expar_status status);
 /* malloc and calloc, which leave a text when they fail. Sizes are bounded by the model's limits. */

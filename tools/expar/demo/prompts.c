@@ -9,8 +9,8 @@
 
 static bool add(prompt_list *list, const uint8_t *bytes, size_t count, demo_error *error)
 {
-    if (count > 1 << 20) return demo_refuse(error, "a prompt of %zu bytes is too long", count);
-    if (list->count == PROMPTS_MAX) return demo_refuse(error, "more than %d prompts", PROMPTS_MAX);
+    if (count > 1 << 20) return demo_reject(error, "a prompt of %zu bytes is too long", count);
+    if (list->count == PROMPTS_MAX) return demo_reject(error, "more than %d prompts", PROMPTS_MAX);
     prompt *items = realloc(list->items, ((size_t)list->count + 1) * sizeof *items);
     if (!items) return demo_fail(error, "out of memory");
     list->items = items;
@@ -23,7 +23,7 @@ static bool add(prompt_list *list, const uint8_t *bytes, size_t count, demo_erro
 
 bool prompt_list_add_text(prompt_list *list, const char *text, demo_error *error)
 {
-    if (!*text) return demo_refuse(error, "--prompt '': an empty prompt has nothing to continue");
+    if (!*text) return demo_reject(error, "--prompt '': an empty prompt has nothing to continue");
     return add(list, (const uint8_t *)text, strlen(text), error);
 }
 
@@ -31,7 +31,7 @@ bool prompt_list_add_text(prompt_list *list, const char *text, demo_error *error
 static bool read_end(const char *path, uint8_t bytes[PROMPT_FILE_BYTES], size_t *count, demo_error *error)
 {
     FILE *file = fopen(path, "rb");
-    if (!file) return demo_refuse(error, "--file %s: %s", path, strerror(errno));
+    if (!file) return demo_reject(error, "--file %s: %s", path, strerror(errno));
     bool ok = fseek(file, 0, SEEK_END) == 0;
     long size = ok ? ftell(file) : -1;
     ok = size >= 0 && fseek(file, size > PROMPT_FILE_BYTES ? size - PROMPT_FILE_BYTES : 0, SEEK_SET) == 0;
@@ -39,8 +39,8 @@ static bool read_end(const char *path, uint8_t bytes[PROMPT_FILE_BYTES], size_t 
     ok = ok && !ferror(file);
     int trouble = errno;
     fclose(file);
-    if (!ok) return demo_refuse(error, "--file %s: cannot read its end: %s", path, strerror(trouble));
-    if (*count == 0) return demo_refuse(error, "--file %s: an empty file has nothing to continue", path);
+    if (!ok) return demo_reject(error, "--file %s: cannot read its end: %s", path, strerror(trouble));
+    if (*count == 0) return demo_reject(error, "--file %s: an empty file has nothing to continue", path);
     return true;
 }
 
@@ -81,7 +81,7 @@ bool prompt_list_check(const prompt_list *list, int32_t bytes, const model_sizes
 {
     for (int32_t i = 0; i < list->count; i++)
         if (list->items[i].count > sizes->context - bytes)
-            return demo_refuse(
+            return demo_reject(
                 error,
                 "prompt %d has %d bytes, and %d more are to come: together they must fit into the model's "
                 "context of %d; shorten it or ask for less with --bytes",

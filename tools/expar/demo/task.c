@@ -35,8 +35,8 @@ static bool find_model(demo_task *task, const char *given, demo_error *error)
     const size_t size = sizeof task->directory;
     if (given) {
         if (snprintf(task->directory, size, "%s", given) >= (int)size)
-            return demo_refuse(error, "--model: the path is too long");
-        return has_model(given) || demo_refuse(error, "--model %s: there is no config.json to read", given);
+            return demo_reject(error, "--model: the path is too long");
+        return has_model(given) || demo_reject(error, "--model %s: there is no config.json to read", given);
     }
     snprintf(task->directory, size, "%s", EXPAR_DEMO_SOURCE_DATA);
     if (has_model(task->directory)) return true;
@@ -49,10 +49,10 @@ static bool check_ranks(const demo_task *task, demo_error *error)
 {
     int32_t experts = task->config.sizes.experts;
     if (task->ranks >= 1 && task->ranks % task->nodes)
-        return demo_refuse(error, "--nodes %d: the %d ranks are shared out evenly, so it must divide %d", task->nodes,
+        return demo_reject(error, "--nodes %d: the %d ranks are shared out evenly, so it must divide %d", task->nodes,
                            task->ranks, task->ranks);
     if (task->ranks >= 1 && experts % task->ranks == 0) return true;
-    return demo_refuse(error,
+    return demo_reject(error,
                        "-n %d: the model's %d experts are shared out evenly, so the number of ranks must divide %d",
                        task->ranks, experts, experts);
 }

@@ -119,7 +119,7 @@ static void child_run(const struct job_setting *setting, const struct spawn_plan
     _exit(JOB_EXIT_CANNOT_START);
 }
 
-static int refuse(const struct job *job, int rank, int cause)
+static int reject(const struct job *job, int rank, int cause)
 {
     if (cause == ENOENT || cause == ENOTDIR) {
         fprintf(stderr, "%s: cannot find the program '%s'%s\n", job->who, job->file,
@@ -163,7 +163,7 @@ static bool streams_open(struct spawn_plan *plan, int rank, struct job_child *ch
 int job_spawn(const struct job_setting *setting, int rank, struct job_child *child)
 {
     struct spawn_plan plan;
-    if (!plan_make(&plan, setting, rank)) return refuse(setting->job, rank, errno);
+    if (!plan_make(&plan, setting, rank)) return reject(setting->job, rank, errno);
     pid_t pid = fork();
     if (pid == 0) child_run(setting, &plan, rank);
     int cause = pid < 0 ? errno : exec_result(&plan);
@@ -173,7 +173,7 @@ int job_spawn(const struct job_setting *setting, int rank, struct job_child *chi
         if (!streams_open(&plan, rank, child)) cause = ENOMEM;
     }
     plan_free(&plan);
-    return cause ? refuse(setting->job, rank, cause) : 0;
+    return cause ? reject(setting->job, rank, cause) : 0;
 }
 
 void job_signal(const struct job_child *child, int signal_number)

@@ -7,9 +7,9 @@ expar_status cpu_check(executor *base, const char *what)
     return EXPAR_OK;
 }
 
-bool cpu_untold(executor *base, ep_verdict *verdict, int64_t *dropped)
+bool cpu_untold(executor *base, ep_vote *vote, int64_t *dropped)
 {
-    (void)base, (void)verdict, (void)dropped;
+    (void)base, (void)vote, (void)dropped;
     return false;
 }
 

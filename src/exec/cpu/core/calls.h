@@ -7,7 +7,7 @@
 #include "exec/executor.h"
 
 expar_status cpu_check(executor *base, const char *what);
-bool cpu_untold(executor *base, ep_verdict *verdict, int64_t *dropped);
+bool cpu_untold(executor *base, ep_vote *vote, int64_t *dropped);
 expar_status cpu_keep(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count);
 bool cpu_follows(const executor *base, const exec_call *call, expar_event *event);
 expar_status cpu_take_place(executor *base, exec_call *call);

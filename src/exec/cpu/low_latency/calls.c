@@ -27,7 +27,7 @@ expar_status ll_cpu_receive(executor *base, exec_call *exec, ll_call *call)
     static const char *const ends[] = {"low-latency dispatch: the end", "low-latency combine: the end"};
     ll_cpu *self = ll_cpu_of(base);
     (void)exec;
-    expar_status status = ll_units_await(self, call);
+    expar_status status = ll_headers_await(self, call);
     if (status != EXPAR_OK) return status;
     ll_call_judge(self, call);
     const bool mismatched = ll_call_mismatches(self, call);

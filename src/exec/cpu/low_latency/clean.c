@@ -10,8 +10,8 @@ static expar_status set_masks(ll_cpu *self)
     expar_status status = EXPAR_OK;
     for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++) {
         const bool masked = view[r] == 0;
-        for (int half = 0; half < LL_HALVES && masked && !masks->masked[r]; half++)
-            masks->knows[r][half] = (int8_t)masks->region[half];
+        for (int slot = 0; slot < LL_SLOTS && masked && !masks->masked[r]; slot++)
+            masks->knows[r][slot] = (int8_t)masks->region[slot];
         masks->masked[r] = masked;
         masks->since[r] = UINT64_MAX;
         if (masked) {
@@ -27,9 +27,9 @@ static expar_status set_masks(ll_cpu *self)
 static expar_status begin_anew(ll_cpu *self)
 {
     for (int kind = 0; kind < LL_KINDS; kind++)
-        for (int half = 0; half < LL_HALVES; half++) {
-            self->records[kind][half].epoch = 0;
-            self->records[kind][half].unread = false;
+        for (int slot = 0; slot < LL_SLOTS; slot++) {
+            self->records[kind][slot].epoch = 0;
+            self->records[kind][slot].unread = false;
         }
     expar_status status = set_masks(self);
     if (status != EXPAR_OK) return status;
@@ -38,8 +38,8 @@ static expar_status begin_anew(ll_cpu *self)
                          "masked ranks that are neither dead nor gone nor back may still write to all %d regions of "
                          "this buffer",
                          self->shape.regions);
-    for (int half = 0; half < LL_HALVES; half++)
-        ll_region_settle(self, half);
+    for (int slot = 0; slot < LL_SLOTS; slot++)
+        ll_region_settle(self, slot);
     return EXPAR_OK;
 }
 
@@ -47,8 +47,8 @@ static expar_status begin_anew(ll_cpu *self)
 static expar_status check_closed(const ll_cpu *self)
 {
     for (int kind = 0; kind < LL_KINDS; kind++)
-        for (int half = 0; half < LL_HALVES; half++)
-            if (self->records[kind][half].epoch)
+        for (int slot = 0; slot < LL_SLOTS; slot++)
+            if (self->records[kind][slot].epoch)
                 return error_set(EXPAR_ERR_STATE, "a %s is open; expected its hook to be called first",
                                  kind == LL_DISPATCH ? "dispatch" : "combine");
     return EXPAR_OK;
@@ -58,9 +58,9 @@ expar_status ll_cpu_mask_clean(executor *base, ll_clean_step *step)
 {
     ll_cpu *self = ll_cpu_of(base);
     expar_status checked = check_closed(self);
-    if (checked != EXPAR_OK) step->call.refusal = ep_refusal_of(checked);
+    if (checked != EXPAR_OK) step->call.rejection = ep_rejection_of(checked);
     expar_status status = ll_clean_agree(self->masks->cleaner, step, self->epochs);
     if (status == EXPAR_OK && self->far) status = self->far->conclude(self, self->masks->cleaner->view);
     if (status != EXPAR_OK) return status;
-    return step->call.verdict.rank < 0 ? begin_anew(self) : EXPAR_OK;
+    return step->call.vote.rank < 0 ? begin_anew(self) : EXPAR_OK;
 }

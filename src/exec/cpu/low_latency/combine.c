@@ -64,18 +64,18 @@ expar_status ll_combine_send(ll_cpu *self, ll_combine_step *step)
 {
     ll_call *call = &step->call;
     ll_combine c = combine_of(self, step);
-    if (call->refusal.status == EXPAR_OK) {
+    if (call->rejection.status == EXPAR_OK) {
         const expar_status checked = check_idx(&c);
-        if (checked != EXPAR_OK) call->refusal = ep_refusal_of(checked);
+        if (checked != EXPAR_OK) call->rejection = ep_rejection_of(checked);
     }
-    if (self->far) self->far->combine_plan(&c, call->refusal.status == EXPAR_OK);
+    if (self->far) self->far->combine_plan(&c, call->rejection.status == EXPAR_OK);
     expar_status status = ll_call_open(self, call, NULL);
     if (status != EXPAR_OK || !call->open) return status;
     c = combine_of(self, step);
     const uint64_t rows = count_rows(&c);
     combine_count(&c, rows);
     c.streaming = ll_streams(self, rows, c.row_bytes) || ll_pace_streams(&self->pace);
-    return call->form.weights ? ll_combine_send_weighted(&c) : ll_combine_send_rows(&c, ll_combine_door);
+    return call->form.weights ? ll_combine_send_weighted(&c) : ll_combine_send_rows(&c, ll_combine_credit);
 }
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */

@@ -59,16 +59,16 @@ int32_t ll_combine_ranks(const ll_combine *c, int32_t token, ll_part *parts);
 /* ---- combine_rows.c ---------------------------------------------------------------------------------------------- */
 
 /* A task that is done once for each peer. */
-typedef struct ll_errand {
+typedef struct ll_task {
     void (*run)(const ll_combine *c, int32_t pe);
     /* Says whether it can be done now, must be given up, or neither. */
-    ll_door (*door)(const ll_combine *c, int32_t pe);
+    ll_credit (*credit)(const ll_combine *c, int32_t pe);
     const char *what, *of; /* the names of its wait */
-} ll_errand;
+} ll_task;
 /* Does it for all peers for which `progress` does not say that it is done. */
-expar_status ll_errand_run(const ll_combine *c, const ll_errand *errand);
+expar_status ll_task_run(const ll_combine *c, const ll_task *task);
 /* The credit check of the peer's slot. */
-ll_door ll_combine_door(const ll_combine *c, int32_t pe);
+ll_credit ll_combine_credit(const ll_combine *c, int32_t pe);
 /* Returns the number of rows that go back to a rank. */
 uint64_t ll_combine_rows_to(const ll_combine *c, int32_t rank);
 /* Codes a row; returns its bytes. */
@@ -76,7 +76,7 @@ size_t ll_combine_code(const ll_combine *c, const void *row, uint8_t *coded);
 /* Makes the sum of one message's rows. */
 void ll_combine_sum(const ll_combine *c, const ll_scratch *scratch, int32_t source, int32_t message, uint8_t *sum);
 /* Sends all rows, to each rank once its credit check has passed. */
-expar_status ll_combine_send_rows(const ll_combine *c, ll_door (*door)(const ll_combine *c, int32_t pe));
+expar_status ll_combine_send_rows(const ll_combine *c, ll_credit (*credit)(const ll_combine *c, int32_t pe));
 
 /* ---- combine_weights.c ------------------------------------------------------------------------------------------- */
 

@@ -144,39 +144,39 @@ static ll_due sent_due(const void *context, int32_t rank)
 }
 
 /* Looks once at each far peer, or each near one, for which the task has not been done. */
-static bool errand_run_some(const ll_combine *c, const ll_errand *errand, bool far, int32_t *waits)
+static bool task_run_some(const ll_combine *c, const ll_task *task, bool far, int32_t *waits)
 {
     ll_cpu *self = c->self;
     bool moved = false;
     for (int32_t i = 0; i < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
         if (self->progress[pe] || ll_is_far(self, pe) != far) continue;
-        const ll_door door = errand->door(c, pe);
-        *waits += door == LL_DOOR_SHUT;
-        if (door == LL_DOOR_SHUT) continue;
-        if (door == LL_DOOR_OPEN) errand->run(c, pe);
+        const ll_credit credit = task->credit(c, pe);
+        *waits += credit == LL_CREDIT_AWAITED;
+        if (credit == LL_CREDIT_AWAITED) continue;
+        if (credit == LL_CREDIT_GIVEN) task->run(c, pe);
         self->progress[pe] = moved = true;
     }
     return moved;
 }
 
 /* Data for a network leave first, so that they travel while the rest is stored. */
-static bool run_open(const ll_combine *c, const ll_errand *errand, int32_t *waits)
+static bool run_open(const ll_combine *c, const ll_task *task, int32_t *waits)
 {
     *waits = 0;
-    const bool moved = c->self->far && errand_run_some(c, errand, true, waits);
-    return errand_run_some(c, errand, false, waits) || moved;
+    const bool moved = c->self->far && task_run_some(c, task, true, waits);
+    return task_run_some(c, task, false, waits) || moved;
 }
 
-expar_status ll_errand_run(const ll_combine *c, const ll_errand *errand)
+expar_status ll_task_run(const ll_combine *c, const ll_task *task)
 {
     ll_cpu *self = c->self;
     ll_wait wait = {
-        .cpu = self, .call = &c->step->call, .what = errand->what, .of = errand->of, .due = sent_due, .context = self};
+        .cpu = self, .call = &c->step->call, .what = task->what, .of = task->of, .due = sent_due, .context = self};
     expar_status status = EXPAR_OK;
     for (;;) {
         int32_t waits;
-        const bool moved = run_open(c, errand, &waits);
+        const bool moved = run_open(c, task, &waits);
         if (waits == 0) break;
         status = ll_wait_turn(&wait, moved);
         if (status != EXPAR_OK) break;
@@ -184,22 +184,22 @@ expar_status ll_errand_run(const ll_combine *c, const ll_errand *errand)
     return ll_wait_end(&wait, status);
 }
 
-ll_door ll_combine_door(const ll_combine *c, int32_t pe)
+ll_credit ll_combine_credit(const ll_combine *c, int32_t pe)
 {
-    return ll_door_of(c->self, LL_COMBINE, c->step->call.epoch, pe);
+    return ll_credit_of(c->self, LL_COMBINE, c->step->call.epoch, pe);
 }
 
 /* This rank's own rows need no places if they stay in x, except for sums and coded rows. */
-expar_status ll_combine_send_rows(const ll_combine *c, ll_door (*door)(const ll_combine *c, int32_t pe))
+expar_status ll_combine_send_rows(const ll_combine *c, ll_credit (*credit)(const ll_combine *c, int32_t pe))
 {
-    static const char half[] = "low-latency combine: acknowledgements of earlier rows";
+    static const char slot[] = "low-latency combine: acknowledgements of earlier rows";
     static const char ahead[] = "low-latency combine: weights";
     ll_cpu *self = c->self;
     const bool waits = c->step->call.form.weights;
-    const ll_errand rows = {
-        .run = send_to, .door = door, .what = waits ? ahead : half, .of = waits ? "weights" : "acknowledgements"};
+    const ll_task rows = {
+        .run = send_to, .credit = credit, .what = waits ? ahead : slot, .of = waits ? "weights" : "acknowledgements"};
     for (int32_t r = 0; r < self->shape.ranks; r++)
         self->progress[r] = c->step->routing->messages[r] == 0 ||
                             (r == self->sym->rank && c->step->x_stays && !c->reduced && !c->coded);
-    return ll_errand_run(c, &rows);
+    return ll_task_run(c, &rows);
 }

@@ -47,32 +47,32 @@ static bool weights_have_come(const ll_combine *c, int32_t source, int32_t messa
     return ll_word_is_of(ll_look(self, ll_weight_flag_at(&self->space, &self->shape, source, epoch, message)), epoch);
 }
 
-/* Passes when all of the source's weights are here; those of a far source come all with the last one. LL_DOOR_REFUSES:
-   it takes no part in the call. */
-static ll_door door_of_weights(const ll_combine *c, int32_t source)
+/* Passes when all of the source's weights are here; those of a far source come all with the last one.
+   LL_CREDIT_REJECTS: it takes no part in the call. */
+static ll_credit credit_of_weights(const ll_combine *c, int32_t source)
 {
     const ll_cpu *self = c->self;
     const int32_t last = c->step->routing->messages[source] - 1;
-    if (!ll_sends_data(self, c->record, source)) return LL_DOOR_REFUSES;
-    if (source == self->sym->rank) return LL_DOOR_OPEN;
+    if (!ll_sends_data(self, c->record, source)) return LL_CREDIT_REJECTS;
+    if (source == self->sym->rank) return LL_CREDIT_GIVEN;
     const int32_t first = ll_is_far(self, source) && last > 0 ? last : 0;
     for (int32_t m = last; m >= first; m--)
-        if (!weights_have_come(c, source, m)) return LL_DOOR_SHUT;
+        if (!weights_have_come(c, source, m)) return LL_CREDIT_AWAITED;
     if (ll_is_far(self, source)) ll_see(self);
-    return ll_combine_door(c, source);
+    return ll_combine_credit(c, source);
 }
 
 expar_status ll_combine_send_weighted(const ll_combine *c)
 {
-    static const ll_errand weights = {.run = send_weights,
-                                      .door = ll_combine_door,
-                                      .what = "low-latency combine: acknowledgements of earlier rows",
-                                      .of = "acknowledgements"};
+    static const ll_task weights = {.run = send_weights,
+                                    .credit = ll_combine_credit,
+                                    .what = "low-latency combine: acknowledgements of earlier rows",
+                                    .of = "acknowledgements"};
     ll_cpu *self = c->self;
     for (int32_t r = 0; r < self->shape.ranks; r++)
         self->progress[r] = r == self->sym->rank;
-    expar_status status = ll_errand_run(c, &weights);
-    if (status == EXPAR_OK) status = ll_units_await(self, &c->step->call);
+    expar_status status = ll_task_run(c, &weights);
+    if (status == EXPAR_OK) status = ll_headers_await(self, &c->step->call);
     if (status != EXPAR_OK || ll_call_mismatches(self, &c->step->call)) return status;
-    return ll_combine_send_rows(c, door_of_weights);
+    return ll_combine_send_rows(c, credit_of_weights);
 }

@@ -4,7 +4,7 @@
  *
  *     create.c    the object: its place in the heap, its table of operations
  *     meet.c      finding the ranks that have laid out the same shape, each by itself
- *     unit.c      message headers and acknowledgements: which rank is where in which call
+ *     headers.c      message headers and acknowledgements: which rank is where in which call
  *     wait.c      waiting, and what others are told about it
  *     plan.c      topk_idx → messages: which token goes to which rank, as which message, to which rows
  *     dispatch.c  messages from their source to the experts' rows (dispatch.h)
@@ -63,7 +63,7 @@ typedef struct ll_told {
     /* dispatch of a far source: the piece there with which the rows that go back to it begin */
     int32_t returns;
     uint32_t tag, route;
-    char text[EP_REFUSAL_TEXT];
+    char text[EP_REJECTION_TEXT];
 } ll_told;
 
 /* The call of one slot of the double buffer. */
@@ -111,7 +111,7 @@ typedef struct ll_scratch {
 typedef struct ll_masks {
     int32_t *masked; /* [N] 1: this rank sends nothing to it, and awaits nothing from it */
     /* [N] for a masked rank: the region of each slot in which it may still write, or -1 */
-    int8_t (*knows)[LL_HALVES];
+    int8_t (*knows)[LL_SLOTS];
     /* [N] for a masked rank: `steps` when the caller masked it; UINT64_MAX: it was not the caller */
     uint64_t *since;
     /* [N] region of each peer's slot, for the combine that is being sent */
@@ -119,9 +119,9 @@ typedef struct ll_masks {
     /* [N] the attempt of each rank in the last clean that had both it and this rank */
     uint32_t *with;
     group_members *cleaner;
-    uint64_t steps;            /* how many calls have begun and ended */
-    uint64_t changes;          /* how many masks were made */
-    int32_t region[LL_HALVES]; /* the present region of each slot of combines */
+    uint64_t steps;           /* how many calls have begun and ended */
+    uint64_t changes;         /* how many masks were made */
+    int32_t region[LL_SLOTS]; /* the present region of each slot of combines */
 } ll_masks;
 
 /* The ranks to which this rank may write, in a buffer that gets its shape later. Only the thread in a call uses
@@ -147,7 +147,7 @@ typedef struct ll_cpu {
     const ll_far_ops *far;     /* for far ranks; NULL: there are none */
     ll_links *links;           /* NULL without far ranks */
     uint64_t epochs[LL_KINDS]; /* of the last call */
-    ll_record records[LL_KINDS][LL_HALVES];
+    ll_record records[LL_KINDS][LL_SLOTS];
     ll_sends sends;
     ll_banks *banks; /* [N] */
     ll_pace pace;
@@ -230,7 +230,7 @@ static inline bool ll_is_masked(const ll_cpu *self, int32_t rank)
 
 static inline ll_record *ll_record_of(ll_cpu *self, ll_kind kind, uint64_t epoch)
 {
-    return &self->records[kind][ll_half(epoch)];
+    return &self->records[kind][ll_slot_of_epoch(epoch)];
 }
 
 /* Returns the i-th peer, counted from the next rank on, so that not all ranks start with rank 0. */
@@ -270,18 +270,18 @@ void ll_wait_came(ll_wait *wait, int32_t rank);
 /* Adds to the text of a failed wait what had come from each rank. Returns status. */
 expar_status ll_wait_end(ll_wait *wait, expar_status status);
 
-/* ---- unit.c ------------------------------------------------------------------------------------------------------ */
+/* ---- headers.c --------------------------------------------------------------------------------------------------- */
 
 /* Takes the next epoch of its kind for this rank's call, and announces it to all ranks by headers. Afterwards
    call->open says whether the call goes on; its record has this rank's own part. sends: of a dispatch; NULL: none. */
 expar_status ll_call_open(ll_cpu *self, ll_call *call, const ll_sends *sends);
 /* Returns a word of this rank's header of the call for the peer, up to the counts. sends: NULL if no data follow. */
-uint64_t ll_unit_says(const ll_cpu *self, const ll_call *call, const ll_sends *sends, int32_t pe, int32_t word);
+uint64_t ll_header_says(const ll_cpu *self, const ll_call *call, const ll_sends *sends, int32_t pe, int32_t word);
 /* Makes the credit check: says whether this rank's data of a call may go to the peer (proto/decisions.h). With masks,
    if the check passes, peer_regions gets the peer's region of a combine. */
-ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe);
+ll_credit ll_credit_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe);
 /* Waits for the headers of all ranks, and copies them into the record. */
-expar_status ll_units_await(ll_cpu *self, const ll_call *call);
+expar_status ll_headers_await(ll_cpu *self, const ll_call *call);
 /* Makes the result of the vote from all headers of the call. */
 void ll_call_judge(ll_cpu *self, ll_call *call);
 /* Says whether some rank that goes on has another form. Then no data of any rank are awaited. */
@@ -294,7 +294,7 @@ static inline bool ll_sends_data(const ll_cpu *self, const ll_record *record, in
 }
 /* The call was read. Acknowledges it to all ranks, unless stray data of a rank may still come (a mismatch). */
 void ll_call_close(ll_cpu *self, const ll_call *call, bool mismatched);
-void ll_cpu_retire(executor *self, uint32_t epoch, const ep_refusal *refusal);
+void ll_cpu_retire(executor *self, uint32_t epoch, const ep_rejection *rejection);
 
 /* ---- share.c ----------------------------------------------------------------------------------------------------- */
 
@@ -358,11 +358,11 @@ void ll_masker_part(ll_cpu *self);
 bool ll_regions_suffice(const ll_cpu *self);
 /* Moves a slot of combines out of a region to which a masked rank may still write. Nothing of the slot is awaited, and
    no rank may write to it yet. */
-void ll_region_settle(ll_cpu *self, int32_t half);
+void ll_region_settle(ll_cpu *self, int32_t slot);
 /* Returns the region of this rank's slot of the epoch. */
 static inline int32_t ll_region_here(const ll_cpu *self, uint64_t epoch)
 {
-    return self->masks ? self->masks->region[ll_half(epoch)] : 0;
+    return self->masks ? self->masks->region[ll_slot_of_epoch(epoch)] : 0;
 }
 /* Returns that of a rank to which the combine that is being sent may write. */
 static inline int32_t ll_region_at(const ll_cpu *self, int32_t pe, uint64_t epoch)
@@ -371,7 +371,7 @@ static inline int32_t ll_region_at(const ll_cpu *self, int32_t pe, uint64_t epoc
     return self->masks ? self->masks->peer_regions[pe] : 0;
 }
 /* Returns the region of the slot to which others shall write, for this rank's header. */
-static inline int32_t ll_unit_region(const ll_cpu *self, ll_kind kind, uint64_t epoch)
+static inline int32_t ll_header_region(const ll_cpu *self, ll_kind kind, uint64_t epoch)
 {
     return kind == LL_COMBINE ? ll_region_here(self, epoch) : 0;
 }

@@ -60,9 +60,9 @@ static bool ll_cpu_times(executor *base, ll_times *out)
 static void free_shaped(ll_cpu *self)
 {
     for (int kind = 0; kind < LL_KINDS; kind++)
-        for (int half = 0; half < LL_HALVES; half++) {
-            free(self->records[kind][half].told);
-            free(self->records[kind][half].counts);
+        for (int slot = 0; slot < LL_SLOTS; slot++) {
+            free(self->records[kind][slot].told);
+            free(self->records[kind][slot].counts);
         }
     ll_workers_free(self);
     free(self->sends.arrays);
@@ -111,8 +111,8 @@ static expar_status ll_cpu_make_shaped(ll_cpu *self)
     const size_t tokens = (size_t)self->shape.tokens;
     bool made = true;
     for (int kind = 0; kind < LL_KINDS; kind++)
-        for (int half = 0; half < LL_HALVES; half++) {
-            ll_record *record = &self->records[kind][half];
+        for (int slot = 0; slot < LL_SLOTS; slot++) {
+            ll_record *record = &self->records[kind][slot];
             record->told = calloc(n, sizeof *record->told);
             record->counts = calloc(n * locals, sizeof *record->counts);
             made = made && record->told && record->counts;
@@ -141,10 +141,10 @@ static expar_status make_unshaped(ll_cpu *self)
 static void clear_words(const ll_cpu *self)
 {
     memset(ll_here(self, 0), 0, (size_t)self->space.words_bytes);
-    for (int32_t half = 0; half < LL_HALVES; half++) {
-        if (self->far) self->far->clear(self, LL_DISPATCH, half, 0);
+    for (int32_t slot = 0; slot < LL_SLOTS; slot++) {
+        if (self->far) self->far->clear(self, LL_DISPATCH, slot, 0);
         for (int32_t region = 0; self->far && region < self->shape.regions; region++)
-            self->far->clear(self, LL_COMBINE, half, region);
+            self->far->clear(self, LL_COMBINE, slot, region);
     }
 }
 
@@ -203,7 +203,7 @@ static expar_status ll_cpu_lay_out(executor *base, const ll_shape *shape)
 /* Makes all parts, or none. */
 static expar_status agree_on_parts(ll_cpu *self, const ll_plan *plan)
 {
-    const boot_matter matter = {.what = ll_buffer_name, .refused = "could not make its part"};
+    const boot_matter matter = {.what = ll_buffer_name, .rejected = "could not make its part"};
     expar_status status = sym_agree(self->sym, &matter, ll_make_part(self, plan->shape->unmapped));
     if (status == EXPAR_OK) return EXPAR_OK;
     error_kept kept;

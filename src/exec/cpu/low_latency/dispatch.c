@@ -70,9 +70,9 @@ static void send_message(const ll_dispatch *d, int32_t token, const ll_target *t
 static bool bank_is_free(const ll_cpu *self, int32_t pe, int32_t bank, uint64_t epoch)
 {
     const uint64_t last = self->banks[pe].last[bank], other = self->banks[pe].last[1 - bank];
-    if (last == 0 || ll_half(last) == ll_half(epoch)) return true;
-    if (other > last && ll_half(other) == ll_half(last)) return true;
-    if (pe == self->sym->rank) return self->records[LL_DISPATCH][ll_half(last)].epoch != last;
+    if (last == 0 || ll_slot_of_epoch(last) == ll_slot_of_epoch(epoch)) return true;
+    if (other > last && ll_slot_of_epoch(other) == ll_slot_of_epoch(last)) return true;
+    if (pe == self->sym->rank) return self->records[LL_DISPATCH][ll_slot_of_epoch(last)].epoch != last;
     return ll_word_is_of(ll_look(self, ll_read_at(&self->space, LL_DISPATCH, pe, last)), last);
 }
 
@@ -106,11 +106,11 @@ static int32_t find_open(const ll_dispatch *d, int32_t *now)
     *now = 0;
     for (int32_t r = 0; r < self->shape.ranks; r++) {
         if (self->progress[r] != SEND_WAITS) continue;
-        const ll_door door = ll_door_of(self, LL_DISPATCH, d->step->call.epoch, r);
-        self->progress[r] = door == LL_DOOR_OPEN ? SEND_NOW : door == LL_DOOR_REFUSES ? SEND_DONE : SEND_WAITS;
-        if (door == LL_DOOR_OPEN && !ll_is_far(self, r)) bank_choose(self, r, d->step->call.epoch, many);
-        *now += door == LL_DOOR_OPEN;
-        waits += door == LL_DOOR_SHUT;
+        const ll_credit credit = ll_credit_of(self, LL_DISPATCH, d->step->call.epoch, r);
+        self->progress[r] = credit == LL_CREDIT_GIVEN ? SEND_NOW : credit == LL_CREDIT_REJECTS ? SEND_DONE : SEND_WAITS;
+        if (credit == LL_CREDIT_GIVEN && !ll_is_far(self, r)) bank_choose(self, r, d->step->call.epoch, many);
+        *now += credit == LL_CREDIT_GIVEN;
+        waits += credit == LL_CREDIT_AWAITED;
     }
     return waits;
 }
@@ -209,10 +209,10 @@ static void count_sent(const ll_dispatch *d)
 expar_status ll_dispatch_send(ll_cpu *self, ll_dispatch_step *step)
 {
     ll_call *call = &step->call;
-    const bool goes = call->refusal.status == EXPAR_OK;
+    const bool goes = call->rejection.status == EXPAR_OK;
     if (goes) {
         expar_status filled = ll_sends_fill(&self->sends, &self->shape, &step->route, step->tokens, call->form.topk);
-        if (filled != EXPAR_OK) call->refusal = ep_refusal_of(filled);
+        if (filled != EXPAR_OK) call->rejection = ep_rejection_of(filled);
     }
     if (self->far) self->far->dispatch_plan(self, goes);
     expar_status status = ll_call_open(self, call, goes ? &self->sends : NULL);

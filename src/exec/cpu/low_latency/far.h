@@ -2,9 +2,9 @@
 /* A table of operations for ranks that are not mapped. Low-latency calls use it; far/ fills it. It is NULL if all ranks
  * map each other. Private to low_latency.
  *
- * ll_is_far says whether a rank is far. To near ranks calls send by stores, as in unit.c, dispatch.c and combine.c. At
- * the points named here they ask for data that go to far ranks, or have come from them. The state of these operations
- * is the executor's `links`, which no other code opens.
+ * ll_is_far says whether a rank is far. To near ranks calls send by stores, as in headers.c, dispatch.c and combine.c.
+ * At the points named here they ask for data that go to far ranks, or have come from them. The state of these
+ * operations is the executor's `links`, which no other code opens.
  *
  * Threads. The thread in the call calls all of them. Workers also call `row_came` and `row`. A thread that asks what a
  * wait is for calls `found` and `row_came`.
@@ -18,7 +18,7 @@
 #include "exec/cpu/low_latency/dispatch.h"
 
 struct ll_far_ops {
-    /* ---- headers and acknowledgements (unit.c) ---- */
+    /* ---- headers and acknowledgements (headers.c) ---- */
 
     /* Sends this rank's header of the call to the far rank, whether its slot is free or not, after all headers of the
        kind before. It may be put off until it leaves with the call's only piece, or until `flush`. sends: NULL if no
@@ -31,9 +31,9 @@ struct ll_far_ops {
        is visible, and all of a header whose last word it is. */
     bool (*found)(const ll_cpu *self, uint64_t at, uint64_t epoch);
     /* Neither the rank's acknowledgement of the epoch nor its header of the next call has come. Asks for it, anew in
-       each turn of a wait. LL_DOOR_OPEN: the rank has stored it; LL_DOOR_REFUSES: something could not be sent. Never
-       waits. */
-    ll_door (*ask)(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t epoch);
+       each turn of a wait. LL_CREDIT_GIVEN: the rank has stored it; LL_CREDIT_REJECTS: something could not be sent.
+       Never waits. */
+    ll_credit (*ask)(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t epoch);
     /* Comes before a call waits for any rank, and at its end: everything that was put off leaves. */
     void (*flush)(const ll_cpu *self);
     /* Comes when a call opens, or sends messages. Waits until data that this rank sends from now on come after all that
@@ -44,7 +44,7 @@ struct ll_far_ops {
     expar_status (*check)(const ll_cpu *self, const char *what);
     /* A slot was read, no rank may write its next data, and its flags are old. Sets the flags of pieces to 0: of
        messages or, in the region, of rows. */
-    void (*clear)(const ll_cpu *self, ll_kind kind, int32_t half, int32_t region);
+    void (*clear)(const ll_cpu *self, ll_kind kind, int32_t slot, int32_t region);
     /* The buffer is given up: between the two calls (true, false) this thread's waits for the network end soon. */
     void (*part)(const ll_cpu *self, bool begins);
 

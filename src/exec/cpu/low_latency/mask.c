@@ -73,13 +73,13 @@ static bool writes_no_more(const ll_cpu *self, int32_t rank)
 }
 
 /* Returns the region of the slot from its next acknowledgement on (ll_region_choose). */
-static int32_t find_region(const ll_cpu *self, int32_t half)
+static int32_t find_region(const ll_cpu *self, int32_t slot)
 {
     const ll_masks *masks = self->masks;
     uint32_t known = 0;
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        if (masks->masked[r] && !writes_no_more(self, r)) known |= 1u << masks->knows[r][half];
-    return ll_region_choose(masks->region[half], known, self->shape.regions);
+        if (masks->masked[r] && !writes_no_more(self, r)) known |= 1u << masks->knows[r][slot];
+    return ll_region_choose(masks->region[slot], known, self->shape.regions);
 }
 
 bool ll_regions_suffice(const ll_cpu *self)
@@ -88,15 +88,15 @@ bool ll_regions_suffice(const ll_cpu *self)
 }
 
 /* The flags in the new region may be older than any sweep, so they are cleared. */
-void ll_region_settle(ll_cpu *self, int32_t half)
+void ll_region_settle(ll_cpu *self, int32_t slot)
 {
     const uint64_t bytes = (uint64_t)self->shape.tokens * (uint64_t)self->space.places * 8;
-    const int32_t region = find_region(self, half);
-    if (region < 0 || region == self->masks->region[half]) return;
-    self->masks->region[half] = region;
-    memset(ll_here(self, self->space.row_flags + ((uint64_t)region * LL_HALVES + (uint64_t)half) * bytes), 0,
+    const int32_t region = find_region(self, slot);
+    if (region < 0 || region == self->masks->region[slot]) return;
+    self->masks->region[slot] = region;
+    memset(ll_here(self, self->space.row_flags + ((uint64_t)region * LL_SLOTS + (uint64_t)slot) * bytes), 0,
            (size_t)bytes);
-    if (self->far) self->far->clear(self, LL_COMBINE, half, region);
+    if (self->far) self->far->clear(self, LL_COMBINE, slot, region);
 }
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
@@ -141,8 +141,8 @@ expar_status ll_mask(ll_cpu *self, int32_t rank, const char *why)
     ll_masks *masks = self->masks;
     masks->masked[rank] = 1;
     masks->since[rank] = UINT64_MAX;
-    for (int half = 0; half < LL_HALVES; half++)
-        masks->knows[rank][half] = (int8_t)masks->region[half];
+    for (int slot = 0; slot < LL_SLOTS; slot++)
+        masks->knows[rank][slot] = (int8_t)masks->region[slot];
     if (!ll_regions_suffice(self)) {
         masks->masked[rank] = 0;
         return error_set(

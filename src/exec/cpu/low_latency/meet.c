@@ -74,8 +74,8 @@ expar_status ll_meet(ll_cpu *self, ll_call *call)
     expar_status status = await_first_calls(self, call);
     if (status != EXPAR_OK) return status;
     status = meet_those(self);
-    if (status != EXPAR_OK && (call->refusal.status == EXPAR_OK || call->refusal.status == EXPAR_ERR_INDEX))
-        call->refusal = ep_refusal_of(status);
+    if (status != EXPAR_OK && (call->rejection.status == EXPAR_OK || call->rejection.status == EXPAR_ERR_INDEX))
+        call->rejection = ep_rejection_of(status);
     call->open = status == EXPAR_OK;
     return EXPAR_OK;
 }

@@ -19,13 +19,13 @@ static int64_t rows_wanted(const ll_dispatch *d, int32_t local)
 static void report_excess(const ll_dispatch *d)
 {
     const ll_shape *shape = &d->self->shape;
-    ep_verdict *verdict = &d->step->call.verdict;
-    for (int32_t l = 0; l < shape->local_experts && verdict->rank < 0; l++) {
+    ep_vote *vote = &d->step->call.vote;
+    for (int32_t l = 0; l < shape->local_experts && vote->rank < 0; l++) {
         const int64_t rows = rows_wanted(d, l);
         if (rows <= ll_expert_places(shape)) continue;
-        verdict->rank = d->self->sym->rank;
-        verdict->reason.status = EXPAR_ERR_LIMIT;
-        snprintf(verdict->reason.text, sizeof verdict->reason.text,
+        vote->rank = d->self->sym->rank;
+        vote->reason.status = EXPAR_ERR_LIMIT;
+        snprintf(vote->reason.text, sizeof vote->reason.text,
                  "expert %d gets %lld rows; expected at most %d (num_ranks * config.max_tokens)",
                  d->self->sym->rank * shape->local_experts + l, (long long)rows, ll_expert_places(shape));
     }

@@ -111,11 +111,11 @@ static expar_status tell_missing(const ll_wait *wait, expar_status status)
     size_t length = 0;
     for (int32_t r = 0; r < wait->cpu->shape.ranks; r++) {
         const ll_due due = wait->due(wait->context, r);
-        const size_t room = sizeof text - length;
+        const size_t spare = sizeof text - length;
         if (due.came >= due.all || ll_is_masked(wait->cpu, r)) continue;
-        const int more = snprintf(text + length, room, "; %s of rank %d: %lld of %lld", wait->of, r,
+        const int more = snprintf(text + length, spare, "; %s of rank %d: %lld of %lld", wait->of, r,
                                   (long long)due.came, (long long)due.all);
-        if (more < 0 || (size_t)more >= room) break;
+        if (more < 0 || (size_t)more >= spare) break;
         length += (size_t)more;
     }
     text[length] = '\0';

@@ -56,7 +56,7 @@ static bool given_locally(const cpu_combine_run *run, const cpu_token_part *part
     *out = (cpu_given){.rank = rank,
                        .peer = ep_rail_of(&self->rails->shape, record->node, rank),
                        .row = (int64_t)rail_first_row(run->routing, record->node, local) + next};
-    return out->row < cpu_combine_offer(run, rank)->rows;
+    return out->row < cpu_combine_advert(run, rank)->rows;
 }
 
 static bool find_local(const cpu_combine_run *run, const cpu_token_part *part, int32_t rank, cpu_given *out)
@@ -68,7 +68,7 @@ static bool find_local(const cpu_combine_run *run, const cpu_token_part *part, i
 static const uint16_t *local_owners(const cpu_combine_run *run, const cpu_token_part *part)
 {
     const cpu_executor *self = run->self;
-    uint16_t *owners = rail_scratch_of(run, part->channel, self->rails->room.map.owners);
+    uint16_t *owners = rail_scratch_of(run, part->channel, self->rails->spare.map.owners);
     const int32_t mask_words = ep_mask_words(self->near_ranks);
     for (int32_t i = mask_words; i < run->routing->rails->kept_words; i++) {
         const uint64_t four = atomic_load_explicit(&part->origin->kept[i], memory_order_relaxed);
@@ -256,7 +256,7 @@ static const uint16_t *owning_nodes(const cpu_combine_run *run, const cpu_token_
 {
     const cpu_rails *rails = run->self->rails;
     const uint16_t *ranks = run->routing->owners + part->token * run->routing->topk;
-    uint16_t *nodes = rail_scratch_of(run, part->channel, rails->room.map.owners);
+    uint16_t *nodes = rail_scratch_of(run, part->channel, rails->spare.map.owners);
     for (int32_t k = 0; k < run->routing->topk; k++)
         nodes[k] = ranks[k] == EP_NO_OWNER ? (uint16_t)EP_NO_OWNER : (uint16_t)ep_node_of(&rails->shape, ranks[k]);
     return nodes;
@@ -295,7 +295,7 @@ static int32_t find_sums(const cpu_combine_run *run, const cpu_token_part *part,
 static int32_t find_node_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     const cpu_rails *rails = run->self->rails;
-    float *own = rail_scratch_of(run, part->channel, rails->room.map.weights);
+    float *own = rail_scratch_of(run, part->channel, rails->spare.map.weights);
     const ep_sum sum = sum_of_nodes(run, EP_SUM_BY_RANK);
     const int32_t count = cpu_find_weights(run, part, rows);
     cpu_sum_rows(EXPAR_F32, own, rows, count, run->routing->topk);

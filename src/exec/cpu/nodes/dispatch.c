@@ -41,11 +41,11 @@ static void fill_kept(const cpu_dispatch_run *run, uint8_t *slot, int64_t token,
 {
     const cpu_rails *rails = run->self->rails;
     const ep_routing *routing = run->routing;
-    const size_t topk = (size_t)routing->topk, behind_mask = 8 * (size_t)ep_mask_words(rails->shape.each);
+    const size_t topk = (size_t)routing->topk, after_mask = 8 * (size_t)ep_mask_words(rails->shape.each);
     memset(slot, 0, 8 * (size_t)routing->rails->kept_words);
     fill_mask(rails, slot, target, end);
     if (routing->keeps_slots)
-        memcpy(slot + behind_mask, routing->owners + (size_t)token * topk, topk * sizeof *routing->owners);
+        memcpy(slot + after_mask, routing->owners + (size_t)token * topk, topk * sizeof *routing->owners);
 }
 
 /* Copies all parts as the caller gave them. */
@@ -138,7 +138,7 @@ static bool forward_row(const cpu_dispatch_run *run, const cpu_token *token, int
                             ep_rail_of(&self->rails->shape, node, self->sym->rank), rank);
         return false;
     }
-    if (cpu_dispatch_offer(run, rank)->mode == EP_MODE_DIRECT)
+    if (cpu_dispatch_advert(run, rank)->mode == EP_MODE_DIRECT)
         cpu_token_put(run, token, rank, (int64_t)rail_first_row(run->routing, node, local) + *next);
     else if (!cpu_token_queue(run, token, channel, rank, ep_rail_of(&self->rails->shape, node, rank)))
         return false;

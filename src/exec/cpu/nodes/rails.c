@@ -35,7 +35,7 @@ static const cpu_nodes_ops rail_ops = {
     .grow = rail_grow,
     .grown = rail_grown,
     .admit = rail_admit,
-    .hello_post = rail_hello_post,
+    .header_post = rail_header_post,
     .retire = rail_retirement_post,
     .post = rail_post,
     .relay = rail_relay,
@@ -68,10 +68,10 @@ static bool rail_take_arrays(cpu_rails *rails, const ep_shape *shape)
     const size_t nodes = (size_t)rails->shape.nodes, channels = (size_t)shape->channels, rings = nodes * channels;
     rails->links = calloc(nodes, sizeof *rails->links);
     rails->batches = calloc(rings * (size_t)rails->shape.chunks, sizeof *rails->batches);
-    rails->handed = calloc(6 * nodes, sizeof *rails->handed);
+    rails->passed = calloc(6 * nodes, sizeof *rails->passed);
     rails->rings = calloc(rings, sizeof *rails->rings);
     rails->next = calloc(rings * (size_t)rails->shape.each, sizeof *rails->next);
-    return rails->links && rails->batches && rails->handed && rails->rings && rails->next;
+    return rails->links && rails->batches && rails->passed && rails->rings && rails->next;
 }
 
 /* Makes the part of the object on which its place in the heap depends. */
@@ -93,7 +93,7 @@ expar_status rail_make(cpu_executor *self, const executor_plan *plan)
     self->base.by_node = true;
     self->base.sent = &rails->counts;
     if (!rail_take_arrays(rails, plan->shape)) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory for rails");
-    status = rail_room_make(self, plan->shape, &rails->room);
+    status = rail_space_make(self, plan->shape, &rails->spare);
     return status == EXPAR_OK ? rail_open_links(self) : status;
 }
 
@@ -105,7 +105,8 @@ void rail_clear(cpu_executor *self)
     rails->here = sym_at(self->sym, self->sym->rank, self->buffer);
     for (uint32_t parity = 0; parity < 2; parity++)
         for (int32_t node = 0; node < rails->shape.nodes; node++)
-            memset(rail_at(self, ep_rail_hello_at(space, rails->shape.nodes, parity, node)), 0, sizeof(ep_rail_hello));
+            memset(rail_at(self, ep_rail_header_at(space, rails->shape.nodes, parity, node)), 0,
+                   sizeof(ep_rail_header));
     memset(rail_at(self, space->replies), 0, space->places - space->replies);
     for (uint64_t ring = 0; ring < (uint64_t)rails->shape.nodes * (uint64_t)self->shape.channels; ring++)
         for (int32_t place = 0; place < rails->shape.chunks; place++)
@@ -144,8 +145,8 @@ static void rail_settle(const cpu_executor *self, bool sound)
     cpu_rails *rails = self->rails;
     const size_t batches = (size_t)rails->shape.nodes * (size_t)self->shape.channels * (size_t)rails->shape.chunks;
     if (sound && rails->unconfirmed) rail_send_last(self);
-    link_quiet(self->sym, &rails->hellos[0]);
-    link_quiet(self->sym, &rails->hellos[1]);
+    link_quiet(self->sym, &rails->headers[0]);
+    link_quiet(self->sym, &rails->headers[1]);
     link_quiet(self->sym, &rails->flags);
     for (size_t i = 0; rails->batches && i < batches; i++)
         link_quiet(self->sym, &rails->batches[i]);
@@ -161,10 +162,10 @@ void rail_free(cpu_executor *self, bool sound)
     rail_settle(self, sound);
     rail_linger_end();
     error_put_back(&kept);
-    rail_room_free(&rails->room);
+    rail_space_free(&rails->spare);
     free(rails->next);
     free(rails->rings);
-    free(rails->handed);
+    free(rails->passed);
     free(rails->batches);
     free(rails->links);
     free(rails);

@@ -3,10 +3,10 @@
  * called (exec/cpu/normal/nodes.h). Private to this folder, and to create.c, which makes rails; calls link/link.h.
  *
  *     rails.c     a buffer's rails: links, memory, state of a call, table of operations
- *     board.c     records that open and close a call, by rail: sent once to each node, passed on by mapped memory
+ *     mailbox.c     records that open and close a call, by rail: sent once to each node, passed on by mapped memory
  *     routing.c   the part of a handle about its rail
  *     ring.c      rings of chunks: places, heads, tails
- *     room.c      memory of this rank's own, sized by the largest calls so far
+ *     scratch.c      memory of this rank's own, sized by the largest calls so far
  *     dispatch.c  a token's record to each node, and from there to the node's ranks
  *     combine.c   a node's sum back to the token's rank
  *     one_order.c rows that go back by themselves, to be added in one order over all nodes
@@ -48,7 +48,7 @@ typedef struct rail_ring {
 typedef struct rail_scratch {
     uint64_t weights, owners, bytes;
 } rail_scratch;
-typedef struct rail_room {
+typedef struct rail_space {
     /* [C] scratch of one token that is added; for the channel's lane */
     uint8_t *scratch;
     rail_scratch map;
@@ -57,7 +57,7 @@ typedef struct rail_room {
        place. */
     uint8_t *wide;
     uint64_t wide_bytes; /* of such a slot */
-} rail_room;
+} rail_space;
 
 typedef struct cpu_rails {
     ep_rails shape;
@@ -67,7 +67,7 @@ typedef struct cpu_rails {
     link_counts counts;
     /* Headers under way, by parity; and flags whose result no thread needs. Any thread sends with these, as link.h
        allows. */
-    link_batch hellos[2], flags;
+    link_batch headers[2], flags;
     /* Chunks and heads of a call may be quiet and not have arrived. For the thread that completes calls. */
     bool unconfirmed;
     /* when this rank stops waiting for the network, after it has given the buffer up; 0: it has not */
@@ -76,13 +76,13 @@ typedef struct cpu_rails {
     link_batch *batches;
     /* [3][2][M] by kind of record and parity: word of the record from the node that this rank has passed on last. For
        the thread that awaits the records. */
-    uint64_t *handed;
+    uint64_t *passed;
     rail_ring *rings; /* [C][M] */
     /* [C][M][P] rows of the channel that went to, or came from, a local rank; for its lane */
     int32_t *next;
-    rail_room room;
+    rail_space spare;
     /* memory that not all ranks use yet; for the thread that opens calls */
-    rail_room grown;
+    rail_space grown;
     /* this rank's memory, to which the offsets of `space` belong */
     uint8_t *here;
     ep_rail_slot slot; /* layout of a slot in the call whose rows move */
@@ -140,21 +140,21 @@ void rail_linger_end(void);
    because of it. */
 expar_status rail_ended(const cpu_executor *self, expar_status status);
 
-/* ---- board.c ----------------------------------------------------------------------------------------------------- */
+/* ---- mailbox.c --------------------------------------------------------------------------------------------------- */
 /* Operations. */
-expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
-                             const ep_routing *counts, bool rows_follow);
-expar_status rail_post(cpu_executor *self, ep_board board, uint32_t epoch, const ep_refusal *refusal);
-void rail_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
+expar_status rail_header_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_rejection *rejection,
+                              const ep_routing *counts, bool rows_follow);
+expar_status rail_post(cpu_executor *self, ep_mailbox mailbox, uint32_t epoch, const ep_rejection *rejection);
+void rail_retirement_post(cpu_executor *self, uint32_t epoch, const ep_rejection *rejection);
 /* Returns the counts before a header that has them, for so many experts of a rank: this rank's number, or that of its
    form. */
-static inline int32_t *rail_hello_counts(const cpu_executor *self, const ep_rail_hello *hello, int32_t local_experts)
+static inline int32_t *rail_header_counts(const cpu_executor *self, const ep_rail_header *header, int32_t local_experts)
 {
     const uint64_t counts = ep_rail_counts(self->rails->shape.each, self->shape.channels, local_experts);
-    return (int32_t *)(uintptr_t)hello - counts;
+    return (int32_t *)(uintptr_t)header - counts;
 }
 void rail_end(cpu_executor *self, const ep_routing *routing);
-expar_status rail_relay(cpu_executor *self, ep_board board, uint32_t epoch);
+expar_status rail_relay(cpu_executor *self, ep_mailbox mailbox, uint32_t epoch);
 bool rail_done_is_here(const cpu_executor *self, uint32_t epoch, int32_t source);
 
 /* ---- routing.c --------------------------------------------------------------------------------------------------- */
@@ -163,7 +163,7 @@ expar_status rail_routing_make(const cpu_executor *self, ep_routing *routing);
 void rail_layout(const ep_routing *routing);
 /* Operations. */
 expar_status rail_collect(const cpu_executor *self, uint32_t epoch, ep_routing *routing);
-void rail_admit(const ep_routing *routing, bool back, ep_refusal *refusal);
+void rail_admit(const ep_routing *routing, bool back, ep_rejection *rejection);
 /* A dispatch has brought all masks. */
 void rail_masks_settle(const ep_routing *routing);
 static inline bool rail_masks_are_known(const ep_routing *routing)
@@ -202,10 +202,10 @@ static inline int32_t rail_first_row(const ep_routing *routing, int32_t node, in
 /* Returns the token's first target on the node, or NULL; *end: after its last one there. */
 const ep_target *rail_targets(const ep_routing *routing, int64_t token, int32_t node, const ep_target **end);
 
-/* ---- room.c ------------------------------------------------------------------------------------------------------ */
+/* ---- scratch.c --------------------------------------------------------------------------------------------------- */
 /* Makes the memory for calls of this shape. */
-expar_status rail_room_make(const cpu_executor *self, const ep_shape *shape, rail_room *out);
-void rail_room_free(rail_room *room);
+expar_status rail_space_make(const cpu_executor *self, const ep_shape *shape, rail_space *out);
+void rail_space_free(rail_space *spare);
 /* Operations. */
 bool rail_fits(const cpu_executor *self, const ep_form *form, int64_t row_bytes);
 expar_status rail_grow(cpu_executor *self, const ep_shape *shape);
@@ -263,7 +263,7 @@ cpu_places rail_places(const cpu_combine_run *run, const cpu_token_part *part);
 static inline void *rail_scratch_of(const cpu_combine_run *run, int32_t channel, uint64_t part)
 {
     const cpu_rails *rails = run->self->rails;
-    return rails->room.scratch + (uint64_t)channel * rails->room.map.bytes + part;
+    return rails->spare.scratch + (uint64_t)channel * rails->spare.map.bytes + part;
 }
 
 /* ---- one_order.c ------------------------------------------------------------------------------------------------- */

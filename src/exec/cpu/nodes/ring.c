@@ -40,7 +40,7 @@ static link_batch *batch_of(const cpu_rails *rails, uint64_t ring, int32_t place
 /* Returns the slot whose pieces the ring carries: the outgoing or the incoming one. */
 static uint8_t *wide_slot(const cpu_rails *rails, uint64_t ring, bool comes)
 {
-    return rails->room.wide + (2 * ring + comes) * rails->room.wide_bytes;
+    return rails->spare.wide + (2 * ring + comes) * rails->spare.wide_bytes;
 }
 
 /* Returns the offset of a slot's next piece, when so many are left. */
@@ -239,8 +239,8 @@ static const uint8_t *collect_pieces(cpu_executor *self, uint32_t epoch, int32_t
         if (!chunk_has_come(self, epoch, ring, number, node, bytes, status)) return NULL;
         memcpy(slot + at, bytes_before(end_here(self, ring, number), bytes), (size_t)bytes);
         ring->pieces_here++;
-        const uint64_t behind = (uint64_t)ring->comes * rails->pieces - ring->chunks_taken - 1;
-        *status = return_place(self, epoch, channel, node, behind);
+        const uint64_t after = (uint64_t)ring->comes * rails->pieces - ring->chunks_taken - 1;
+        *status = return_place(self, epoch, channel, node, after);
         if (*status != EXPAR_OK) return NULL;
     }
     return slot;

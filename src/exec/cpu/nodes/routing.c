@@ -28,13 +28,13 @@ expar_status rail_routing_make(const cpu_executor *self, ep_routing *routing)
 
 const ep_target *rail_targets(const ep_routing *routing, int64_t token, int32_t node, const ep_target **end)
 {
-    const int32_t first = node * routing->rails->each, behind = first + routing->rails->each;
+    const int32_t first = node * routing->rails->each, after = first + routing->rails->each;
     const ep_target *target = routing->targets + routing->first[token];
     const ep_target *last = routing->targets + routing->first[token + 1];
     while (target < last && target->rank < first)
         target++;
     const ep_target *begin = target;
-    while (target < last && target->rank < behind)
+    while (target < last && target->rank < after)
         target++;
     *end = target;
     return begin < target ? begin : NULL;
@@ -75,8 +75,8 @@ static void collect_node(const cpu_executor *self, uint32_t epoch, const ep_rout
     const cpu_rails *rails = self->rails;
     const ep_rail_routing *known = routing->rails;
     const size_t channels = (size_t)routing->channels, bytes = channels * sizeof(int32_t);
-    const ep_rail_hello *hello = rail_at(self, ep_rail_hello_at(&rails->space, rails->shape.nodes, epoch, node));
-    const int32_t *counts = rail_hello_counts(self, hello, routing->local_experts), *ranks = counts + channels;
+    const ep_rail_header *header = rail_at(self, ep_rail_header_at(&rails->space, rails->shape.nodes, epoch, node));
+    const int32_t *counts = rail_header_counts(self, header, routing->local_experts), *ranks = counts + channels;
     memcpy(known->records_in + (size_t)node * channels, counts, bytes);
     for (int32_t l = 0; l < known->each; l++) {
         memcpy(known->rows_in + ((size_t)node * (size_t)known->each + (size_t)l) * channels, ranks, bytes);
@@ -92,11 +92,11 @@ static expar_status find_first_rows_at(const cpu_executor *self, uint32_t epoch,
     const int32_t pe = self->near_first + local;
     int64_t row = 0;
     for (int32_t s = 0; s < routing->ranks; s++) {
-        const uint8_t *hello = (const uint8_t *)cpu_hello_from(self, epoch, s);
+        const uint8_t *header = (const uint8_t *)cpu_header_from(self, epoch, s);
         if (s == self->sym->rank) routing->first_row[pe] = (int32_t)row;
         if (ep_local_of(shape, s) == self->rails->local)
             routing->rails->first_row[(int64_t)ep_node_of(shape, s) * shape->each + local] = (int32_t)row;
-        row += ((const int32_t *)(hello + self->space.hello_sent))[pe];
+        row += ((const int32_t *)(header + self->space.header_sent))[pe];
         if (row > INT32_MAX)
             return error_set(EXPAR_ERR_PEER, "ranks 0 to %d have told of more than 2^31 - 1 rows for rank %d", s, pe);
     }
@@ -142,11 +142,11 @@ static expar_status find_masks(const ep_routing *routing)
                      "the handle is that of a route, with which no dispatch has brought rows across nodes yet");
 }
 
-void rail_admit(const ep_routing *routing, bool back, ep_refusal *refusal)
+void rail_admit(const ep_routing *routing, bool back, ep_rejection *rejection)
 {
-    if (refusal->status != EXPAR_OK) return;
+    if (rejection->status != EXPAR_OK) return;
     const expar_status status = back ? find_masks(routing) : make_masks(routing);
-    if (status != EXPAR_OK) *refusal = ep_refusal_of(status);
+    if (status != EXPAR_OK) *rejection = ep_rejection_of(status);
 }
 
 void rail_masks_settle(const ep_routing *routing)

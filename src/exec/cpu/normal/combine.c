@@ -27,24 +27,24 @@ static cpu_combine_run combine_run_make(cpu_executor *self, const ep_combine_ste
 
 /* ---- advertisements ---------------------------------------------------------------------------------------------- */
 
-const ep_offer *cpu_combine_offer(const cpu_combine_run *run, int32_t provider)
+const ep_advert *cpu_combine_advert(const cpu_combine_run *run, int32_t provider)
 {
-    return &cpu_hello_from(run->self, run->step->epoch, provider)->offer;
+    return &cpu_header_from(run->self, run->step->epoch, provider)->advert;
 }
 
-static expar_status combine_exchange_offers(cpu_executor *self, ep_combine_step *step)
+static expar_status combine_exchange_adverts(cpu_executor *self, ep_combine_step *step)
 {
-    const cpu_offers offers = {.offer = {.x_offset = step->x_offset,
-                                         .idx_offset = step->map_offset,
-                                         .weights_offset = step->weights_offset,
-                                         .x_pitch_bytes = step->x_pitch_bytes,
-                                         .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
-                                         .rows = step->rows,
-                                         .mode = step->mode}};
-    if (self->nodes) self->nodes->admit(step->routing, true, &step->refusal);
-    expar_status status = cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL);
-    if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "combine: advertisements");
-    if (status == EXPAR_OK) cpu_hello_judge(self, step->epoch, &step->verdict);
+    const cpu_adverts adverts = {.advert = {.x_offset = step->x_offset,
+                                            .idx_offset = step->map_offset,
+                                            .weights_offset = step->weights_offset,
+                                            .x_pitch_bytes = step->x_pitch_bytes,
+                                            .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
+                                            .rows = step->rows,
+                                            .mode = step->mode}};
+    if (self->nodes) self->nodes->admit(step->routing, true, &step->rejection);
+    expar_status status = cpu_header_post(self, step->epoch, &step->form, &step->rejection, &adverts, NULL);
+    if (status == EXPAR_OK) status = cpu_mailbox_await(self, EP_MAILBOX_HEADER, step->epoch, "combine: advertisements");
+    if (status == EXPAR_OK) cpu_header_judge(self, step->epoch, &step->vote);
     return status;
 }
 
@@ -52,7 +52,7 @@ static expar_status combine_exchange_offers(cpu_executor *self, ep_combine_step 
 
 static bool is_queued(const cpu_combine_run *run, const cpu_given *given)
 {
-    return cpu_combine_offer(run, given->rank)->mode != EP_MODE_DIRECT;
+    return cpu_combine_advert(run, given->rank)->mode != EP_MODE_DIRECT;
 }
 
 bool cpu_given_ready(const cpu_combine_run *run, int32_t channel, const cpu_given *given)
@@ -67,26 +67,26 @@ void cpu_given_pop(const cpu_combine_run *run, int32_t channel, const cpu_given 
 
 const void *cpu_given_row(const cpu_combine_run *run, const cpu_token_part *part, const cpu_given *given, int32_t slot)
 {
-    const ep_offer *offer = cpu_combine_offer(run, given->rank);
+    const ep_advert *advert = cpu_combine_advert(run, given->rank);
     const sym *memory = run->self->sym;
     int64_t row = given->row;
-    if (offer->mode != EP_MODE_DIRECT) {
+    if (advert->mode != EP_MODE_DIRECT) {
         const uint8_t *front = cpu_ring_front(run->self, part->channel, given->peer);
         if (slot < 0) return front;
         return ((const int32_t *)(front + run->self->slot.idx))[slot] < 0 ? NULL : front + slot * run->part_bytes;
     }
-    if (slot >= 0) row = ((const int32_t *)sym_at(memory, given->rank, offer->idx_offset))[row * run->sum.topk + slot];
+    if (slot >= 0) row = ((const int32_t *)sym_at(memory, given->rank, advert->idx_offset))[row * run->sum.topk + slot];
     if (row < 0) return NULL;
-    return (const uint8_t *)sym_at(memory, given->rank, offer->x_offset) + row * offer->x_pitch_bytes + part->begin;
+    return (const uint8_t *)sym_at(memory, given->rank, advert->x_offset) + row * advert->x_pitch_bytes + part->begin;
 }
 
 const float *cpu_given_weights(const cpu_combine_run *run, int32_t channel, const cpu_given *given)
 {
-    const ep_offer *offer = cpu_combine_offer(run, given->rank);
+    const ep_advert *advert = cpu_combine_advert(run, given->rank);
     const uint8_t *weights;
-    if (offer->mode == EP_MODE_DIRECT)
-        weights = (const uint8_t *)sym_at(run->self->sym, given->rank, offer->weights_offset) +
-                  given->row * offer->weights_pitch_bytes;
+    if (advert->mode == EP_MODE_DIRECT)
+        weights = (const uint8_t *)sym_at(run->self->sym, given->rank, advert->weights_offset) +
+                  given->row * advert->weights_pitch_bytes;
     else
         weights = cpu_ring_front(run->self, channel, given->peer) + run->self->slot.weights;
     return (const float *)weights;
@@ -134,7 +134,7 @@ static bool given_by(const cpu_combine_run *run, ep_target target, cpu_given *ou
     if (!cpu_is_near(run->self, target.rank)) return false;
     const int64_t row = (int64_t)run->routing->first_row[target.rank] + target.index;
     *out = (cpu_given){.rank = target.rank, .peer = target.rank, .row = row};
-    return row < cpu_combine_offer(run, target.rank)->rows;
+    return row < cpu_combine_advert(run, target.rank)->rows;
 }
 
 /* Searches the token's targets for the rank: these lists are short. */
@@ -303,8 +303,8 @@ static uint32_t slots_to_fill(const cpu_combine_run *run, int32_t channel, int32
     const int32_t channels = run->routing->channels;
     const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * channels;
     int64_t came = ep_rows_of_ring(prefix, channels, run->joined, channel);
-    int64_t room = run->step->rows - first_row_of(run, channel, owner);
-    return (uint32_t)(room < 0 ? 0 : came < room ? came : room) * run->parts;
+    int64_t spare = run->step->rows - first_row_of(run, channel, owner);
+    return (uint32_t)(spare < 0 ? 0 : came < spare ? came : spare) * run->parts;
 }
 
 /* Copies the same part of the row of each of the token's slots. */
@@ -389,7 +389,7 @@ static expar_status combine_report_lane(const void *context, int32_t worker, exp
             put += cpu_ring_of(run->self, c, r)->put;
             all += slots_to_fill(run, c, r);
         }
-        if (near && cpu_combine_offer(run, r)->mode != EP_MODE_DIRECT)
+        if (near && cpu_combine_advert(run, r)->mode != EP_MODE_DIRECT)
             cpu_report_add(&report, r, "rows from", came, expected);
         cpu_report_add(&report, r, "rows into the ring of", put, all);
     }
@@ -412,7 +412,7 @@ static bool takes_all_directly(const cpu_combine_run *run)
 {
     if (run->step->mode != EP_MODE_DIRECT || run->self->nodes) return false;
     for (int32_t r = 0; r < run->routing->ranks; r++)
-        if (ep_rows_to(run->routing, r) > 0 && cpu_combine_offer(run, r)->mode != EP_MODE_DIRECT) return false;
+        if (ep_rows_to(run->routing, r) > 0 && cpu_combine_advert(run, r)->mode != EP_MODE_DIRECT) return false;
     return true;
 }
 
@@ -428,7 +428,7 @@ static int64_t combine_bytes(const ep_combine_step *step)
 expar_status cpu_combine_send(executor *base, exec_call *call, ep_combine_step *step)
 {
     (void)call;
-    return combine_exchange_offers(cpu_of(base), step);
+    return combine_exchange_adverts(cpu_of(base), step);
 }
 
 expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_step *step)
@@ -448,7 +448,7 @@ expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_ste
     if (status != EXPAR_OK) return status;
     status = cpu_done_post(self, step->epoch);
     if (status != EXPAR_OK) return status;
-    status = cpu_board_await(self, EP_BOARD_DONE, step->epoch, "combine: rows");
+    status = cpu_mailbox_await(self, EP_MAILBOX_COMPLETION, step->epoch, "combine: rows");
     if (status == EXPAR_OK && self->nodes) self->nodes->end(self, step->routing);
     return status;
 }

@@ -6,7 +6,7 @@
  *     count.c     the layout by itself, without a buffer
  *     routing.c   the memory of a routing
  *     layout.c    routing → targets and counts
- *     board.c     the records that open and close a call: post, await, judge
+ *     mailbox.c     the records that open and close a call: post, await, judge
  *     records.c   where records and rings lie, and how they grow
  *     ring.c      the queue rings: slots, heads, tails
  *     lane.c      taking turns at rings until all rows have moved
@@ -153,42 +153,43 @@ expar_status cpu_layout(const ep_route_view *route, ep_routing *routing);
 /* Returns EXPAR_ERR_INDEX likewise; EXPAR_OK without topk_idx. */
 expar_status cpu_check_range(const ep_route_view *route, const ep_routing *routing);
 
-/* ---- board.c ----------------------------------------------------------------------------------------------------- */
+/* ---- mailbox.c --------------------------------------------------------------------------------------------------- */
 /* The advertisement of this rank. It is equal for all receivers, except first_row. That follows from the prefix of rows
    that this rank receives from ranks 0..s ([N]; NULL: first_row stays 0). */
-typedef struct cpu_offers {
-    ep_offer offer;
+typedef struct cpu_adverts {
+    ep_advert advert;
     const int32_t *rank_prefix;
-} cpu_offers;
-/* Posts the header of call `epoch` to every rank. `offers`: NULL without advertisements. counts: the routing whose
+} cpu_adverts;
+/* Posts the header of call `epoch` to every rank. `adverts`: NULL without advertisements. counts: the routing whose
  * layout part is sent, or NULL. */
-expar_status cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
-                            const cpu_offers *offers, const ep_routing *counts);
+expar_status cpu_header_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_rejection *rejection,
+                             const cpu_adverts *adverts, const ep_routing *counts);
 /* Posts the header of a rank that has given the buffer up; waits for no rank for long. */
-void cpu_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
-expar_status cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const cpu_offers *offers);
+void cpu_retirement_post(cpu_executor *self, uint32_t epoch, const ep_rejection *rejection);
+expar_status cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_rejection *rejection,
+                            const cpu_adverts *adverts);
 expar_status cpu_done_post(cpu_executor *self, uint32_t epoch);
 /* Call this after filling a record for pe. It sets the flag, and wakes pe if this was the last record that pe
    awaits. */
-void cpu_record_publish(cpu_executor *self, ep_board board, uint32_t epoch, int32_t pe, _Atomic uint64_t *flag);
+void cpu_record_publish(cpu_executor *self, ep_mailbox mailbox, uint32_t epoch, int32_t pe, _Atomic uint64_t *flag);
 /* Waits for the record of every rank. `what` is the phase, for error texts. */
-expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch, const char *what);
+expar_status cpu_mailbox_await(cpu_executor *self, ep_mailbox mailbox, uint32_t epoch, const char *what);
 /* The records for which a call waits. This must stay unchanged as long as the wait lasts. */
 typedef struct cpu_missing {
     const cpu_executor *self;
-    ep_board board;
+    ep_mailbox mailbox;
     uint32_t epoch;
 } cpu_missing;
 void cpu_expect(sym_rest *rest, const cpu_missing *missing);
 /* These return this rank's copies of the records, after they were awaited. */
-const ep_hello *cpu_hello_from(const cpu_executor *self, uint32_t epoch, int32_t source);
+const ep_header *cpu_header_from(const cpu_executor *self, uint32_t epoch, int32_t source);
 const ep_reply *cpu_reply_from(const cpu_executor *self, uint32_t epoch, int32_t source);
-void cpu_hello_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict);
-void cpu_reply_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict);
+void cpu_header_judge(const cpu_executor *self, uint32_t epoch, ep_vote *vote);
+void cpu_reply_judge(const cpu_executor *self, uint32_t epoch, ep_vote *vote);
 
 /* ---- records.c --------------------------------------------------------------------------------------------------- */
 bool cpu_fits(executor *self, const ep_form *form, int64_t row_bytes);
-expar_status cpu_grow(executor *self, const ep_grow_step *step, ep_verdict *verdict);
+expar_status cpu_grow(executor *self, const ep_grow_step *step, ep_vote *vote);
 /* Headers have come from all ranks, so these have written all that they had to write to old records. */
 void cpu_records_heard(cpu_executor *self);
 /* Comes before rows of a call move: lays out the rings' slots as its form needs them. */

@@ -22,64 +22,64 @@
 
 /* ---- advertisements ---------------------------------------------------------------------------------------------- */
 
-ROW_FUNC const ep_offer *offer_of(const cpu_dispatch_run *run, int32_t receiver)
+ROW_FUNC const ep_advert *advert_of(const cpu_dispatch_run *run, int32_t receiver)
 {
     if (run->step->form.kind == EP_DISPATCH_CACHED)
-        return &cpu_hello_from(run->self, run->step->epoch, receiver)->offer;
-    return &cpu_reply_from(run->self, run->step->epoch, receiver)->offer;
+        return &cpu_header_from(run->self, run->step->epoch, receiver)->advert;
+    return &cpu_reply_from(run->self, run->step->epoch, receiver)->advert;
 }
 
-const ep_offer *cpu_dispatch_offer(const cpu_dispatch_run *run, int32_t receiver)
+const ep_advert *cpu_dispatch_advert(const cpu_dispatch_run *run, int32_t receiver)
 {
-    return offer_of(run, receiver);
+    return advert_of(run, receiver);
 }
 
-static cpu_offers offers_of(const ep_dispatch_step *step)
+static cpu_adverts adverts_of(const ep_dispatch_step *step)
 {
     const ep_arrival *arrival = &step->arrival;
-    return (cpu_offers){.offer = {.x_offset = arrival->x_offset,
-                                  .scales_offset = arrival->scales_offset,
-                                  .idx_offset = arrival->idx_offset,
-                                  .weights_offset = arrival->weights_offset,
-                                  .src_offset = arrival->src_offset,
-                                  .rows = arrival->rows,
-                                  .mode = arrival->mode},
-                        .rank_prefix = step->routing ? step->routing->rank_prefix : NULL};
+    return (cpu_adverts){.advert = {.x_offset = arrival->x_offset,
+                                    .scales_offset = arrival->scales_offset,
+                                    .idx_offset = arrival->idx_offset,
+                                    .weights_offset = arrival->weights_offset,
+                                    .src_offset = arrival->src_offset,
+                                    .rows = arrival->rows,
+                                    .mode = arrival->mode},
+                         .rank_prefix = step->routing ? step->routing->rank_prefix : NULL};
 }
 
 /* Posts this rank's advertisements, or its rejection, and waits for those of all others. */
-static expar_status dispatch_exchange_offers(cpu_executor *self, ep_dispatch_step *step)
+static expar_status dispatch_exchange_adverts(cpu_executor *self, ep_dispatch_step *step)
 {
-    const cpu_offers offers = offers_of(step);
+    const cpu_adverts adverts = adverts_of(step);
     bool cached = step->form.kind == EP_DISPATCH_CACHED;
-    if (cached && step->refusal.status == EXPAR_OK && cpu_check_range(&step->route, step->routing) != EXPAR_OK)
-        step->refusal = ep_refusal_of(EXPAR_ERR_INDEX);
-    if (self->nodes) self->nodes->admit(step->routing, false, &step->refusal);
-    expar_status status = cached ? cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL)
-                                 : cpu_reply_post(self, step->epoch, &step->refusal, &offers);
+    if (cached && step->rejection.status == EXPAR_OK && cpu_check_range(&step->route, step->routing) != EXPAR_OK)
+        step->rejection = ep_rejection_of(EXPAR_ERR_INDEX);
+    if (self->nodes) self->nodes->admit(step->routing, false, &step->rejection);
+    expar_status status = cached ? cpu_header_post(self, step->epoch, &step->form, &step->rejection, &adverts, NULL)
+                                 : cpu_reply_post(self, step->epoch, &step->rejection, &adverts);
     if (status == EXPAR_OK)
-        status =
-            cpu_board_await(self, cached ? EP_BOARD_HELLO : EP_BOARD_REPLY, step->epoch, "dispatch: advertisements");
+        status = cpu_mailbox_await(self, cached ? EP_MAILBOX_HEADER : EP_MAILBOX_REPLY, step->epoch,
+                                   "dispatch: advertisements");
     if (status != EXPAR_OK) return status;
     if (cached)
-        cpu_hello_judge(self, step->epoch, &step->verdict);
+        cpu_header_judge(self, step->epoch, &step->vote);
     else
-        cpu_reply_judge(self, step->epoch, &step->verdict);
+        cpu_reply_judge(self, step->epoch, &step->vote);
     return EXPAR_OK;
 }
 
 /* Stores in the routing the first row that each receiver of this node has advertised, and returns whether all rows are
    direct. They are if this rank, and every rank to which it sends, takes its rows directly. With several nodes they
    never are, because forwarders must help. */
-static bool accept_offers(const cpu_dispatch_run *run)
+static bool accept_adverts(const cpu_dispatch_run *run)
 {
     ep_routing *routing = run->step->routing;
     bool cached = run->step->form.kind == EP_DISPATCH_CACHED, all_direct = run->step->arrival.mode == EP_MODE_DIRECT;
     const cpu_executor *self = run->self;
     for (int32_t r = self->near_first; r < self->near_first + self->near_ranks; r++) {
-        const ep_offer *offer = cpu_dispatch_offer(run, r);
-        if (!cached) routing->first_row[r] = offer->first_row;
-        if (offer->mode != EP_MODE_DIRECT && ep_rows_to(routing, r) > 0) all_direct = false;
+        const ep_advert *advert = cpu_dispatch_advert(run, r);
+        if (!cached) routing->first_row[r] = advert->first_row;
+        if (advert->mode != EP_MODE_DIRECT && ep_rows_to(routing, r) > 0) all_direct = false;
     }
     return all_direct && !self->nodes;
 }
@@ -143,12 +143,12 @@ ROW_FUNC cpu_place slot_place_of(const cpu_dispatch_run *run, uint8_t *slot)
 ROW_FUNC void put_token(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, int64_t row)
 {
     const sym *memory = run->self->sym;
-    const ep_offer *offer = offer_of(run, rank);
-    if (row >= offer->rows) return;
+    const ep_advert *advert = advert_of(run, rank);
+    if (row >= advert->rows) return;
     cpu_place to =
-        output_place_of(run, row, sym_at(memory, rank, offer->x_offset), sym_at(memory, rank, offer->scales_offset),
-                        sym_at(memory, rank, offer->idx_offset), sym_at(memory, rank, offer->weights_offset),
-                        sym_at(memory, rank, offer->src_offset));
+        output_place_of(run, row, sym_at(memory, rank, advert->x_offset), sym_at(memory, rank, advert->scales_offset),
+                        sym_at(memory, rank, advert->idx_offset), sym_at(memory, rank, advert->weights_offset),
+                        sym_at(memory, rank, advert->src_offset));
     write_token(run, token, rank, &to, run->streaming);
 }
 
@@ -232,7 +232,7 @@ static bool send_some(const cpu_dispatch_run *run, int32_t channel)
             cursor->token++;
         ep_target target = routing->targets[cursor->target];
         if (!cpu_is_near(run->self, target.rank)) continue;
-        if (cpu_dispatch_offer(run, target.rank)->mode == EP_MODE_DIRECT)
+        if (cpu_dispatch_advert(run, target.rank)->mode == EP_MODE_DIRECT)
             send_direct(run, cursor->token, target);
         else if (!send_queued(run, channel, cursor->token, target))
             break;
@@ -324,7 +324,7 @@ static expar_status dispatch_report_lane(const void *context, int32_t worker, ex
             all += (uint64_t)ep_rows_of_ring(prefix, channels, run->joined, c);
         }
         cpu_report_add(&report, r, "rows from", came, expected);
-        if (cpu_is_near(run->self, r) && cpu_dispatch_offer(run, r)->mode != EP_MODE_DIRECT)
+        if (cpu_is_near(run->self, r) && cpu_dispatch_advert(run, r)->mode != EP_MODE_DIRECT)
             cpu_report_add(&report, r, "rows into the ring of", put, all);
     }
     if (run->self->nodes) run->self->nodes->report(run->self, dispatch_rings(run), worker, &report);
@@ -378,13 +378,13 @@ static int64_t dispatch_bytes(const ep_dispatch_step *step)
 expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
 {
     cpu_executor *self = cpu_of(base);
-    expar_status status = dispatch_exchange_offers(self, step);
-    if (status != EXPAR_OK || step->verdict.rank >= 0) return status;
+    expar_status status = dispatch_exchange_adverts(self, step);
+    if (status != EXPAR_OK || step->vote.rank >= 0) return status;
     cpu_call_workers(self, call, dispatch_bytes(step));
     cpu_dispatch_run run = run_of(self, step);
     int32_t coming = rows_coming(step->routing);
     step->dropped = coming > step->arrival.rows ? coming - step->arrival.rows : 0;
-    step->all_direct = accept_offers(&run);
+    step->all_direct = accept_adverts(&run);
     return step->all_direct ? send_all(&run) : EXPAR_OK;
 }
 
@@ -424,7 +424,7 @@ expar_status cpu_dispatch_receive(executor *base, exec_call *call, ep_dispatch_s
     cpu_call_workers(self, call, dispatch_bytes(step));
     cpu_dispatch_run run = run_of(self, step);
     expar_status status = step->all_direct ? EXPAR_OK : exchange_queued(&run);
-    if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_DONE, step->epoch, "dispatch: rows");
+    if (status == EXPAR_OK) status = cpu_mailbox_await(self, EP_MAILBOX_COMPLETION, step->epoch, "dispatch: rows");
     if (status == EXPAR_OK && self->nodes) self->nodes->end(self, step->routing);
     if (status == EXPAR_OK) blank_tail(step);
     return status;

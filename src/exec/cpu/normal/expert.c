@@ -52,7 +52,7 @@ static expar_status miscounted(const cpu_executor *self, const ep_map_step *step
     const ep_routing *routing = step->routing;
     const int32_t *ends = routing->rank_prefix;
     for (int32_t s = 0; step->counted && s < routing->ranks; s++) {
-        const int32_t *counts = (const int32_t *)(cpu_hello_from(self, step->counted, s) + 1);
+        const int32_t *counts = (const int32_t *)(cpu_header_from(self, step->counted, s) + 1);
         const int32_t told = counts[routing->channels + expert];
         const int64_t came = slots_of(step, expert, ep_prefix_before(ends, s), ends[s]);
         if (came != told)

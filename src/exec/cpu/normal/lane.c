@@ -19,7 +19,7 @@ expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epo
     rest.halt = &self->halted;
     rest.crowded = sym_outnumbers(self->sym, self->active);
     /* A rank that has posted its completion flag is awaited no more. */
-    const cpu_missing missing = {.self = self, .board = EP_BOARD_DONE, .epoch = epoch};
+    const cpu_missing missing = {.self = self, .mailbox = EP_MAILBOX_COMPLETION, .epoch = epoch};
     cpu_expect(&rest, &missing);
     expar_status status = EXPAR_OK;
     const uint32_t check_turns = knob_count(KNOB_CPU_CHECK_TURNS);

@@ -33,7 +33,7 @@ typedef struct cpu_place {
     int32_t *src;
 } cpu_place;
 
-const ep_offer *cpu_dispatch_offer(const cpu_dispatch_run *run, int32_t receiver);
+const ep_advert *cpu_dispatch_advert(const cpu_dispatch_run *run, int32_t receiver);
 /* Writes the token as `rank` sees it to a row of its output, which is direct. Does nothing beyond the output's rows. */
 void cpu_token_put(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, int64_t row);
 /* Does the same in a slot of the ring towards it. That is the ring of `peer`: the rank itself, or the rank of its
@@ -84,7 +84,7 @@ typedef struct cpu_places {
     bool (*find)(const cpu_combine_run *run, const cpu_token_part *part, int32_t rank, cpu_given *out);
 } cpu_places;
 
-const ep_offer *cpu_combine_offer(const cpu_combine_run *run, int32_t provider);
+const ep_advert *cpu_combine_advert(const cpu_combine_run *run, int32_t provider);
 /* Says whether the row is in place, or at the front of its ring. Also true if it comes by no ring of this rank. */
 bool cpu_given_ready(const cpu_combine_run *run, int32_t channel, const cpu_given *given);
 /* Call this after adding the row. */

@@ -2,8 +2,8 @@
 /* A table of operations for other nodes, which calls of normal mode use. nodes/ fills it; it is NULL if all ranks map
  * each other. Private to the CPU executor.
  *
- * Inside a node a call goes as in board.c, dispatch.c and combine.c. At the points named here it asks for the part that
- * goes over the network. The state of these operations is the executor's `rails`, which no other code opens.
+ * Inside a node a call goes as in mailbox.c, dispatch.c and combine.c. At the points named here it asks for the part
+ * that goes over the network. The state of these operations is the executor's `rails`, which no other code opens.
  *
  * Threads. The worker that has the channel calls the operations of lanes; the thread in the call calls all others.
  * Operations that open a call may run beside those that complete another call.
@@ -27,25 +27,25 @@ struct cpu_nodes_ops {
        time in its epoch. Otherwise the new memory is freed. */
     void (*grown)(cpu_executor *self, uint32_t epoch, bool all);
 
-    /* ---- a call opens and closes (board.c) ---- */
+    /* ---- a call opens and closes (mailbox.c) ---- */
 
     /* Comes before this rank's advertisements. For a dispatch it allocates memory for the contents of its records. A
-       combine (back) is rejected with EXPAR_ERR_HANDLE if no dispatch with the handle has brought these. `*refusal`
+       combine (back) is rejected with EXPAR_ERR_HANDLE if no dispatch with the handle has brought these. `*rejection`
        gets the reason why the call cannot go on, unless it has one already. */
-    void (*admit)(const ep_routing *routing, bool back, ep_refusal *refusal);
-    /* Does for other nodes what cpu_hello_post, which calls it, does for this one. counts: its layout has just been
+    void (*admit)(const ep_routing *routing, bool back, ep_rejection *rejection);
+    /* Does for other nodes what cpu_header_post, which calls it, does for this one. counts: its layout has just been
        filled. rows_follow: the header has advertisements, and rows follow at once; then it returns when the header has
        reached the other nodes. */
-    expar_status (*hello_post)(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
-                               const ep_routing *counts, bool rows_follow);
+    expar_status (*header_post)(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_rejection *rejection,
+                                const ep_routing *counts, bool rows_follow);
     /* Does for other nodes what cpu_retirement_post does, after that; keeps the caller's error text. */
-    void (*retire)(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
+    void (*retire)(cpu_executor *self, uint32_t epoch, const ep_rejection *rejection);
     /* Does for other nodes what cpu_reply_post and cpu_done_post do, before them. Advertisements stay inside a node.
-       `refusal` is NULL for a completion flag. */
-    expar_status (*post)(cpu_executor *self, ep_board board, uint32_t epoch, const ep_refusal *refusal);
+       `rejection` is NULL for a completion flag. */
+    expar_status (*post)(cpu_executor *self, ep_mailbox mailbox, uint32_t epoch, const ep_rejection *rejection);
     /* Called in each turn of the wait for records. Passes on the records that this rank has received for this node's
        ranks, by cpu_record_publish, each once. Never waits. */
-    expar_status (*relay)(cpu_executor *self, ep_board board, uint32_t epoch);
+    expar_status (*relay)(cpu_executor *self, ep_mailbox mailbox, uint32_t epoch);
     /* For reports of that wait: says whether the completion flag of a rank has reached this node, passed on or not. */
     bool (*done_is_here)(const cpu_executor *self, uint32_t epoch, int32_t rank);
     /* Headers with counts have come from all ranks: fills the part of the routing about other nodes, and first_row. */

@@ -11,7 +11,7 @@ static void collect(const cpu_executor *self, uint32_t epoch, ep_routing *routin
     int32_t channels = routing->channels, locals = routing->local_experts, total = 0;
     memset(routing->recv_expert_counts, 0, (size_t)locals * sizeof(int32_t));
     for (int32_t s = 0; s < routing->ranks; s++) {
-        const int32_t *counts = (const int32_t *)(cpu_hello_from(self, epoch, s) + 1);
+        const int32_t *counts = (const int32_t *)(cpu_header_from(self, epoch, s) + 1);
         memcpy(routing->recv_channel_prefix + (int64_t)s * channels, counts, (size_t)channels * sizeof(int32_t));
         total += counts[channels - 1];
         routing->rank_prefix[s] = total;
@@ -25,8 +25,8 @@ static void find_first_rows(const cpu_executor *self, uint32_t epoch, ep_routing
 {
     memset(routing->first_row, 0, (size_t)routing->ranks * sizeof(int32_t));
     for (int32_t s = 0; s < self->sym->rank; s++) {
-        const uint8_t *hello = (const uint8_t *)cpu_hello_from(self, epoch, s);
-        const int32_t *sent = (const int32_t *)(hello + self->space.hello_sent);
+        const uint8_t *header = (const uint8_t *)cpu_header_from(self, epoch, s);
+        const int32_t *sent = (const int32_t *)(header + self->space.header_sent);
         for (int32_t r = 0; r < routing->ranks; r++)
             routing->first_row[r] += sent[r];
     }
@@ -37,13 +37,13 @@ expar_status cpu_notify(executor *base, exec_call *call, ep_notify_step *step)
     (void)call;
     cpu_executor *self = cpu_of(base);
     expar_status status = step->routing ? cpu_layout(&step->route, step->routing) : EXPAR_OK;
-    if (status != EXPAR_OK) step->refusal = ep_refusal_of(status);
+    if (status != EXPAR_OK) step->rejection = ep_rejection_of(status);
     ep_routing *counts = status == EXPAR_OK ? step->routing : NULL;
-    status = cpu_hello_post(self, step->epoch, &step->form, &step->refusal, NULL, counts);
-    if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "notify");
+    status = cpu_header_post(self, step->epoch, &step->form, &step->rejection, NULL, counts);
+    if (status == EXPAR_OK) status = cpu_mailbox_await(self, EP_MAILBOX_HEADER, step->epoch, "notify");
     if (status != EXPAR_OK) return status;
-    cpu_hello_judge(self, step->epoch, &step->verdict);
-    step->counted = step->verdict.rank < 0;
+    cpu_header_judge(self, step->epoch, &step->vote);
+    step->counted = step->vote.rank < 0;
     if (!step->counted) return EXPAR_OK;
     collect(self, step->epoch, step->routing);
     if (self->nodes) return self->nodes->collect(self, step->epoch, step->routing);

@@ -9,7 +9,8 @@
  * flag yet. No rank writes to the old ones again, except to the counters of those replies. So the old ones are freed
  * when later headers have shown that the replies have come, too.
  *
- * Across nodes this holds for the ranks of one node. Memory that the network reaches does not grow (nodes/room.c). */
+ * Across nodes this holds for the ranks of one node. Memory that the network reaches does not grow (nodes/scratch.c).
+ * */
 #include "base/knobs.h"
 #include "exec/cpu/normal/nodes.h"
 
@@ -36,8 +37,8 @@ static uint64_t ring_bytes(const cpu_executor *self)
 void cpu_rings_form(cpu_executor *self, const ep_form *form, int64_t row_bytes)
 {
     self->slot = ep_slot_of(row_bytes, form->scales, form->topk);
-    const uint64_t room = ring_bytes(self) / self->slot.bytes, wanted = (uint64_t)slots_wanted(self, row_bytes);
-    self->slots = (uint32_t)(wanted < room ? wanted : room);
+    const uint64_t spare = ring_bytes(self) / self->slot.bytes, wanted = (uint64_t)slots_wanted(self, row_bytes);
+    self->slots = (uint32_t)(wanted < spare ? wanted : spare);
 }
 
 void cpu_records_heard(cpu_executor *self)
@@ -146,7 +147,7 @@ static expar_status growth_make(cpu_executor *self, const ep_grow_step *step, gr
 static void go_over(cpu_executor *self, const ep_grow_step *step, growth *grown)
 {
     for (int32_t r = self->near_first; r < self->near_first + self->near_ranks; r++)
-        grown->bases[r] = sym_at(self->sym, r, cpu_reply_from(self, step->epoch, r)->offer.x_offset);
+        grown->bases[r] = sym_at(self->sym, r, cpu_reply_from(self, step->epoch, r)->advert.x_offset);
     if (self->nodes) self->nodes->grown(self, step->epoch, true);
     mem_block_release(self->old_records);
     free(self->sources.rows);
@@ -159,30 +160,30 @@ static void go_over(cpu_executor *self, const ep_grow_step *step, growth *grown)
     self->space = grown->space;
 }
 
-static expar_status exchange_places(cpu_executor *self, const ep_grow_step *step, ep_verdict *verdict)
+static expar_status exchange_places(cpu_executor *self, const ep_grow_step *step, ep_vote *vote)
 {
     growth grown;
-    ep_refusal refusal = {0};
+    ep_rejection rejection = {0};
     expar_status status = growth_make(self, step, &grown);
-    if (status != EXPAR_OK) refusal = ep_refusal_of(status);
-    const cpu_offers offers = {.offer.x_offset = grown.records ? grown.records->offset : 0};
-    status = cpu_reply_post(self, step->epoch, &refusal, &offers);
-    if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_REPLY, step->epoch, "larger records");
-    if (status == EXPAR_OK) cpu_reply_judge(self, step->epoch, verdict);
-    if (status == EXPAR_OK && verdict->rank < 0)
+    if (status != EXPAR_OK) rejection = ep_rejection_of(status);
+    const cpu_adverts adverts = {.advert.x_offset = grown.records ? grown.records->offset : 0};
+    status = cpu_reply_post(self, step->epoch, &rejection, &adverts);
+    if (status == EXPAR_OK) status = cpu_mailbox_await(self, EP_MAILBOX_REPLY, step->epoch, "larger records");
+    if (status == EXPAR_OK) cpu_reply_judge(self, step->epoch, vote);
+    if (status == EXPAR_OK && vote->rank < 0)
         go_over(self, step, &grown);
     else
         growth_free(self, &grown);
     return status;
 }
 
-expar_status cpu_grow(executor *base, const ep_grow_step *step, ep_verdict *verdict)
+expar_status cpu_grow(executor *base, const ep_grow_step *step, ep_vote *vote)
 {
     cpu_executor *self = cpu_of(base);
-    const ep_refusal none = {0};
-    expar_status status = cpu_hello_post(self, step->epoch, &step->form, &none, NULL, NULL);
-    if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "larger records");
+    const ep_rejection none = {0};
+    expar_status status = cpu_header_post(self, step->epoch, &step->form, &none, NULL, NULL);
+    if (status == EXPAR_OK) status = cpu_mailbox_await(self, EP_MAILBOX_HEADER, step->epoch, "larger records");
     if (status != EXPAR_OK) return status;
-    cpu_hello_judge(self, step->epoch, verdict);
-    return verdict->rank < 0 ? exchange_places(self, step, verdict) : EXPAR_OK;
+    cpu_header_judge(self, step->epoch, vote);
+    return vote->rank < 0 ? exchange_places(self, step, vote) : EXPAR_OK;
 }

@@ -13,11 +13,11 @@ expar_status cpu_word_spoilt(int32_t rank, const char *what, uint64_t word, uint
 void cpu_report_add(cpu_report *report, int32_t peer, const char *what, uint64_t came, uint64_t all)
 {
     if (came >= all) return;
-    size_t room = sizeof report->text - report->length;
-    int length = snprintf(report->text + report->length, room, "; %s rank %d: %llu of %llu", what, peer,
+    size_t spare = sizeof report->text - report->length;
+    int length = snprintf(report->text + report->length, spare, "; %s rank %d: %llu of %llu", what, peer,
                           (unsigned long long)came, (unsigned long long)all);
     /* A line that does not fit is left out completely. */
-    if (length > 0 && (size_t)length < room) report->length += (size_t)length;
+    if (length > 0 && (size_t)length < spare) report->length += (size_t)length;
     report->text[report->length] = '\0';
 }
 

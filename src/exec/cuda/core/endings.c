@@ -85,10 +85,10 @@ static void tell_ended(gpu_ending *end)
 {
     gpu_core *self = claim(end);
     if (!self) return;
-    ep_verdict verdict;
+    ep_vote vote;
     int32_t dropped;
-    expar_status status = gpu_ending_read(self, end->ticket, &verdict, &dropped);
-    end->done(end->context, status, &verdict, dropped);
+    expar_status status = gpu_ending_read(self, end->ticket, &vote, &dropped);
+    end->done(end->context, status, &vote, dropped);
     drop(end);
     gpu_endings_leave(self);
 }
@@ -98,7 +98,7 @@ static void tell_lost(gpu_ending *end, expar_status status)
 {
     gpu_core *self = claim(end);
     if (!self) return;
-    const ep_verdict none = {.rank = -1};
+    const ep_vote none = {.rank = -1};
     end->done(end->context, status, &none, 0);
     drop(end);
     gpu_endings_leave(self);

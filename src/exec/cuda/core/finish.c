@@ -60,9 +60,9 @@ void gpu_halt(executor *base)
 }
 
 /* Does nothing: kernels open calls, so a rank that leaves has none to wait for. */
-void gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
+void gpu_retire(executor *base, uint32_t epoch, const ep_rejection *rejection)
 {
-    (void)base, (void)epoch, (void)refusal;
+    (void)base, (void)epoch, (void)rejection;
 }
 
 static const char *const waits[] = {
@@ -73,19 +73,19 @@ static const char *const waits[] = {
 static const char *const due_names[GPU_LL_WAITS] = {"message headers", "acknowledgements", "rows", "weights"};
 
 /* Adds "; rows of rank 3: 12 of 40" for each rank that kernels miss, as many as fit. */
-static expar_status tell_dues(const gpu_core *self, expar_status status)
+static expar_status tell_progress(const gpu_core *self, expar_status status)
 {
-    const int32_t wait = self->report->wait - GPU_WAIT_UNIT;
+    const int32_t wait = self->report->wait - GPU_WAIT_MESSAGE_HEADER;
     char text[512] = "";
     size_t length = 0;
-    if (!self->dues || wait < 0) return status;
+    if (!self->progress || wait < 0) return status;
     for (int32_t r = 0; r < self->sym->size; r++) {
-        const uint64_t due = __atomic_load_n(&self->dues[r], __ATOMIC_RELAXED);
-        const size_t room = sizeof text - length;
+        const uint64_t due = __atomic_load_n(&self->progress[r], __ATOMIC_RELAXED);
+        const size_t spare = sizeof text - length;
         if (!due) continue;
-        const int more = snprintf(text + length, room, "; %s of rank %d: %u of %u", due_names[wait % GPU_LL_WAITS], r,
+        const int more = snprintf(text + length, spare, "; %s of rank %d: %u of %u", due_names[wait % GPU_LL_WAITS], r,
                                   (unsigned)(due >> 32), (unsigned)due);
-        if (more < 0 || (size_t)more >= room) break;
+        if (more < 0 || (size_t)more >= spare) break;
         length += (size_t)more;
     }
     text[length] = '\0';
@@ -115,7 +115,7 @@ expar_status gpu_check(executor *base, const char *what)
     gpu_core *self = gpu_core_of(base);
     gpu_endings_reap(self, false);
     if (!__atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE)) return EXPAR_OK;
-    return tell_dues(self, failure(self, what));
+    return tell_progress(self, failure(self, what));
 }
 
 /* ---- tickets ----------------------------------------------------------------------------------------------------- */
@@ -210,36 +210,36 @@ expar_status gpu_ticket_await(gpu_core *self, const exec_call *call, const uint6
 /* ---- results of votes -------------------------------------------------------------------------------------------- */
 
 /* Copies the result from the report. Returns the number of dropped rows if nothing else went wrong. */
-static int32_t take_verdict(const gpu_verdict *slot, ep_verdict *verdict)
+static int32_t take_vote(const gpu_vote *slot, ep_vote *vote)
 {
-    verdict->rank = slot->rank;
+    vote->rank = slot->rank;
     if (slot->rank < 0) return slot->dropped;
     /* Different parameters are not a rejection: there is no text. */
     if (slot->reason.status == EXPAR_OK) {
-        ep_verdict_differ(verdict, slot->rank, &slot->form, &slot->form0, sizeof slot->form);
+        ep_vote_differ(vote, slot->rank, &slot->form, &slot->form0, sizeof slot->form);
         return 0;
     }
-    verdict->reason = slot->reason;
+    vote->reason = slot->reason;
     /* The text of a broken peer may lack its terminating zero. */
-    verdict->reason.text[EP_REFUSAL_TEXT - 1] = '\0';
+    vote->reason.text[EP_REJECTION_TEXT - 1] = '\0';
     return 0;
 }
 
-static gpu_verdict *find_verdict(const gpu_core *self, uint64_t ticket)
+static gpu_vote *find_vote(const gpu_core *self, uint64_t ticket)
 {
-    for (uint64_t i = 0; ticket && i < GPU_VERDICTS; i++) {
-        gpu_verdict *slot = &self->report->verdicts[(ticket + i) % GPU_VERDICTS];
+    for (uint64_t i = 0; ticket && i < GPU_VOTES; i++) {
+        gpu_vote *slot = &self->report->votes[(ticket + i) % GPU_VOTES];
         if (__atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE) == ticket) return slot;
     }
     return NULL;
 }
 
-int32_t gpu_verdict_read(const gpu_core *self, uint64_t ticket, ep_verdict *verdict)
+int32_t gpu_vote_read(const gpu_core *self, uint64_t ticket, ep_vote *vote)
 {
-    gpu_verdict *slot = find_verdict(self, ticket);
-    *verdict = (ep_verdict){.rank = -1};
+    gpu_vote *slot = find_vote(self, ticket);
+    *vote = (ep_vote){.rank = -1};
     if (!slot) return 0;
-    const int32_t dropped = take_verdict(slot, verdict);
+    const int32_t dropped = take_vote(slot, vote);
     __atomic_store_n(&slot->ticket, 0, __ATOMIC_RELEASE);
     return dropped;
 }
@@ -247,8 +247,8 @@ int32_t gpu_verdict_read(const gpu_core *self, uint64_t ticket, ep_verdict *verd
 bool gpu_has_told(const gpu_core *self)
 {
     bool told = __atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE) != 0;
-    for (int i = 0; i < GPU_VERDICTS && !told; i++)
-        told = __atomic_load_n(&self->report->verdicts[i].ticket, __ATOMIC_RELAXED) != 0;
+    for (int i = 0; i < GPU_VOTES && !told; i++)
+        told = __atomic_load_n(&self->report->votes[i].ticket, __ATOMIC_RELAXED) != 0;
     return told;
 }
 
@@ -257,7 +257,7 @@ static expar_status check_ticket(gpu_core *self, uint64_t ticket)
 {
     const bool failed = __atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE) != 0;
     if (!failed || ticket <= self->report->failed_after) return EXPAR_OK;
-    return tell_dues(self, failure(self, "on the GPU"));
+    return tell_progress(self, failure(self, "on the GPU"));
 }
 
 static expar_status check_lost(const gpu_core *self, uint64_t ticket)
@@ -266,23 +266,23 @@ static expar_status check_lost(const gpu_core *self, uint64_t ticket)
     if (ticket > to || ticket < self->report->lost_from) return EXPAR_OK;
     return error_set(EXPAR_ERR_LIMIT,
                      "how the call ended is not known: %d calls before it had failed, and no result of theirs was read",
-                     GPU_VERDICTS);
+                     GPU_VOTES);
 }
 
-expar_status gpu_ending_read(gpu_core *self, uint64_t ticket, ep_verdict *verdict, int32_t *dropped)
+expar_status gpu_ending_read(gpu_core *self, uint64_t ticket, ep_vote *vote, int32_t *dropped)
 {
-    *dropped = gpu_verdict_read(self, ticket, verdict);
-    if (verdict->rank >= 0 || *dropped) return EXPAR_OK;
+    *dropped = gpu_vote_read(self, ticket, vote);
+    if (vote->rank >= 0 || *dropped) return EXPAR_OK;
     expar_status status = check_ticket(self, ticket);
     return status == EXPAR_OK ? check_lost(self, ticket) : status;
 }
 
-bool gpu_untold(executor *base, ep_verdict *verdict, int64_t *dropped)
+bool gpu_untold(executor *base, ep_vote *vote, int64_t *dropped)
 {
-    gpu_verdict *slot = &gpu_core_of(base)->report->untold;
-    *verdict = (ep_verdict){.rank = -1};
+    gpu_vote *slot = &gpu_core_of(base)->report->untold;
+    *vote = (ep_vote){.rank = -1};
     if (!__atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE)) return false;
-    *dropped = take_verdict(slot, verdict);
+    *dropped = take_vote(slot, vote);
     __atomic_store_n(&slot->ticket, 0, __ATOMIC_RELEASE);
     return true;
 }

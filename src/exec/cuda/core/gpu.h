@@ -2,15 +2,15 @@
 /* The parts that both modes share on a GPU: a buffer's memory there, the order of its calls, their launches, their
  * ends.
  *
- *   home.c      the device heap that a rank's buffers on a GPU share (home.h)
+ *   device_state.c      the device heap that a rank's buffers on a GPU share (device_state.h)
  *   store.c     one store of blocks for the outputs of all of them; growth
  *   share.c     this rank's share of the GPU
  *   close.c     the end of a buffer
- *   lend.c      memory beside the pool
+ *   fallback.c      memory beside the pool
  *   segments.h  the caller's memory that peers read in place
  *   scratch.c   small memory that one buffer after another uses
  *   programs.c  programs of kernels, and launches
- *   together.c  several programs compiled at the same time
+ *   programs_load.c  several programs compiled at the same time
  *   order.c     the order of calls, on streams and in graphs
  *   waiting.c   waits of the host for work on its GPU
  *   places.c    places on streams that all later calls come after
@@ -40,11 +40,11 @@
 /* The most shared memory that kernels take for records of their own. */
 #define GPU_STATIC_SHARED_BYTES 512
 
-/* Per-GPU state: the heap and the store of pools that all buffers of a rank on one GPU share (home.c). */
-typedef struct gpu_home gpu_home;
+/* Per-GPU state: the heap and the store of pools that all buffers of a rank on one GPU share (device_state.c). */
+typedef struct gpu_device_state gpu_device_state;
 
-/* Gives out memory beside the pool and frees it (lend.c). */
-typedef struct gpu_lender gpu_lender;
+/* Gives out memory beside the pool and frees it (fallback.c). */
+typedef struct gpu_fallback gpu_fallback;
 
 /* Looks after kernels' waits; each rank has one (guard.c). */
 typedef struct gpu_guard gpu_guard;
@@ -78,7 +78,7 @@ typedef struct gpu_core {
     executor base;
     /* ---- where it is ---- */
     /* NULL: not entered yet */
-    gpu_home *home;
+    gpu_device_state *home;
     device_heap *heap;      /* that of the per-GPU state */
     gpu_segments *segments; /* likewise */
     const cuda_device *device;
@@ -108,7 +108,7 @@ typedef struct gpu_core {
     /* The number of tickets so far. */
     uint64_t tickets;
     gpu_order *order;
-    gpu_lender *lender; /* the order's */
+    gpu_fallback *lender; /* the order's */
     /* ---- for benchmarks, by the thread that makes calls ---- */
     /* The number of warps of the last call's kernel, on the whole GPU. */
     int32_t stamped_warps;
@@ -129,7 +129,7 @@ typedef struct gpu_core {
     void (*lose)(struct gpu_core *self, int32_t rank, const char *why);
     /* [N] pinned, of a low-latency buffer: what was missing from each rank when a wait was given up (ll_gpu_due). NULL:
        kernels do not say. */
-    const uint64_t *dues;
+    const uint64_t *progress;
     /* Counts the calls whose ends are not reported yet, and the threads that look after them. A thread that makes a
        call or looks adds one (relaxed). A thread that has reported or looked subtracts one (release). The thread that
        destroys the buffer waits for zero (acquire). */
@@ -165,27 +165,27 @@ void gpu_programs_delay(uint32_t seed);
 expar_status gpu_program_load(const gpu_core *self, const char *source, const cuda_macro *macros, size_t num_macros,
                               cuda_program **out);
 /* A request for such a program and one of its kernels. */
-typedef struct gpu_wish {
+typedef struct gpu_request {
     const char *source, *name;
     const cuda_macro *macros;
     size_t num_macros;
     /* The caller releases it, even if another request has failed. */
     cuda_program **program;
     cu_function *kernel;
-} gpu_wish;
-#define GPU_MOST_WISHES 4
-/* Loads several programs, which are compiled at the same time (together.c). */
-expar_status gpu_programs_wish(const gpu_core *self, const gpu_wish *wishes, size_t count);
+} gpu_request;
+#define GPU_MOST_REQUESTS 4
+/* Loads several programs, which are compiled at the same time (programs_load.c). */
+expar_status gpu_programs_request(const gpu_core *self, const gpu_request *requests, size_t count);
 /* Launches a kernel on the call's stream. `arguments` points to its only parameter. */
 expar_status gpu_launch(gpu_core *self, const exec_call *call, cu_function function, uint32_t blocks, uint32_t threads,
                         uint32_t shared_bytes, void *arguments);
 
-/* ---- home.c ------------------------------------------------------------------------------------------------------ */
+/* ---- device_state.c ---------------------------------------------------------------------------------------------- */
 /* Collective: takes the per-GPU state, with heap and device. Another buffer of this rank may have made it already. */
-expar_status gpu_home_enter(gpu_core *self, int32_t device);
+expar_status gpu_device_state_enter(gpu_core *self, int32_t device);
 /* Collective while the group is sound. Call it after the buffer's memory has been given back. quiet: as in
-   device_heap_destroy. It does nothing before gpu_home_enter. */
-void gpu_home_leave(gpu_core *self, bool quiet);
+   device_heap_destroy. It does nothing before gpu_device_state_enter. */
+void gpu_device_state_leave(gpu_core *self, bool quiet);
 /* ---- create.c ---------------------------------------------------------------------------------------------------- */
 /* Collective: all ranks learn whether all succeeded. If uuids is not NULL, uuids[r] then is that of rank r's GPU. */
 expar_status gpu_agree(const gpu_core *self, expar_status own, cu_uuid *uuids);
@@ -208,20 +208,20 @@ void gpu_core_free(gpu_core *self);
    everything that its kernels use must stay, including the object. Nothing watches the buffer any more. */
 bool gpu_core_abandon(gpu_core *self, const char *what);
 
-/* ---- lend.c ------------------------------------------------------------------------------------------------------ */
+/* ---- fallback.c -------------------------------------------------------------------------------------------------- */
 /* Makes the lender of an order of calls, with the event that is recorded after each call. The device has been
    entered. */
-expar_status gpu_lender_make(const cuda_device *device, gpu_lender **out);
-cu_event gpu_lender_event(const gpu_lender *lender);
+expar_status gpu_fallback_make(const cuda_device *device, gpu_fallback **out);
+cu_event gpu_fallback_event(const gpu_fallback *lender);
 /* Blocks that are still out keep the lender. NULL is allowed. */
-void gpu_lender_drop(gpu_lender *lender);
+void gpu_fallback_drop(gpu_fallback *lender);
 /* Call this after the mark of a call was put after its last step, or with `ended` when no more calls will come. Blocks
    that were released before it are freed once the mark has passed. The thread that holds the order calls it. */
-void gpu_lender_settle(gpu_lender *lender, bool ended);
+void gpu_fallback_settle(gpu_fallback *lender, bool ended);
 /* Returns a block beside the pool. from: the caller's allocator; NULL: the driver's. During a capture it returns
    EXPAR_ERR_BUFFER_SIZE, since a capture could not keep the block. Other errors: EXPAR_ERR_MEMORY, those of
    mem_allocate. */
-expar_status gpu_lend(gpu_core *self, const mem_allocator *from, uint64_t bytes, mem_block **out);
+expar_status gpu_fallback_allocate(gpu_core *self, const mem_allocator *from, uint64_t bytes, mem_block **out);
 
 /* ---- order.c ----------------------------------------------------------------------------------------------------- */
 /* For both: the device has been entered. */
@@ -254,7 +254,7 @@ expar_status gpu_own_stream_await(gpu_core *self);
 /* Waits until all work on one of the library's streams has ended; EXPAR_ERR_INTERRUPTED as above. */
 expar_status gpu_stream_await(const cuda_device *device, cu_stream stream, const char *what);
 /* Takes a place for a call that is rejected before it has one. A call without a stream gets the executor's. */
-expar_status gpu_place_refused(gpu_core *self, exec_call *call);
+expar_status gpu_place_rejected(gpu_core *self, exec_call *call);
 /* Between the two, this thread's driver calls belong to no stream's order, and captures do not forbid them. */
 expar_status gpu_leave_captures(int *mode);
 void gpu_return_to_captures(int mode);
@@ -300,7 +300,7 @@ bool gpu_guard_sees_wait(const gpu_core *self);
 void gpu_listen(gpu_core *self);
 /* An operation. It does not stop running kernels: they end by themselves. */
 void gpu_halt(executor *base);
-void gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal);
+void gpu_retire(executor *base, uint32_t epoch, const ep_rejection *rejection);
 /* Makes the buffer's kernels leave their waits. The reason is this status with this thread's last error. Any thread may
    call it. */
 void gpu_end_waits(gpu_core *self, expar_status status);
@@ -308,7 +308,7 @@ void gpu_end_waits(gpu_core *self, expar_status status);
 bool gpu_group_failed(const gpu_core *self);
 /* Operations. gpu_check returns EXPAR_OK unless a kernel gave up a wait; then the error names the awaited rank. */
 expar_status gpu_check(executor *base, const char *what);
-bool gpu_untold(executor *base, ep_verdict *verdict, int64_t *dropped);
+bool gpu_untold(executor *base, ep_vote *vote, int64_t *dropped);
 /* Gives the call its ticket. The call's first step calls it. */
 void gpu_ticket_take(gpu_core *self, exec_call *call);
 /* Waits until a kernel has set that word of the report to this call's ticket, then returns gpu_check. A failed group
@@ -320,12 +320,12 @@ expar_status gpu_ticket_await(gpu_core *self, const exec_call *call, const uint6
 expar_status gpu_look_at_group(const gpu_core *self, int64_t *seen_ns, const char *what);
 /* Fills the result if the call with this ticket left one in the report. Returns the number of rows that it dropped.
    Call it once for a call, or once for a notify and once for its call: reading frees the place in the report. */
-int32_t gpu_verdict_read(const gpu_core *self, uint64_t ticket, ep_verdict *verdict);
+int32_t gpu_vote_read(const gpu_core *self, uint64_t ticket, ep_vote *vote);
 /* True if a kernel has reported a problem that nobody has read yet. It reads host memory only. Any thread may call
    it. */
 bool gpu_has_told(const gpu_core *self);
 /* Says how the call with this ticket ended, once it has: EXPAR_OK with its result, or the wait that kernels gave up. */
-expar_status gpu_ending_read(gpu_core *self, uint64_t ticket, ep_verdict *verdict, int32_t *dropped);
+expar_status gpu_ending_read(gpu_core *self, uint64_t ticket, ep_vote *vote, int32_t *dropped);
 
 /* ---- endings.c --------------------------------------------------------------------------------------------------- */
 /* An operation. It puts nothing on the stream but a mark. */

@@ -25,7 +25,7 @@
 #define MOST_TOLD 16
 
 struct gpu_guard {
-    group_resident resident;
+    group_attachment attachment;
     pthread_t thread; /* runs while there are executors */
     pthread_mutex_t lock;
     pthread_cond_t change;
@@ -336,9 +336,9 @@ bool gpu_guard_sees_wait(const gpu_core *self)
 /* ---- with the buffer --------------------------------------------------------------------------------------------- */
 
 /* All buffers are destroyed before the group, and the thread ended with the last of them. */
-static void guard_end(group_resident *resident)
+static void guard_end(group_attachment *attachment)
 {
-    gpu_guard *guard = (gpu_guard *)resident;
+    gpu_guard *guard = (gpu_guard *)attachment;
     pthread_cond_destroy(&guard->change);
     pthread_mutex_destroy(&guard->lock);
     free(guard);
@@ -355,8 +355,8 @@ static gpu_guard *guard_of(expar_group *group)
     pthread_mutex_init(&guard->lock, NULL);
     pthread_cond_init(&guard->change, &clock);
     pthread_condattr_destroy(&clock);
-    guard->resident.end = guard_end;
-    group_keep(group, &guard->resident);
+    guard->attachment.end = guard_end;
+    group_keep(group, &guard->attachment);
     return guard;
 }
 

@@ -16,7 +16,7 @@
 /* A rank's orders, one for each GPU of its buffers. The group keeps them. They change as buffers are made and
    destroyed, which a rank does one at a time. */
 struct gpu_orders {
-    group_resident resident;
+    group_attachment attachment;
     gpu_order *first;
 };
 
@@ -24,8 +24,8 @@ static expar_status make_events(gpu_order *order, const cuda_device *device)
 {
     order->places = gpu_places_make();
     if (!order->places) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
-    expar_status status = gpu_lender_make(device, &order->lender);
-    if (status == EXPAR_OK) order->last = gpu_lender_event(order->lender);
+    expar_status status = gpu_fallback_make(device, &order->lender);
+    if (status == EXPAR_OK) order->last = gpu_fallback_event(order->lender);
     for (int i = 0; i < CAPTURES && status == EXPAR_OK; i++)
         status = CUDA_CALL(EventCreate, &order->captures[i].inner, CU_EVENT_NO_TIMING);
     return status;
@@ -37,17 +37,17 @@ static void order_destroy(gpu_order *order)
         if (order->captures[i].inner) cuda_driver()->EventDestroy(order->captures[i].inner);
         if (order->captures[i].witness) cuda_driver()->StreamDestroy(order->captures[i].witness);
     }
-    if (order->lender) gpu_lender_settle(order->lender, true);
-    gpu_lender_drop(order->lender);
+    if (order->lender) gpu_fallback_settle(order->lender, true);
+    gpu_fallback_drop(order->lender);
     gpu_places_drop(order->places);
     pthread_mutex_destroy(&order->lock);
     free(order);
 }
 
 /* All buffers are destroyed before the group, so no order is left here. */
-static void orders_end(group_resident *resident)
+static void orders_end(group_attachment *attachment)
 {
-    free((gpu_orders *)resident);
+    free((gpu_orders *)attachment);
 }
 
 /* Returns the rank's orders; NULL: out of memory. */
@@ -55,8 +55,8 @@ static gpu_orders *orders_of(expar_group *group)
 {
     gpu_orders *orders = (gpu_orders *)group_kept(group, orders_end);
     if (orders || !(orders = calloc(1, sizeof *orders))) return orders;
-    orders->resident.end = orders_end;
-    group_keep(group, &orders->resident);
+    orders->attachment.end = orders_end;
+    group_keep(group, &orders->attachment);
     return orders;
 }
 
@@ -284,7 +284,7 @@ expar_status gpu_own_stream_await(gpu_core *self)
     return status;
 }
 
-expar_status gpu_place_refused(gpu_core *self, exec_call *call)
+expar_status gpu_place_rejected(gpu_core *self, exec_call *call)
 {
     if (call->has_stream) return gpu_take_place(&self->base, call);
     call->asked = true;
@@ -315,7 +315,7 @@ expar_status gpu_end(executor *base, exec_call *call)
     expar_status status = mark(self, call);
     gpu_guard_note_end(self);
     call->placed = false;
-    if (!call->captured) gpu_lender_settle(self->lender, false);
+    if (!call->captured) gpu_fallback_settle(self->lender, false);
     pthread_mutex_unlock(&self->order->lock);
     return status;
 }

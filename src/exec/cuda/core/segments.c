@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-static const char board_name[] = "the board of mapped memory";
+static const char mailbox_name[] = "the board of mapped memory";
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -84,26 +84,26 @@ static bool enable_all_access(const gpu_segments *self)
     return true;
 }
 
-static bool has_all_boards(const gpu_segments *self)
+static bool has_all_mailboxes(const gpu_segments *self)
 {
     for (int32_t r = 0; r < self->size; r++)
-        if (!segments_board(self, r)) return false;
+        if (!segments_mailbox(self, r)) return false;
     return true;
 }
 
 /* True if this rank can do what its reach needs. */
 static bool segments_can_serve(const gpu_segments *self)
 {
-    if (self->reach == SEGMENTS_BY_ACCESS) return has_all_boards(self) && enable_all_access(self);
-    return self->reach == SEGMENTS_HERE || (self->reach == SEGMENTS_BY_HANDLE && has_all_boards(self));
+    if (self->reach == SEGMENTS_BY_ACCESS) return has_all_mailboxes(self) && enable_all_access(self);
+    return self->reach == SEGMENTS_HERE || (self->reach == SEGMENTS_BY_HANDLE && has_all_mailboxes(self));
 }
 
 /* Takes the mailbox array. Collective, whatever a rank's reach is. If the host's heap lacks space, all ranks go without
    it. */
-static expar_status segments_take_board(gpu_segments *self)
+static expar_status segments_take_mailbox(gpu_segments *self)
 {
-    const uint64_t bytes = sizeof(segment_board) + (uint64_t)SEGMENTS * (uint64_t)self->size * sizeof(segment_answer);
-    expar_status status = sym_take(self->sym, board_name, bytes, 64, &self->offset);
+    const uint64_t bytes = sizeof(segment_mailbox) + (uint64_t)SEGMENTS * (uint64_t)self->size * sizeof(segment_answer);
+    expar_status status = sym_take(self->sym, mailbox_name, bytes, 64, &self->offset);
     if (status != EXPAR_OK) {
         self->offset = 0;
         if (self->reach != SEGMENTS_HERE) self->reach = SEGMENTS_NEVER;
@@ -113,7 +113,7 @@ static expar_status segments_take_board(gpu_segments *self)
     if (!segments_can_serve(self))
         self->reach = SEGMENTS_NEVER;
     else
-        atomic_store_explicit(&segments_board(self, self->rank)->serves, 1, memory_order_release);
+        atomic_store_explicit(&segments_mailbox(self, self->rank)->serves, 1, memory_order_release);
     return EXPAR_OK;
 }
 
@@ -125,12 +125,12 @@ expar_status gpu_segments_make(sym *symmetric, device_heap *heap, gpu_segments *
         self ? env_int("EXPAR_MAP_SEGMENTS", 0, 1, &wanted) : error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
     if (status == EXPAR_OK) status = cuda_device_open(device_heap_device(heap)->index, &self->device);
     if (status != EXPAR_OK) {
-        status = sym_refuse(symmetric, board_name, status);
+        status = sym_reject(symmetric, mailbox_name, status);
         if (self) gpu_segments_drop(self);
         return status;
     }
     self->reach = wanted ? segments_choose_reach(self) : SEGMENTS_NEVER;
-    status = segments_take_board(self);
+    status = segments_take_mailbox(self);
     if (status == EXPAR_OK)
         *out = self;
     else
@@ -144,8 +144,8 @@ void gpu_segments_end(gpu_segments *self, bool quiet)
     gpu_segments_close_peers(self, quiet);
     for (int32_t i = 0; i < SEGMENTS; i++)
         cuda_mark_give(self->table[i].mark);
-    if (self->offset && quiet && sym_give(self->sym, board_name, self->offset) != EXPAR_OK)
-        LOG(LOG_WARN, "%s: %s", board_name, expar_last_error());
+    if (self->offset && quiet && sym_give(self->sym, mailbox_name, self->offset) != EXPAR_OK)
+        LOG(LOG_WARN, "%s: %s", mailbox_name, expar_last_error());
     gpu_segments_drop(self);
 }
 
@@ -202,10 +202,10 @@ static int32_t segment_place(const gpu_segments *self, const segment *one)
 
 static void segment_post_kind(gpu_segments *self, const segment *one, segment_kind kind)
 {
-    segment_board *board = segments_board(self, self->rank);
-    atomic_store_explicit(&board->posts[segment_place(self, one)].word, segment_word(one->number, kind),
+    segment_mailbox *mailbox = segments_mailbox(self, self->rank);
+    atomic_store_explicit(&mailbox->posts[segment_place(self, one)].word, segment_word(one->number, kind),
                           memory_order_release);
-    atomic_fetch_add_explicit(&board->posted, 1, memory_order_release);
+    atomic_fetch_add_explicit(&mailbox->posted, 1, memory_order_release);
 }
 
 /* Counts the peers that have answered the post in this way. */
@@ -228,7 +228,7 @@ static bool segment_is_closed(const gpu_segments *self, const segment *one)
 static bool segments_all_serve(gpu_segments *self)
 {
     for (int32_t r = 0; r < self->size && !self->all_serve; r++)
-        if (!atomic_load_explicit(&segments_board(self, r)->serves, memory_order_acquire)) return false;
+        if (!atomic_load_explicit(&segments_mailbox(self, r)->serves, memory_order_acquire)) return false;
     self->all_serve = true;
     return true;
 }
@@ -258,7 +258,7 @@ static void segment_forget(gpu_segments *self, segment *one)
 static void segment_take_answers(gpu_segments *self, segment *one)
 {
     const int32_t opened = segment_count_answers(self, one, SEGMENT_OPEN);
-    if (opened + segment_count_answers(self, one, SEGMENT_REFUSED) < self->size - 1) return;
+    if (opened + segment_count_answers(self, one, SEGMENT_REJECTED) < self->size - 1) return;
     if (opened < self->size - 1) {
         segment_post_kind(self, one, SEGMENT_CLOSED);
         segment_set_state(self, one, SEGMENT_UNMAPPED);
@@ -354,7 +354,7 @@ static void segments_ask_for(gpu_segments *self, segment *one, cu_address at)
     if (segment_find_allocation(at, one) != EXPAR_OK || segments_overlap_closing(self, one)) return;
     one->used = self->calls;
     one->number = 0;
-    if (segment_find_handle(one->base, &segments_board(self, self->rank)->posts[segment_place(self, one)].handle) !=
+    if (segment_find_handle(one->base, &segments_mailbox(self, self->rank)->posts[segment_place(self, one)].handle) !=
         EXPAR_OK) {
         LOG(LOG_INFO, "rows at %p are copied: %s", (void *)(uintptr_t)at, expar_last_error());
         segment_set_state(self, one, SEGMENT_UNMAPPED);

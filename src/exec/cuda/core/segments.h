@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Segments: the caller's memory that peers read in place, so that a combine need not copy its rows.
  *
- * A segment is one allocation of the caller, such as a segment of PyTorch's allocator. Each per-GPU state (home.c) has
- * a table of this rank's segments (segments.c), and its mappings of the peers' segments (segments_peer.c).
+ * A segment is one allocation of the caller, such as a segment of PyTorch's allocator. Each per-GPU state
+ * (device_state.c) has a table of this rank's segments (segments.c), and its mappings of the peers' segments
+ * (segments_peer.c).
  *
  * No call waits for a mapping. The first call with rows in a new segment asks the peers for one, and copies its rows.
  * Each peer finds the request in shared host memory, at its next call or its guard's next beat. A thread of the library
@@ -30,9 +31,9 @@ enum { SEGMENTS = 64 };
    peer answers there. A word is a number << 2 | segment_kind. The owner numbers the segments that it opens, from 1. */
 typedef enum segment_kind {
     SEGMENT_NONE = 0,
-    SEGMENT_OPEN = 1,    /* post: peers shall open it; answer: the peer has opened it */
-    SEGMENT_REFUSED = 2, /* answer: the peer cannot open it */
-    SEGMENT_CLOSED = 3   /* post: peers shall close it; answer: the peer has closed it */
+    SEGMENT_OPEN = 1,     /* post: peers shall open it; answer: the peer has opened it */
+    SEGMENT_REJECTED = 2, /* answer: the peer cannot open it */
+    SEGMENT_CLOSED = 3    /* post: peers shall close it; answer: the peer has closed it */
 } segment_kind;
 
 /* The owner writes it, `word` last (release). Peers read it after they have seen the word (acquire). The handle changes
@@ -49,13 +50,13 @@ typedef struct segment_answer {
 } segment_answer;
 
 /* Answers follow in memory: answers[SEGMENTS][N]. */
-typedef struct segment_board {
+typedef struct segment_mailbox {
     /* 1: this rank opens segments of others. It writes this once (release), owners read it (acquire). */
     _Atomic uint64_t serves;
     /* The number of posts so far. The owner raises it after each post (release), peers read it (acquire). */
     _Atomic uint64_t posted;
     segment_post posts[SEGMENTS];
-} segment_board;
+} segment_mailbox;
 
 static inline uint64_t segment_word(uint64_t number, segment_kind kind)
 {
@@ -133,13 +134,13 @@ typedef struct gpu_segments {
     _Atomic uint64_t *seen;
 } gpu_segments;
 
-static inline segment_board *segments_board(const gpu_segments *self, int32_t rank)
+static inline segment_mailbox *segments_mailbox(const gpu_segments *self, int32_t rank)
 {
     return sym_at(self->sym, rank, self->offset);
 }
 static inline segment_answer *segments_answer(const gpu_segments *self, int32_t owner, int32_t place, int32_t peer)
 {
-    segment_answer *first = (segment_answer *)(segments_board(self, owner) + 1);
+    segment_answer *first = (segment_answer *)(segments_mailbox(self, owner) + 1);
     return &first[place * self->size + peer];
 }
 

@@ -18,7 +18,7 @@ static void segment_give_answer(const gpu_segments *self, int32_t owner, int32_t
 /* The shift is the distance from the owner's heap to the segment, both as they are mapped here. */
 static void segment_open(const gpu_segments *self, int32_t owner, int32_t place, uint64_t word)
 {
-    const cu_ipc_memory handle = segments_board(self, owner)->posts[place].handle;
+    const cu_ipc_memory handle = segments_mailbox(self, owner)->posts[place].handle;
     const uint64_t number = word >> 2;
     opened_segment *one = segment_opened(self, owner, place);
     if (mem_ipc_open(self->device, &handle, &one->address) == EXPAR_OK) {
@@ -27,12 +27,12 @@ static void segment_open(const gpu_segments *self, int32_t owner, int32_t place,
     }
     one->address = 0;
     LOG(LOG_INFO, "memory of rank %d cannot be mapped, which copies its rows: %s", owner, expar_last_error());
-    segment_give_answer(self, owner, place, segment_word(number, SEGMENT_REFUSED), 0);
+    segment_give_answer(self, owner, place, segment_word(number, SEGMENT_REJECTED), 0);
 }
 
 static void segment_serve(const gpu_segments *self, int32_t owner, int32_t place)
 {
-    const uint64_t word = atomic_load_explicit(&segments_board(self, owner)->posts[place].word, memory_order_acquire);
+    const uint64_t word = atomic_load_explicit(&segments_mailbox(self, owner)->posts[place].word, memory_order_acquire);
     opened_segment *one = segment_opened(self, owner, place);
     if (word == one->word) return;
     mem_ipc_close(self->device, one->address);
@@ -48,7 +48,7 @@ static void segments_serve_all(gpu_segments *self)
 {
     for (int32_t owner = 0; owner < self->size; owner++) {
         if (owner == self->rank) continue;
-        const uint64_t posted = atomic_load_explicit(&segments_board(self, owner)->posted, memory_order_acquire);
+        const uint64_t posted = atomic_load_explicit(&segments_mailbox(self, owner)->posted, memory_order_acquire);
         if (posted == atomic_load_explicit(&self->seen[owner], memory_order_relaxed)) continue;
         for (int32_t place = 0; place < SEGMENTS; place++)
             segment_serve(self, owner, place);
@@ -71,7 +71,7 @@ static bool segments_have_news(const gpu_segments *self)
 {
     for (int32_t owner = 0; owner < self->size; owner++) {
         if (owner == self->rank) continue;
-        const uint64_t posted = atomic_load_explicit(&segments_board(self, owner)->posted, memory_order_relaxed);
+        const uint64_t posted = atomic_load_explicit(&segments_mailbox(self, owner)->posted, memory_order_relaxed);
         if (posted != atomic_load_explicit(&self->seen[owner], memory_order_relaxed)) return true;
     }
     return false;

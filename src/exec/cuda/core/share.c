@@ -13,7 +13,7 @@
 expar_status gpu_agree(const gpu_core *self, expar_status own, cu_uuid *uuids)
 {
     const boot_matter matter = {.what = "the buffer",
-                                .refused = "could not make its part",
+                                .rejected = "could not make its part",
                                 .mine = &self->device->uuid,
                                 .all = uuids,
                                 .bytes = uuids ? sizeof *uuids : 0};

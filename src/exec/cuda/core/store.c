@@ -6,7 +6,7 @@
  * memory, and the headers of the rank's calls then ask for growth. In the same way idle memory is freed after it was
  * trimmed. */
 #include "base/knobs.h"
-#include "exec/cuda/core/home.h"
+#include "exec/cuda/core/device_state.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ struct gpu_source {
     device_part *part;
     gpu_places *places; /* tell the store what calls come after */
     /* Valid while a pool is open. */
-    gpu_home *home;
+    gpu_device_state *home;
     /* The thread that dropped the owner's reference of the store; valid once `closed`. */
     pthread_t closer;
     atomic_bool closed; /* set by that thread (release); read with acquire */
@@ -27,7 +27,7 @@ struct gpu_source {
 
 static expar_status source_fill(void *context, uint64_t offset, uint64_t bytes)
 {
-    gpu_home *home = ((gpu_source *)context)->home;
+    gpu_device_state *home = ((gpu_source *)context)->home;
     if (offset + bytes > atomic_load_explicit(&home->missed, memory_order_relaxed))
         atomic_store_explicit(&home->missed, offset + bytes, memory_order_relaxed);
     return error_set(EXPAR_ERR_MEMORY, "it grows when all ranks wait for the counts of a dispatch");
@@ -53,7 +53,7 @@ static void source_end(void *context)
         cuda_later(&source->task);
 }
 
-expar_status gpu_store_open(gpu_home *home, gpu_places *places, uint64_t fixed_offset, uint64_t fixed_bytes)
+expar_status gpu_store_open(gpu_device_state *home, gpu_places *places, uint64_t fixed_offset, uint64_t fixed_bytes)
 {
     if (home->store) return EXPAR_OK;
     const bool grows = device_heap_grows(home->heap);
@@ -63,7 +63,7 @@ expar_status gpu_store_open(gpu_home *home, gpu_places *places, uint64_t fixed_o
     const mem_source table = {.fill = grows ? source_fill : NULL, .end = source_end, .context = source};
     expar_status status = mem_store_create(
         (void *)(uintptr_t)device_heap_at(home->heap, 0), grows ? device_heap_own_offset(home->heap) : fixed_offset,
-        grows ? device_heap_own_room(home->heap) : fixed_bytes, &table, &home->store);
+        grows ? device_heap_own_space(home->heap) : fixed_bytes, &table, &home->store);
     if (status == EXPAR_OK) {
         source->places = gpu_places_hold(places);
         mem_store_set_cover(home->store, gpu_places_cover, places);
@@ -75,7 +75,7 @@ expar_status gpu_store_open(gpu_home *home, gpu_places *places, uint64_t fixed_o
     return status;
 }
 
-void gpu_store_close(gpu_home *home)
+void gpu_store_close(gpu_device_state *home)
 {
     if (!home->store) return;
     home->source->closer = pthread_self();
@@ -85,19 +85,19 @@ void gpu_store_close(gpu_home *home)
 
 /* ---- growing ----------------------------------------------------------------------------------------------------- */
 
-uint64_t gpu_store_bytes(const gpu_home *home)
+uint64_t gpu_store_bytes(const gpu_device_state *home)
 {
     mem_store_stats stats;
     mem_store_get_stats(home->store, &stats);
     return device_heap_grows(home->heap) ? stats.filled_bytes : stats.reserved_bytes;
 }
 
-uint64_t gpu_store_end(const gpu_home *home)
+uint64_t gpu_store_end(const gpu_device_state *home)
 {
     return device_heap_own_offset(home->heap) + device_heap_own_bytes(home->heap);
 }
 
-expar_status gpu_store_grow(gpu_home *home, uint64_t bytes)
+expar_status gpu_store_grow(gpu_device_state *home, uint64_t bytes)
 {
     const uint64_t end = gpu_store_end(home);
     expar_status status = device_heap_grow(home->heap, "the pool", bytes);
@@ -115,7 +115,7 @@ static void set(atomic_int *word, int value)
     atomic_store_explicit(word, value, memory_order_relaxed);
 }
 
-bool gpu_store_wishes(gpu_home *home)
+bool gpu_store_requests(gpu_device_state *home)
 {
     if (get(&home->patience) > 0) {
         set(&home->patience, get(&home->patience) - 1);
@@ -126,7 +126,7 @@ bool gpu_store_wishes(gpu_home *home)
 }
 
 /* Growth waits for some calls, and for twice as many each time. Only time is lost. */
-void gpu_store_be_patient(gpu_home *home)
+void gpu_store_be_patient(gpu_device_state *home)
 {
     const int first = (int)knob(KNOB_CUDA_PATIENCE_CALLS), most = (int)knob(KNOB_CUDA_MOST_PATIENCE_CALLS);
     int calls = 2 * get(&home->last_patience);
@@ -135,19 +135,19 @@ void gpu_store_be_patient(gpu_home *home)
     set(&home->patience, calls);
 }
 
-void gpu_store_forget_patience(gpu_home *home)
+void gpu_store_forget_patience(gpu_device_state *home)
 {
     set(&home->last_patience, 0);
 }
 
-bool gpu_store_may_grow(const gpu_home *home)
+bool gpu_store_may_grow(const gpu_device_state *home)
 {
     return get(&home->patience) == 0;
 }
 
 /* Peers map this rank's memory, so all ranks shrink together. The thread of that call finds what can be freed, since
    another buffer may be growing now. */
-void gpu_store_trim(gpu_home *home)
+void gpu_store_trim(gpu_device_state *home)
 {
     if (!device_heap_grows(home->heap)) return;
     set(&home->patience, 0);
@@ -158,7 +158,7 @@ void gpu_store_trim(gpu_home *home)
 
 /* Frees whole pieces after `end` and after the last block, but not the memory that the pools began with. Blocks may be
    taken meanwhile: from here on they find no memory there. Returns the bytes that are kept. */
-static uint64_t let_go_behind(gpu_home *home, uint64_t end)
+static uint64_t let_go_after(gpu_device_state *home, uint64_t end)
 {
     const uint64_t at = device_heap_own_offset(home->heap), held = device_heap_own_bytes(home->heap),
                    used_end = mem_store_used_end(home->store);
@@ -171,10 +171,10 @@ static uint64_t let_go_behind(gpu_home *home, uint64_t end)
 
 /* Frees idle memory. All ranks call it, even those with nothing to free. After the header exchange of a call, no kernel
    of any rank uses the idle memory of another rank. */
-static expar_status home_shrink(gpu_home *home, bool trims, uint64_t end)
+static expar_status device_state_shrink(gpu_device_state *home, bool trims, uint64_t end)
 {
     const uint64_t at = device_heap_own_offset(home->heap), held = device_heap_own_bytes(home->heap),
-                   keep = trims ? let_go_behind(home, end) : held;
+                   keep = trims ? let_go_after(home, end) : held;
     expar_status status = device_heap_shrink(home->heap, "the pool", keep, true);
     const uint64_t left = device_heap_own_bytes(home->heap);
     if (left > keep) mem_store_filled(home->store, at + keep, left - keep);
@@ -182,12 +182,12 @@ static expar_status home_shrink(gpu_home *home, bool trims, uint64_t end)
 }
 
 /* Shrinks before it grows: the freed memory may serve the growth of another rank on the same GPU. */
-expar_status gpu_store_resize(gpu_home *home, uint64_t end)
+expar_status gpu_store_resize(gpu_device_state *home, uint64_t end)
 {
     const bool trims = atomic_exchange_explicit(&home->trims, false, memory_order_relaxed);
     const uint64_t missed = atomic_exchange_explicit(&home->missed, 0, memory_order_relaxed);
     if (missed > end && !trims) end = missed;
-    expar_status status = home_shrink(home, trims, end);
+    expar_status status = device_state_shrink(home, trims, end);
     const uint64_t held = gpu_store_end(home);
     return status == EXPAR_OK ? gpu_store_grow(home, end > held ? end - held : 0) : status;
 }

@@ -41,7 +41,7 @@ static void gpu_cache_drop(ll_gpu_cache *cache)
     free(cache);
 }
 
-/* Frees the block once the rank's calls have ended, and work on streams that still reads it (lend.c). */
+/* Frees the block once the rank's calls have ended, and work on streams that still reads it (fallback.c). */
 static void lent_free(ll_lent *lent)
 {
     cuda_mark *mark = atomic_load_explicit(&lent->block.marks, memory_order_acquire);
@@ -128,7 +128,7 @@ static expar_status lent_make(ll_gpu *self, uint64_t bytes, ll_lent **out)
 {
     ll_lent *lent = calloc(1, sizeof *lent);
     if (!lent) return error_set(EXPAR_ERR_MEMORY, "no memory for the record of a block");
-    expar_status status = gpu_lend(&self->core, NULL, bytes, &lent->memory);
+    expar_status status = gpu_fallback_allocate(&self->core, NULL, bytes, &lent->memory);
     if (status != EXPAR_OK) {
         free(lent);
         return status;

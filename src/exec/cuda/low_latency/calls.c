@@ -16,13 +16,13 @@ static ll_gpu_call arguments_of(const ll_gpu *self, const exec_call *exec, const
                              .shape = self->shape,
                              .space = self->space,
                              .form = call->form,
-                             .refusal = call->refusal,
+                             .rejection = call->rejection,
                              .own = own_buffer(self),
                              .state = self->state,
                              .told = self->told,
                              .tally = self->tally,
                              .counts = self->counts,
-                             .dues = self->dues,
+                             .progress = self->progress,
                              .kept = self->kept,
                              .stamps = self->core.stamps,
                              .wait_ns = call->wait_ns,
@@ -76,7 +76,7 @@ static expar_status launch_call(ll_gpu *self, const exec_call *exec, cu_function
 /* Takes the memory that both phases of a call with a hook share. A call without one needs none. */
 static expar_status call_take_record(ll_gpu *self, ll_call *call)
 {
-    if (call->whole || call->refusal.status) return EXPAR_OK;
+    if (call->whole || call->rejection.status) return EXPAR_OK;
     return ll_gpu_cache_take(self, sizeof(ll_gpu_record), &call->record);
 }
 
@@ -86,7 +86,7 @@ expar_status ll_gpu_prepare(executor *base, ll_call *call)
     expar_status status = ll_gpu_meet(self, call->number);
     if (status != EXPAR_OK) return status;
     status = call_take_record(self, call);
-    if (status != EXPAR_OK) call->refusal = ep_refusal_of(status);
+    if (status != EXPAR_OK) call->rejection = ep_rejection_of(status);
     return EXPAR_OK;
 }
 
@@ -143,19 +143,19 @@ static expar_status launch_phases(ll_gpu *self, const exec_call *exec, const ll_
 expar_status ll_gpu_send(executor *base, exec_call *exec, ll_call *call)
 {
     ll_gpu *self = ll_gpu_of(base);
-    const bool refused = call->refusal.status != EXPAR_OK;
+    const bool rejected = call->rejection.status != EXPAR_OK;
     ll_counts *totals = &self->totals;
-    if (!refused)
+    if (!rejected)
         atomic_fetch_add_explicit(call->kind == LL_DISPATCH ? &totals->dispatches : &totals->combines, 1,
                                   memory_order_relaxed);
     ll_gpu_note_dead(self);
-    expar_status status = exec->placed ? EXPAR_OK : gpu_place_refused(&self->core, exec);
+    expar_status status = exec->placed ? EXPAR_OK : gpu_place_rejected(&self->core, exec);
     if (status != EXPAR_OK) return status;
     gpu_ticket_take(&self->core, exec);
-    if (!refused) status = gpu_keep(&self->core.base, exec, &call->record, 1);
+    if (!rejected) status = gpu_keep(&self->core.base, exec, &call->record, 1);
     if (status == EXPAR_OK)
-        status = launch_phases(self, exec, call, call->whole && !refused ? LL_GPU_SEND | LL_GPU_RECEIVE : LL_GPU_SEND);
-    call->open = !refused;
+        status = launch_phases(self, exec, call, call->whole && !rejected ? LL_GPU_SEND | LL_GPU_RECEIVE : LL_GPU_SEND);
+    call->open = !rejected;
     return status;
 }
 
@@ -163,7 +163,7 @@ expar_status ll_gpu_send(executor *base, exec_call *exec, ll_call *call)
 expar_status ll_gpu_receive(executor *base, exec_call *exec, ll_call *call)
 {
     ll_gpu *self = ll_gpu_of(base);
-    call->verdict = (ep_verdict){.rank = -1};
+    call->vote = (ep_vote){.rank = -1};
     if (call->whole) return EXPAR_OK;
     expar_status status = gpu_keep(&self->core.base, exec, &call->record, 1);
     return status == EXPAR_OK ? launch_phases(self, exec, call, LL_GPU_RECEIVE) : status;

@@ -44,7 +44,7 @@ static void ll_gpu_destroy(executor *base, bool sound, bool quiet)
     if (sound && device_heap_give(core->heap, ll_buffer_name, core->place.buffer, &all_quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
     if (sound) ll_gpu_masks_give(self);
-    gpu_home_leave(core, all_quiet);
+    gpu_device_state_leave(core, all_quiet);
     free(self);
 }
 
@@ -52,9 +52,9 @@ static void ll_gpu_destroy(executor *base, bool sound, bool quiet)
 
 /* Kernels open calls, so a rank that leaves has none to wait for. Others learn of it when they ask. With masks they
    also learn that it writes no more. */
-static void ll_gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
+static void ll_gpu_retire(executor *base, uint32_t epoch, const ep_rejection *rejection)
 {
-    (void)epoch, (void)refusal;
+    (void)epoch, (void)rejection;
     ll_gpu_part(ll_gpu_of(base));
 }
 
@@ -75,9 +75,9 @@ static expar_status await_shaped(executor *base, const char *what)
     return ll_gpu_is_shaped(ll_gpu_of(base)) ? gpu_await(base, what) : EXPAR_OK;
 }
 
-static bool untold_shaped(executor *base, ep_verdict *verdict, int64_t *dropped)
+static bool untold_shaped(executor *base, ep_vote *vote, int64_t *dropped)
 {
-    return ll_gpu_is_shaped(ll_gpu_of(base)) && gpu_untold(base, verdict, dropped);
+    return ll_gpu_is_shaped(ll_gpu_of(base)) && gpu_untold(base, vote, dropped);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -85,7 +85,7 @@ static bool untold_shaped(executor *base, ep_verdict *verdict, int64_t *dropped)
 /* Offsets of the parts of the one block of device memory, and of pinned memory. */
 typedef struct ll_gpu_parts {
     size_t state, ll_state, tally, told, waits, noted, lost, masks, mask_of, decided, kept, device_bytes;
-    size_t awaits, dues, counts, losses, answer, view, pinned_bytes;
+    size_t awaits, progress, counts, losses, answer, view, pinned_bytes;
 } ll_gpu_parts;
 
 static ll_gpu_parts parts_of(const ll_gpu *self)
@@ -102,11 +102,11 @@ static ll_gpu_parts parts_of(const ll_gpu *self)
     parts.masks = parts.lost + (size_t)ep_round(masked * sizeof(uint64_t), EP_ALIGN_BYTES);
     parts.mask_of = parts.masks + (size_t)ep_round(masked ? sizeof(ll_gpu_masks) : 0, EP_ALIGN_BYTES);
     parts.decided = parts.mask_of + (size_t)ep_round(masked * sizeof(ll_gpu_mask), EP_ALIGN_BYTES);
-    parts.kept = parts.decided + (size_t)ep_round(LL_KINDS * LL_HALVES * masked * sizeof(uint64_t), EP_ALIGN_BYTES);
-    parts.device_bytes = parts.kept + LL_KINDS * LL_HALVES * ranks * (size_t)self->space.unit_bytes[LL_DISPATCH];
+    parts.kept = parts.decided + (size_t)ep_round(LL_KINDS * LL_SLOTS * masked * sizeof(uint64_t), EP_ALIGN_BYTES);
+    parts.device_bytes = parts.kept + LL_KINDS * LL_SLOTS * ranks * (size_t)self->space.unit_bytes[LL_DISPATCH];
     parts.awaits = (size_t)ep_round(sizeof(gpu_report), EP_ALIGN_BYTES);
-    parts.dues = parts.awaits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
-    parts.counts = parts.dues + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
+    parts.progress = parts.awaits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
+    parts.counts = parts.progress + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
     parts.losses = parts.counts + (size_t)ep_round(ranks * sizeof(ll_gpu_counts), EP_ALIGN_BYTES);
     parts.answer = parts.losses + (size_t)ep_round(masked * sizeof(gpu_loss), EP_ALIGN_BYTES);
     parts.view = parts.answer + (size_t)ep_round(masked ? sizeof(ll_gpu_answer) : 0, EP_ALIGN_BYTES);
@@ -143,13 +143,13 @@ static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
     core->place.awaits = (uint64_t *)(uintptr_t)(pinned + parts->awaits);
     core->report = (gpu_report *)(void *)host;
     core->watch.awaits = (uint64_t *)(void *)(host + parts->awaits);
-    core->dues = (const uint64_t *)(const void *)(host + parts->dues);
+    core->progress = (const uint64_t *)(const void *)(host + parts->progress);
     self->state = (ll_gpu_state *)(uintptr_t)(memory + parts->ll_state);
     self->tally = (ll_gpu_tally *)(uintptr_t)(memory + parts->tally);
     self->told = (uint32_t *)(uintptr_t)(memory + parts->told);
     self->waits = (uint64_t *)(uintptr_t)(memory + parts->waits);
     self->kept = (uint8_t *)(uintptr_t)(memory + parts->kept);
-    self->dues = (uint64_t *)(uintptr_t)(pinned + parts->dues);
+    self->progress = (uint64_t *)(uintptr_t)(pinned + parts->progress);
     self->counts = (ll_gpu_counts *)(uintptr_t)(pinned + parts->counts);
     self->counted = (ll_gpu_counts *)(void *)(host + parts->counts);
     if (!self->shape.masking) return;
@@ -182,15 +182,15 @@ static expar_status ll_gpu_memory_open(ll_gpu *self)
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-static int32_t shared_room(const ll_gpu *self)
+static int32_t shared_space(const ll_gpu *self)
 {
     return self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES;
 }
 
 static bool ll_gpu_fits(executor *base, const ll_shape *shape)
 {
-    const uint64_t room = (uint64_t)shared_room(ll_gpu_of(base));
-    return ll_gpu_dispatch_shared(shape, shape->tokens) <= room && ll_gpu_combine_shared(shape) <= room;
+    const uint64_t spare = (uint64_t)shared_space(ll_gpu_of(base));
+    return ll_gpu_dispatch_shared(shape, shape->tokens) <= spare && ll_gpu_combine_shared(shape) <= spare;
 }
 
 /* Checks that a block's shared memory suffices. It holds the indices of all tokens, or for a combine in LogFMT what it
@@ -199,18 +199,18 @@ static expar_status check_shared(const ll_gpu *self)
 {
     const ll_shape *shape = &self->shape;
     const uint64_t dispatch = ll_gpu_dispatch_shared(shape, shape->tokens), combine = ll_gpu_combine_shared(shape);
-    const int32_t room = shared_room(self);
-    if (dispatch > (uint64_t)room)
+    const int32_t spare = shared_space(self);
+    if (dispatch > (uint64_t)spare)
         return error_set(
             EXPAR_ERR_UNSUPPORTED,
             "config.max_tokens is %d with max_topk %d and %d local experts on %d ranks, for which a dispatch "
             "takes %llu bytes of shared memory; GPU %d has %d",
             shape->tokens, shape->topk, shape->local_experts, shape->ranks, (unsigned long long)dispatch,
-            self->core.device->index, room);
-    if (combine > (uint64_t)room)
+            self->core.device->index, spare);
+    if (combine > (uint64_t)spare)
         return error_set(EXPAR_ERR_UNSUPPORTED,
                          "config.hidden is %d, for which a combine takes %llu bytes of shared memory; GPU %d has %d",
-                         shape->hidden, (unsigned long long)combine, self->core.device->index, room);
+                         shape->hidden, (unsigned long long)combine, self->core.device->index, spare);
     return EXPAR_OK;
 }
 
@@ -227,14 +227,14 @@ static expar_status load_kernels(ll_gpu *self)
         {"EXPAR_LL_MASKING", shape->masking},  {"EXPAR_LL_REGION_COUNT", shape->regions},
         {"EXPAR_LL_WORDS", shape->word_tokens}};
     const size_t all = ARRAY_LENGTH(macros);
-    const gpu_wish plain[] = {
+    const gpu_request plain[] = {
         {"low_latency/ll_dispatch.cu", "ll_dispatch_impl", macros, all, &self->dispatch_program,
          &self->dispatch_kernel},
         {"low_latency/ll_dispatch_scaled.cu", "ll_dispatch_impl_scaled", macros, all, &self->scaled_program,
          &self->scaled_kernel},
         {"low_latency/ll_combine.cu", "ll_combine_impl", macros, all, &self->combine_program, &self->combine_kernel},
         {"low_latency/ll_combine_log.cu", "ll_combine_impl_log", macros, all, &self->log_program, &self->log_kernel}};
-    const gpu_wish masks[] = {
+    const gpu_request masks[] = {
         {"low_latency/ll_dispatch_masks.cu", "ll_dispatch_impl_masks", macros, all, &self->dispatch_program,
          &self->dispatch_kernel},
         {"low_latency/ll_combine_masks.cu", "ll_combine_impl_masks", macros, all, &self->combine_program,
@@ -242,8 +242,8 @@ static expar_status load_kernels(ll_gpu *self)
         {"low_latency/ll_mask.cu", "ll_mask", macros, all, &self->mask_program, &self->mask_kernel}};
     expar_status status = check_shared(self);
     if (status == EXPAR_OK)
-        status = gpu_programs_wish(&self->core, shape->masking ? masks : plain,
-                                   shape->masking ? ARRAY_LENGTH(masks) : ARRAY_LENGTH(plain));
+        status = gpu_programs_request(&self->core, shape->masking ? masks : plain,
+                                      shape->masking ? ARRAY_LENGTH(masks) : ARRAY_LENGTH(plain));
     if (status != EXPAR_OK || !shape->masking) return status;
     self->scaled_kernel = self->dispatch_kernel;
     self->log_kernel = self->combine_kernel;
@@ -252,7 +252,7 @@ static expar_status load_kernels(ll_gpu *self)
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-static expar_status refuse_no_memory(void)
+static expar_status reject_no_memory(void)
 {
     return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
 }
@@ -268,7 +268,7 @@ static expar_status ll_gpu_make_shaped(ll_gpu *self)
     if (status == EXPAR_OK) status = gpu_guard_hold(core);
     if (status != EXPAR_OK) return status;
     self->cache = ll_gpu_cache_make();
-    if (!self->cache) return refuse_no_memory();
+    if (!self->cache) return reject_no_memory();
     atomic_store_explicit(&self->shaped, true, memory_order_release);
     return EXPAR_OK;
 }
@@ -279,7 +279,7 @@ static expar_status ll_gpu_make_reserve(ll_gpu *self)
     gpu_core *core = &self->core;
     const cu_address buffer = device_heap_at(core->heap, core->place.buffer);
     self->early = ll_gpu_early_make(self->shape.ranks, core->sym->rank);
-    if (!self->early) return refuse_no_memory();
+    if (!self->early) return reject_no_memory();
     expar_status status = cuda_enter(core->device);
     if (status != EXPAR_OK) return status;
     status = CUDA_CALL(MemsetD8Async, buffer, 0, self->reserve.bytes, core->own_stream);
@@ -347,7 +347,7 @@ static void ll_gpu_unmake(ll_gpu *self)
     ll_gpu_close_part(self);
     if (self->core.place.buffer) device_heap_give(self->core.heap, ll_buffer_name, self->core.place.buffer, &quiet);
     ll_gpu_masks_give(self);
-    gpu_home_leave(&self->core, quiet);
+    gpu_device_state_leave(&self->core, quiet);
 }
 
 /* Takes the memory, and makes all parts or none. On failure no kernel has used it on any rank. */
@@ -355,7 +355,7 @@ static expar_status ll_gpu_make(ll_gpu *self, const ll_plan *plan)
 {
     gpu_core *core = &self->core;
     int32_t sharers = 0;
-    expar_status status = gpu_home_enter(core, plan->device.index);
+    expar_status status = gpu_device_state_enter(core, plan->device.index);
     if (status != EXPAR_OK) return status;
     status = device_heap_take(core->heap, ll_buffer_name, self->totals.heap_bytes, 4096, &core->place.buffer);
     if (status == EXPAR_OK) status = ll_gpu_masks_take(self);

@@ -51,7 +51,7 @@ typedef struct ll_gpu {
     uint8_t *kept;         /* device */
     ll_gpu_counts *counts; /* pinned [N], the kernels' address; `counted` is the host's */
     ll_gpu_counts *counted;
-    uint64_t *dues; /* pinned, the kernels' address; core.dues is the host's */
+    uint64_t *progress; /* pinned, the kernels' address; core.dues is the host's */
     cuda_program *dispatch_program, *scaled_program, *combine_program, *log_program;
     /* scaled: for formats with scales; log: for rows in LogFMT */
     cu_function dispatch_kernel, scaled_kernel, combine_kernel, log_kernel;

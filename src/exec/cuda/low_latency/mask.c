@@ -38,7 +38,7 @@ static void ll_gpu_lose(gpu_core *core, int32_t rank, const char *why)
 /* ---- requests to the mask kernel --------------------------------------------------------------------------------- */
 
 /* Puts the kernel on the stream, after the rank's calls. */
-static expar_status errand_put(ll_gpu *self, ll_mask_args *args, void *stream)
+static expar_status task_put(ll_gpu *self, ll_mask_args *args, void *stream)
 {
     gpu_core *core = &self->core;
     exec_call exec = {0};
@@ -65,10 +65,10 @@ static expar_status errand_put(ll_gpu *self, ll_mask_args *args, void *stream)
 }
 
 /* Waits until the kernel is done. The answer has its result. */
-static expar_status errand_do(ll_gpu *self, ll_mask_args *args)
+static expar_status task_do(ll_gpu *self, ll_mask_args *args)
 {
     *self->answer = (ll_gpu_answer){0};
-    expar_status status = errand_put(self, args, self->core.own_stream);
+    expar_status status = task_put(self, args, self->core.own_stream);
     if (status == EXPAR_OK) status = gpu_own_stream_await(&self->core);
     return status == EXPAR_OK ? gpu_check(&self->core.base, "masks") : status;
 }
@@ -76,12 +76,12 @@ static expar_status errand_do(ll_gpu *self, ll_mask_args *args)
 expar_status ll_gpu_mask_set(executor *base, int32_t rank, bool masked)
 {
     ll_gpu *self = ll_gpu_of(base);
-    ll_mask_args args = {.what = masked ? LL_ERRAND_SET : LL_ERRAND_UNSET, .rank = rank};
+    ll_mask_args args = {.what = masked ? LL_TASK_SET : LL_TASK_UNSET, .rank = rank};
     if (!ll_gpu_is_shaped(self)) {
         ll_gpu_early_mask(self, rank, masked);
         return EXPAR_OK;
     }
-    expar_status status = errand_do(self, &args);
+    expar_status status = task_do(self, &args);
     if (status == EXPAR_OK && self->answer->status == EXPAR_OK) ll_gpu_early_settle(self, rank, masked);
     if (status != EXPAR_OK || self->answer->status == EXPAR_OK) return status;
     if (!masked)
@@ -98,16 +98,16 @@ expar_status ll_gpu_mask_set(executor *base, int32_t rank, bool masked)
 expar_status ll_gpu_mask_query(executor *base, int32_t *status, void *stream)
 {
     ll_gpu *self = ll_gpu_of(base);
-    ll_mask_args args = {.what = LL_ERRAND_QUERY, .status = status};
-    return ll_gpu_is_shaped(self) ? errand_put(self, &args, stream) : ll_gpu_early_query(self, status, stream);
+    ll_mask_args args = {.what = LL_TASK_QUERY, .status = status};
+    return ll_gpu_is_shaped(self) ? task_put(self, &args, stream) : ll_gpu_early_query(self, status, stream);
 }
 
 /* Waits for nobody. If this rank's calls have not ended, others learn of its leaving when they ask. */
 void ll_gpu_part(ll_gpu *self)
 {
-    ll_mask_args args = {.what = LL_ERRAND_PART};
+    ll_mask_args args = {.what = LL_TASK_PART};
     if (!self->masks || !gpu_order_has_ended(&self->core, knob(KNOB_CUDA_PART_NS))) return;
-    if (errand_do(self, &args) != EXPAR_OK) LOG(LOG_INFO, "a rank that leaves: %s", expar_last_error());
+    if (task_do(self, &args) != EXPAR_OK) LOG(LOG_INFO, "a rank that leaves: %s", expar_last_error());
 }
 
 /* ---- clean ------------------------------------------------------------------------------------------------------- */
@@ -124,12 +124,12 @@ static expar_status masks_check_closed(const ll_gpu *self)
 
 expar_status ll_gpu_begin_anew(ll_gpu *self, const uint64_t epochs[LL_KINDS])
 {
-    ll_mask_args args = {.what = LL_ERRAND_BEGIN,
+    ll_mask_args args = {.what = LL_TASK_BEGIN,
                          .view = self->view_there,
                          .epochs = {epochs[LL_DISPATCH], epochs[LL_COMBINE]},
                          .attempt = self->cleaner->attempt};
     memcpy(self->view, self->cleaner->view, (size_t)self->shape.ranks * sizeof *self->view);
-    expar_status status = errand_do(self, &args);
+    expar_status status = task_do(self, &args);
     if (status != EXPAR_OK || self->answer->status == EXPAR_OK) return status;
     return error_set(EXPAR_ERR_PEER,
                      "masked ranks that are neither dead nor gone nor back may still write to all %d regions of "
@@ -142,7 +142,7 @@ static expar_status clean_early(ll_gpu *self, ll_clean_step *step)
 {
     uint64_t epochs[LL_KINDS] = {self->early->epochs[LL_DISPATCH], self->early->epochs[LL_COMBINE]};
     expar_status status = ll_clean_agree(self->cleaner, step, epochs);
-    if (status == EXPAR_OK && step->call.verdict.rank < 0) ll_gpu_early_begin(self, epochs);
+    if (status == EXPAR_OK && step->call.vote.rank < 0) ll_gpu_early_begin(self, epochs);
     return status;
 }
 
@@ -158,15 +158,15 @@ expar_status ll_gpu_mask_clean(executor *base, ll_clean_step *step)
 {
     ll_gpu *self = ll_gpu_of(base);
     if (!ll_gpu_is_shaped(self)) return clean_early(self, step);
-    ll_mask_args args = {.what = LL_ERRAND_READ};
-    expar_status status = errand_do(self, &args);
+    ll_mask_args args = {.what = LL_TASK_READ};
+    expar_status status = task_do(self, &args);
     if (status != EXPAR_OK) return status;
     status = masks_check_closed(self);
-    if (status != EXPAR_OK) step->call.refusal = ep_refusal_of(status);
+    if (status != EXPAR_OK) step->call.rejection = ep_rejection_of(status);
     uint64_t epochs[LL_KINDS] = {self->answer->epochs[LL_DISPATCH], self->answer->epochs[LL_COMBINE]};
     status = ll_clean_agree(self->cleaner, step, epochs);
     if (status != EXPAR_OK) return status;
-    if (step->call.verdict.rank >= 0) return EXPAR_OK;
+    if (step->call.vote.rank >= 0) return EXPAR_OK;
     status = ll_gpu_begin_anew(self, epochs);
     return status == EXPAR_OK ? meet_again(self, step) : status;
 }

@@ -75,9 +75,9 @@ static expar_status nothing_left(gpu_executor *self, uint64_t bytes, expar_statu
 
 expar_status gpu_take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out)
 {
-    if (from) return gpu_lend(gpu_core_of(base), from, bytes, out);
+    if (from) return gpu_fallback_allocate(gpu_core_of(base), from, bytes, out);
     if (mem_pool_take(base->pool, bytes, out) == EXPAR_OK) return EXPAR_OK;
-    expar_status status = gpu_lend(gpu_core_of(base), NULL, bytes, out);
+    expar_status status = gpu_fallback_allocate(gpu_core_of(base), NULL, bytes, out);
     return status == EXPAR_ERR_MEMORY ? nothing_left(gpu_of(base), bytes, status) : status;
 }
 

@@ -51,7 +51,7 @@ typedef struct gpu_executor {
     int32_t given_slots; /* slots of a ring, from the config; 0: the library chooses */
     /* The thread that makes a call uses these. They are the report's last request for growth that it saw, the number of
        calls that still wait for it, and the number of this rank's requests in vain. */
-    uint64_t wish_seen;
+    uint64_t request_seen;
     int32_t waits, vain;
     uint64_t start_bytes;   /* bytes that the per-GPU state keeps for this buffer's pool */
     uint64_t limit_bytes;   /* limit of the pool; 0: none */
@@ -117,7 +117,7 @@ void gpu_pool_close(gpu_executor *self);
 /* Returns the bytes that the pool may have now without growing, including other buffers' blocks. */
 uint64_t gpu_pool_bytes(const gpu_executor *self);
 /* Says whether this rank's header requests that pools grow or shrink. Call it once for each call. */
-bool gpu_pool_wishes(const gpu_executor *self);
+bool gpu_pool_requests(const gpu_executor *self);
 /* Says whether a call that need not wait for its counts does wait, given this growth. Call it once for each such
    call. */
 bool gpu_pool_awaits_growth(gpu_executor *self, ep_growth growth);
@@ -134,7 +134,7 @@ void gpu_trim(executor *base);
 void gpu_records_give(gpu_executor *self, bool *quiet);
 /* Operations. */
 bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes);
-expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_verdict *verdict);
+expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_vote *vote);
 
 /* ---- operations (memory.c, programs.c, open.c, rows.c, expert.c) ------------------------------------------------- */
 exec_reach gpu_reach(executor *base, const exec_call *call, const void *data, uint64_t bytes, bool maps,

@@ -68,8 +68,8 @@ static expar_status launch_notify(gpu_executor *self, const exec_call *call, gpu
 static ep_growth choose_growth(gpu_executor *self, const ep_notify_step *step)
 {
     ep_growth growth = step->growth;
-    if (growth == EP_GROWTH_CAN && (gpu_pool_lacks(self, step->lacking) || gpu_pool_wishes(self)))
-        growth = EP_GROWTH_WISHED;
+    if (growth == EP_GROWTH_CAN && (gpu_pool_lacks(self, step->lacking) || gpu_pool_requests(self)))
+        growth = EP_GROWTH_REQUESTED;
     return step->deferred && !gpu_pool_awaits_growth(self, growth) ? EP_GROWTH_NONE : growth;
 }
 
@@ -79,18 +79,18 @@ static expar_status put_notify(gpu_executor *self, exec_call *call, ep_notify_st
     self->notified = self->core.begun;
     gpu_notify_args args = {.world = gpu_world_of(self, call),
                             .form = step->form,
-                            .refusal = step->refusal,
+                            .rejection = step->rejection,
                             .stamps = self->core.stamps,
                             .channels = shape->channels,
                             .local_experts = shape->local_experts,
                             .expert_counts = (int32_t *)(uintptr_t)self->counters->scratch->memory,
                             .told = (int32_t *)(uintptr_t)self->counters->scratch->pinned.device};
-    bool goes_on = step->refusal.status == EXPAR_OK;
+    bool goes_on = step->rejection.status == EXPAR_OK;
     if (step->routing && goes_on) add_routing(step, &args);
     step->told = step->routing && goes_on && step->counts;
     if (step->told) args.tell = gpu_tell_args_of(step->counts);
-    if (step->rows && goes_on) args.room = step->rows->room;
-    args.room.growth = (int32_t)growth;
+    if (step->rows && goes_on) args.spare = step->rows->spare;
+    args.spare.growth = (int32_t)growth;
     expar_status status = launch_notify(self, call, &args);
     if (status != EXPAR_OK) return status;
     gpu_order_note_wait(&self->core, true);
@@ -102,8 +102,8 @@ static expar_status await_counts(gpu_executor *self, const exec_call *call, ep_n
     expar_status status = gpu_ticket_await(&self->core, call, &self->core.report->counts_ready, "notify");
     if (status != EXPAR_OK) return status;
     if (call->ticket) gpu_order_note_wait(&self->core, false);
-    if (self->core.report->counts_refused == call->ticket) gpu_verdict_read(&self->core, call->ticket, &step->verdict);
-    const bool goes_on = step->verdict.rank < 0 && step->routing;
+    if (self->core.report->counts_rejected == call->ticket) gpu_vote_read(&self->core, call->ticket, &step->vote);
+    const bool goes_on = step->vote.rank < 0 && step->routing;
     step->counted = goes_on && !step->deferred;
     step->grows = goes_on && self->core.report->counts_grow == call->ticket;
     if (step->counted) gpu_take_counts(self, step->routing);
@@ -114,12 +114,12 @@ static expar_status await_counts(gpu_executor *self, const exec_call *call, ep_n
 expar_status gpu_notify(executor *base, exec_call *call, ep_notify_step *step)
 {
     gpu_executor *self = gpu_of(base);
-    expar_status status = call->placed ? EXPAR_OK : gpu_place_refused(&self->core, call);
+    expar_status status = call->placed ? EXPAR_OK : gpu_place_rejected(&self->core, call);
     if (status != EXPAR_OK) return status;
     status = send_counts(self, call, step);
     /* A graph would repeat the rejection at each launch. */
     if (status != EXPAR_OK && call->captured) return status;
-    if (status != EXPAR_OK) step->refusal = ep_refusal_of(status);
+    if (status != EXPAR_OK) step->rejection = ep_rejection_of(status);
     const ep_growth growth = choose_growth(self, step);
     const bool asked = call->asked, for_growth = step->deferred && growth != EP_GROWTH_NONE;
     call->asked |= for_growth;
@@ -129,6 +129,6 @@ expar_status gpu_notify(executor *base, exec_call *call, ep_notify_step *step)
     if (status == EXPAR_OK && (for_growth || !step->deferred)) status = await_counts(self, call, step);
     /* Nobody asks how the rest of the call ends. */
     if (!asked) call->ticket = 0;
-    if (for_growth && growth == EP_GROWTH_WISHED && !step->grows) gpu_pool_note_vain(self);
+    if (for_growth && growth == EP_GROWTH_REQUESTED && !step->grows) gpu_pool_note_vain(self);
     return status;
 }

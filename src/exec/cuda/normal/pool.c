@@ -2,7 +2,7 @@
 /* A buffer's pool in the store of its per-GPU state (core/store.c), and its records in the symmetric part of the
  * heap. */
 #include "base/knobs.h"
-#include "exec/cuda/core/home.h"
+#include "exec/cuda/core/device_state.h"
 #include "exec/cuda/normal/normal_gpu.h"
 
 /* ---- with the buffer --------------------------------------------------------------------------------------------- */
@@ -30,7 +30,7 @@ uint64_t gpu_pool_bytes(const gpu_executor *self)
 
 expar_status gpu_pool_start(gpu_executor *self)
 {
-    gpu_home *home = self->core.home;
+    gpu_device_state *home = self->core.home;
     if (!device_heap_grows(home->heap)) return EXPAR_OK;
     const uint64_t held = device_heap_own_bytes(home->heap);
     self->core.base.grows = true;
@@ -54,34 +54,34 @@ void gpu_pool_close(gpu_executor *self)
  * their kernels have read its header, and then wait in their next calls. The request is repeated until it is met, so it
  * does not matter how late they learn of it. */
 
-bool gpu_pool_wishes(const gpu_executor *self)
+bool gpu_pool_requests(const gpu_executor *self)
 {
-    return gpu_store_wishes(self->core.home);
+    return gpu_store_requests(self->core.home);
 }
 
 bool gpu_pool_awaits_growth(gpu_executor *self, ep_growth growth)
 {
-    const uint64_t wished = __atomic_load_n(&self->core.report->wished, __ATOMIC_RELAXED);
-    if (wished != self->wish_seen) self->waits = (int32_t)knob(KNOB_CUDA_WISH_CALLS);
-    self->wish_seen = wished;
+    const uint64_t requested = __atomic_load_n(&self->core.report->requested, __ATOMIC_RELAXED);
+    if (requested != self->request_seen) self->waits = (int32_t)knob(KNOB_CUDA_REQUEST_CALLS);
+    self->request_seen = requested;
     if (growth == EP_GROWTH_NONE) return false;
-    if (growth == EP_GROWTH_WISHED) return true;
+    if (growth == EP_GROWTH_REQUESTED) return true;
     return self->waits > 0 && self->waits--;
 }
 
 bool gpu_pool_lacks(const gpu_executor *self, uint64_t bytes)
 {
     const executor *base = &self->core.base;
-    const gpu_home *home = self->core.home;
+    const gpu_device_state *home = self->core.home;
     return bytes && base->grows && gpu_store_may_grow(home) &&
            mem_pool_reach(base->pool, &bytes, 1) > gpu_store_end(home);
 }
 
 void gpu_pool_note_vain(gpu_executor *self)
 {
-    if (++self->vain < knob(KNOB_CUDA_VAIN_WISHES)) return;
+    if (++self->vain < knob(KNOB_CUDA_VAIN_REQUESTS)) return;
     self->vain = self->waits = 0;
-    self->wish_seen = __atomic_load_n(&self->core.report->wished, __ATOMIC_RELAXED);
+    self->request_seen = __atomic_load_n(&self->core.report->requested, __ATOMIC_RELAXED);
     gpu_store_be_patient(self->core.home);
 }
 

@@ -31,18 +31,18 @@ static expar_status programs_load(gpu_executor *self, gpu_programs *out)
                                  {"EXPAR_TOPK", out->topk},
                                  {"EXPAR_DTYPE", out->dtype}};
     const bool plain = out->any_shape || !out->by_slot, adds = out->any_shape || is_number(out->dtype);
-    gpu_wish wishes[GPU_MOST_WISHES];
+    gpu_request requests[GPU_MOST_REQUESTS];
     size_t count = 0;
     if (plain)
-        wishes[count++] =
-            (gpu_wish){"normal/dispatch.cu", "ep_dispatch_impl", macros, 3, &out->dispatch, &out->dispatch_kernel};
+        requests[count++] =
+            (gpu_request){"normal/dispatch.cu", "ep_dispatch_impl", macros, 3, &out->dispatch, &out->dispatch_kernel};
     if (plain && adds)
-        wishes[count++] =
-            (gpu_wish){"normal/combine.cu", "ep_combine_impl", macros, 4, &out->combine, &out->combine_kernel};
+        requests[count++] =
+            (gpu_request){"normal/combine.cu", "ep_combine_impl", macros, 4, &out->combine, &out->combine_kernel};
     if (out->any_shape || out->by_slot)
-        wishes[count++] =
-            (gpu_wish){"normal/combine_slots.cu", "ep_combine_impl_slots", macros, 4, &out->slots, &out->slots_kernel};
-    return gpu_programs_wish(&self->core, wishes, count);
+        requests[count++] = (gpu_request){"normal/combine_slots.cu", "ep_combine_impl_slots", macros, 4, &out->slots,
+                                          &out->slots_kernel};
+    return gpu_programs_request(&self->core, requests, count);
 }
 
 static expar_status load_beside_captures(gpu_executor *self, gpu_programs *out)

@@ -62,7 +62,7 @@ static expar_status records_make(gpu_executor *self, const ep_shape *shape, uint
 static expar_status records_agree(const gpu_executor *self, expar_status own)
 {
     const boot_matter matter = {.what = records_name,
-                                .refused = "could not make its part",
+                                .rejected = "could not make its part",
                                 .common = EXPAR_ERR_MEMORY,
                                 .lacks = "has no memory for its part"};
     return sym_agree(self->core.sym, &matter, own);
@@ -111,27 +111,27 @@ static expar_status check_growth(const gpu_executor *self, const ep_grow_step *s
 
 /* Opens the growth, and ends its use of its stream, which is the buffer's own. The call that grows goes on with the
    caller's stream. */
-static expar_status exchange_forms(gpu_executor *self, const ep_grow_step *step, ep_verdict *verdict)
+static expar_status exchange_forms(gpu_executor *self, const ep_grow_step *step, ep_vote *vote)
 {
     const expar_status own = check_growth(self, step);
-    ep_refusal refusal = {0};
+    ep_rejection rejection = {0};
     exec_call call = {.asked = true};
-    ep_notify_step notify = {.epoch = step->epoch, .form = step->form, .verdict = {.rank = -1}};
+    ep_notify_step notify = {.epoch = step->epoch, .form = step->form, .vote = {.rank = -1}};
     void *const called_on = self->core.called_on;
-    if (own != EXPAR_OK) notify.refusal = refusal = ep_refusal_of(own);
+    if (own != EXPAR_OK) notify.rejection = rejection = ep_rejection_of(own);
     expar_status status = gpu_notify(&self->core.base, &call, &notify);
     expar_status ended = gpu_end(&self->core.base, &call);
     self->core.called_on = called_on;
-    *verdict = notify.verdict;
+    *vote = notify.vote;
     /* A rank that rejects the call reports its own error, even if others reject it, too. */
-    if (own != EXPAR_OK) *verdict = (ep_verdict){.rank = self->core.place.rank, .reason = refusal};
+    if (own != EXPAR_OK) *vote = (ep_vote){.rank = self->core.place.rank, .reason = rejection};
     return status == EXPAR_OK ? ended : status;
 }
 
 /* Lack of memory is no failure of the executor: all ranks know of it. */
-static void tell_lack(const gpu_executor *self, expar_status status, ep_verdict *verdict)
+static void tell_lack(const gpu_executor *self, expar_status status, ep_vote *vote)
 {
-    *verdict = (ep_verdict){.rank = self->core.place.rank, .reason = ep_refusal_of(status)};
+    *vote = (ep_vote){.rank = self->core.place.rank, .reason = ep_rejection_of(status)};
 }
 
 /* A call that waits for its counts grows the pool when it knows them. A call that does not wait must grow it now. */
@@ -145,7 +145,7 @@ static expar_status grow_pool_for(gpu_executor *self, const ep_grow_step *step)
     return gpu_grow_pool(&self->core.base, bytes, count);
 }
 
-expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_verdict *verdict)
+expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_vote *vote)
 {
     gpu_executor *self = gpu_of(base);
     if (self->core.capturing)
@@ -153,12 +153,12 @@ expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_verdict *verd
                          "records hold no rows of %lld bytes, top-k %d and %d experts while the stream is being "
                          "captured; make such a call once outside of captures, or give the limits in the config",
                          (long long)step->row_bytes, step->form.topk, step->form.experts);
-    expar_status status = exchange_forms(self, step, verdict);
-    if (status != EXPAR_OK || verdict->rank >= 0) return status;
+    expar_status status = exchange_forms(self, step, vote);
+    if (status != EXPAR_OK || vote->rank >= 0) return status;
     const ep_shape shape = gpu_shape_for(self, step);
     status = records_replace(self, &shape);
     if (status == EXPAR_OK) return grow_pool_for(self, step);
     if (status != EXPAR_ERR_MEMORY) return status;
-    tell_lack(self, status, verdict);
+    tell_lack(self, status, vote);
     return EXPAR_OK;
 }

@@ -21,7 +21,7 @@ typedef struct stages {
    always better. */
 static bool comes_by_queue(const ep_dispatch_step *step)
 {
-    const int32_t mode = step->room.bytes ? (int32_t)step->room.mode : (int32_t)step->arrival.mode;
+    const int32_t mode = step->spare.bytes ? (int32_t)step->spare.mode : (int32_t)step->arrival.mode;
     return mode == EP_MODE_QUEUE;
 }
 
@@ -33,8 +33,8 @@ static stages plan_stages(const gpu_executor *self, const exec_call *call, const
     int64_t stage = (int64_t)ep_round((uint64_t)step->row_bytes, EP_ALIGN_BYTES);
     const int64_t most = knob(KNOB_CUDA_STAGE_BYTES) / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
     int32_t stage_bytes = (int32_t)(stage < most ? stage : most);
-    int32_t room = self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int32_t)targets;
-    int32_t fit = (room - plan.warps * 8) / stage_bytes;
+    int32_t spare = self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int32_t)targets;
+    int32_t fit = (spare - plan.warps * 8) / stage_bytes;
     if (fit < LEAST_WARPS) return plan;
     plan.stage_bytes = stage_bytes;
     fit = fit < plan.warps ? fit : plan.warps;
@@ -57,13 +57,13 @@ gpu_route gpu_route_of(const ep_route_view *route)
 
 static gpu_arrival arrival_of(const ep_arrival *arrival)
 {
-    return (gpu_arrival){.offer = {.x_offset = arrival->x_offset,
-                                   .scales_offset = arrival->scales_offset,
-                                   .idx_offset = arrival->idx_offset,
-                                   .weights_offset = arrival->weights_offset,
-                                   .src_offset = arrival->src_offset,
-                                   .rows = arrival->rows,
-                                   .mode = (int32_t)arrival->mode},
+    return (gpu_arrival){.advert = {.x_offset = arrival->x_offset,
+                                    .scales_offset = arrival->scales_offset,
+                                    .idx_offset = arrival->idx_offset,
+                                    .weights_offset = arrival->weights_offset,
+                                    .src_offset = arrival->src_offset,
+                                    .rows = arrival->rows,
+                                    .mode = (int32_t)arrival->mode},
                          .idx = arrival->idx,
                          .x = arrival->x,
                          .scales = arrival->scales,
@@ -76,7 +76,7 @@ static gpu_arrival arrival_of(const ep_arrival *arrival)
 /* Says whether indices must be checked: nobody has checked those that come with a handle. */
 static bool checks_topk(const ep_dispatch_step *step)
 {
-    return step->form.kind == EP_DISPATCH_CACHED && step->route.idx && step->refusal.status == EXPAR_OK;
+    return step->form.kind == EP_DISPATCH_CACHED && step->route.idx && step->rejection.status == EXPAR_OK;
 }
 
 static expar_status launch_check(gpu_executor *self, const exec_call *call, const ep_dispatch_step *step)
@@ -100,11 +100,11 @@ static void share_rings(const gpu_executor *self, const ep_routing *routing, int
 
 /* Says whether rows may be dropped. An output with as many rows as come drops none. Until the host has asked, the
    number here is 0; for worst-case outputs it does not ask. Rows for which the kernel itself takes space in the pool
-   (`room`) fit, or the pool grows. */
+   (`spare`) fit, or the pool grows. */
 static bool may_drop(const ep_dispatch_step *step)
 {
     const ep_routing *routing = step->routing;
-    return !step->room.bytes && routing->rank_prefix[routing->ranks - 1] != step->arrival.rows;
+    return !step->spare.bytes && routing->rank_prefix[routing->ranks - 1] != step->arrival.rows;
 }
 
 expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, const ep_dispatch_step *step)
@@ -115,7 +115,7 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
     if (status != EXPAR_OK) return status;
     gpu_dispatch_args args = {.world = gpu_world_of(self, call),
                               .form = step->form,
-                              .refusal = step->refusal,
+                              .rejection = step->rejection,
                               .checked = checks_topk(step),
                               .route = gpu_route_of(&step->route),
                               .x = step->x,
@@ -125,7 +125,7 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
                               .scales_row_pitch = step->scales_row_pitch,
                               .scales_column_pitch = step->scales_column_pitch,
                               .arrival = arrival_of(&step->arrival),
-                              .room = step->room,
+                              .spare = step->spare,
                               .may_drop = may_drop(step),
                               .tokens = routing->tokens,
                               .channels = routing->channels,
@@ -144,13 +144,13 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
 }
 
 /* Waits until a kernel knows whether all ranks go on, and which rows it will drop. Rows are still moving then. */
-static expar_status await_opening(gpu_executor *self, const exec_call *call, const char *what, ep_verdict *verdict,
+static expar_status await_headers(gpu_executor *self, const exec_call *call, const char *what, ep_vote *vote,
                                   int64_t *dropped)
 {
     expar_status status = gpu_ticket_await(&self->core, call, &self->core.report->opened, what);
     if (status != EXPAR_OK) return status;
     if (call->ticket) gpu_order_note_wait(&self->core, false);
-    *dropped = gpu_verdict_read(&self->core, call->ticket, verdict);
+    *dropped = gpu_vote_read(&self->core, call->ticket, vote);
     return EXPAR_OK;
 }
 
@@ -161,7 +161,7 @@ expar_status gpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step
     expar_status status = checks_topk(step) ? launch_check(self, call, step) : EXPAR_OK;
     if (status == EXPAR_OK && !step->sent_ahead) status = gpu_dispatch_launch(self, call, step);
     if (status != EXPAR_OK || step->deferred) return status;
-    return await_opening(self, call, "dispatch", &step->verdict, &step->dropped);
+    return await_headers(self, call, "dispatch", &step->vote, &step->dropped);
 }
 
 /* The kernel does both phases, so later work on the stream finds all rows. */
@@ -177,16 +177,16 @@ typedef struct slots {
     uint32_t shared_bytes;
 } slots;
 
-/* Plans the slots. `rooms` is the most rows that a token's sum may have. */
-static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t rooms)
+/* Plans the slots. `spares` is the most rows that a token's sum may have. */
+static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t spares)
 {
     int64_t ranks = self->shape.ranks, row = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
     const int64_t count = knob(KNOB_CUDA_COMBINE_SLOTS);
-    int64_t part = knob(KNOB_CUDA_COMBINE_ROOM_BYTES) / (rooms * count) / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
+    int64_t part = knob(KNOB_CUDA_COMBINE_SPACE_BYTES) / (spares * count) / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
     part = part < EP_ALIGN_BYTES ? EP_ALIGN_BYTES : part < row ? part : row;
     uint32_t sources = (uint32_t)ep_round((uint64_t)ranks * GPU_COMBINE_RANK_BYTES, EP_ALIGN_BYTES);
-    int64_t room = self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int64_t)sources;
-    int64_t warp_bytes = count * (rooms * part + GPU_COMBINE_NOTE_BYTES), fit = room / warp_bytes;
+    int64_t spare = self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int64_t)sources;
+    int64_t warp_bytes = count * (spares * part + GPU_COMBINE_NOTE_BYTES), fit = spare / warp_bytes;
     slots plan = {.warps = GPU_COMBINE_WARPS, .count = (int32_t)count, .shared_bytes = sources};
     if (self->core.device->major < 9 || fit < LEAST_WARPS) return plan;
     plan.part_bytes = (int32_t)part;
@@ -196,7 +196,7 @@ static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t roo
 }
 
 /* Gives the caller's memory another offset on each rank. */
-static void shift_offers(const gpu_executor *self, const ep_combine_step *step, gpu_combine_args *args)
+static void shift_adverts(const gpu_executor *self, const ep_combine_step *step, gpu_combine_args *args)
 {
     const size_t bytes = (size_t)self->shape.ranks * sizeof(uint64_t);
     args->shifted = step->x_shifts || step->weights_shifts;
@@ -215,19 +215,19 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
     gpu_ticket_take(&self->core, call);
     gpu_combine_args args = {.world = gpu_world_of(self, call),
                              .form = step->form,
-                             .refusal = step->refusal,
+                             .rejection = step->rejection,
                              .tokens = routing->tokens,
                              .channels = routing->channels,
                              .local_experts = routing->local_experts,
                              .routing = routing->own->data,
                              .at = gpu_routing_at(routing),
-                             .offer = {.x_offset = step->x_offset,
-                                       .idx_offset = step->map_offset,
-                                       .weights_offset = step->weights_offset,
-                                       .x_pitch_bytes = step->x_pitch_bytes,
-                                       .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
-                                       .rows = step->rows,
-                                       .mode = step->mode},
+                             .advert = {.x_offset = step->x_offset,
+                                        .idx_offset = step->map_offset,
+                                        .weights_offset = step->weights_offset,
+                                        .x_pitch_bytes = step->x_pitch_bytes,
+                                        .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
+                                        .rows = step->rows,
+                                        .mode = step->mode},
                              .x = step->x,
                              .weights = step->weights,
                              .bias = {step->bias[0], step->bias[1]},
@@ -239,12 +239,12 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
                              .out_weights_pitch = step->out_weights_pitch,
                              .sum = ep_sum_of(routing, step->form.sum_order),
                              .map = step->map};
-    shift_offers(self, step, &args);
+    shift_adverts(self, step, &args);
     share_rings(self, routing, &args.rings, &args.joined);
-    args.rooms = args.sum.order == EP_SUM_EACH_SLOT ? args.sum.topk : args.sum.ranks;
+    args.spares = args.sum.order == EP_SUM_EACH_SLOT ? args.sum.topk : args.sum.ranks;
     args.ring_part_bytes = ep_ring_part_bytes(&self->space, &args.sum, step->row_bytes);
     args.ring_parts = (int32_t)((step->row_bytes + args.ring_part_bytes - 1) / args.ring_part_bytes);
-    slots plan = plan_slots(self, step->row_bytes, args.rooms);
+    slots plan = plan_slots(self, step->row_bytes, args.spares);
     args.part_bytes = plan.part_bytes;
     args.slots = plan.count;
     args.stamps = gpu_stamps_of_rows(self, call, plan.warps);
@@ -253,7 +253,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
     if (status != EXPAR_OK) return status;
     if (!call->captured) gpu_segments_follow(self->core.segments, call->stream);
     gpu_order_note_wait(&self->core, true);
-    return step->deferred ? EXPAR_OK : await_opening(self, call, "combine", &step->verdict, &none);
+    return step->deferred ? EXPAR_OK : await_headers(self, call, "combine", &step->vote, &none);
 }
 
 expar_status gpu_combine_receive(executor *base, exec_call *call, ep_combine_step *step)

@@ -64,7 +64,7 @@ static void read_notify(const uint64_t *stamps, uint64_t next_start, executor_ti
 {
     out->notified = true;
     out->layout_us = gpu_stamps_between(stamps[0], stamps[1]);
-    out->hellos_us = gpu_stamps_between(stamps[1], stamps[2]);
+    out->headers_us = gpu_stamps_between(stamps[1], stamps[2]);
     out->wait_us = gpu_stamps_between(stamps[2], stamps[3]);
     out->counts_us = gpu_stamps_between(stamps[3], stamps[4]);
     out->gap_us = gpu_stamps_between(stamps[4], next_start);

@@ -101,9 +101,9 @@ static void fill(const seat *s)
 /* A piece that has come ends with its flag, and nothing stands before its rows; one that has not is as it was. */
 static void check_piece(const seat *s, const char *what, uint64_t flag_at, int32_t rows, uint64_t pitch, uint64_t epoch)
 {
-    const uint64_t room = LL_PIECE_ROWS * pitch, used = (uint64_t)rows * pitch;
+    const uint64_t spare = LL_PIECE_ROWS * pitch, used = (uint64_t)rows * pitch;
     const bool came = ll_word_is_of(ll_look(s->cpu, flag_at), epoch);
-    CHECK(came == (rows > 0) && is_filled(s, flag_at - room, room - used) &&
+    CHECK(came == (rows > 0) && is_filled(s, flag_at - spare, spare - used) &&
               (rows == 0 || !is_filled(s, flag_at - pitch, pitch)),
           "a piece of %s, expected %d rows", what, (int)rows);
 }
@@ -119,7 +119,7 @@ static void check_message_pieces(const seat *s, int32_t source)
     const ll_space *space = &s->cpu->space;
     const ll_shape *shape = &s->cpu->shape;
     const uint64_t epoch = s->cpu->epochs[LL_DISPATCH];
-    const int32_t bank = ll_half(epoch), due = messages_between(s->c, source, s->rank);
+    const int32_t bank = ll_slot_of_epoch(epoch), due = messages_between(s->c, source, s->rank);
     const uint64_t row =
         s->c->format == EXPAR_LL_FORMAT_PLAIN ? (uint64_t)s->c->hidden * 4 : (uint64_t)s->c->hidden + 4;
     const uint64_t pitch = ep_round(space->header_bytes + row, EP_LINE_BYTES);
@@ -236,7 +236,7 @@ static void check_added(seat *s, uint64_t messages, uint64_t rows, uint64_t byte
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-static void play_combine(seat *s, ll_round *round)
+static void trial_combine(seat *s, ll_round *round)
 {
     uint64_t bytes;
     const uint64_t rows = rows_back(s->c, s->rank, &bytes);
@@ -251,7 +251,7 @@ static void play_combine(seat *s, ll_round *round)
 }
 
 /* Rows that were quantised are dispatched alone: the case's experts read FP32. */
-static void play_calls(seat *s, uint32_t number)
+static void trial_calls(seat *s, uint32_t number)
 {
     ll_round *round = round_make(s->c, s->rank, number);
     round->dispatch.hook = 1;
@@ -261,18 +261,18 @@ static void play_calls(seat *s, uint32_t number)
     check_messages(s);
     good = good && round_dispatch_hook(round);
     check_added(s, messages_of(s->c, s->rank), 0, messages_of(s->c, s->rank) * message_bytes(s->c));
-    if (s->c->format == EXPAR_LL_FORMAT_PLAIN && good) play_combine(s, round);
+    if (s->c->format == EXPAR_LL_FORMAT_PLAIN && good) trial_combine(s, round);
     round_free(round);
 }
 
-static void play(expar_group *group, void *shared)
+static void trial(expar_group *group, void *shared)
 {
     seat s = {.c = shared, .group = group, .rank = expar_group_rank(group)};
     const expar_ll_config config = case_config(s.c);
     if (!CHECK_OK(expar_ll_create(group, &config, &s.ll))) return;
     s.cpu = ll_cpu_of(s.ll->base.exec);
     for (uint32_t i = 0; i < ROUNDS && check_failures() == 0; i++)
-        play_calls(&s, i);
+        trial_calls(&s, i);
     if (check_failures()) expar_group_abort(group);
     CHECK_OK(expar_ll_destroy(s.ll));
 }
@@ -280,7 +280,7 @@ static void play(expar_group *group, void *shared)
 static void run(ll_case c)
 {
     const ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS};
-    assert_true(ranks_run(&plan, play, &c));
+    assert_true(ranks_run(&plan, trial, &c));
 }
 
 static void test_one_message_a_token_and_rank(void **state)

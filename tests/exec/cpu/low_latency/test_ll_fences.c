@@ -5,7 +5,7 @@
 #include "ep/harness/check.h"
 #include "ep/harness/ranks.h"
 #include "ep/low_latency/hold.h"
-#include "ep/low_latency/play.h"
+#include "ep/low_latency/trial.h"
 #include "oracle/unit.h"
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -73,7 +73,7 @@ static void draw_round(fence_show *show, int i, random_source *random)
     show->answers[i] = lowlat_answers_make(show->traffics[i], ORACLE_BF16, EXPAR_LL_SUM_EXACT, random);
 }
 
-static void play_rounds(expar_group *group, void *shared)
+static void trial_rounds(expar_group *group, void *shared)
 {
     const fence_show *show = shared;
     const int32_t rank = expar_group_rank(group);
@@ -94,7 +94,7 @@ static void play_rounds(expar_group *group, void *shared)
     if (right) CHECK_OK(expar_ll_destroy(ll));
 }
 
-static void test_rows_behind_fences(void **state)
+static void test_rows_after_fences(void **state)
 {
     const ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS, .heap_bytes = (size_t)16 << 20};
     random_source random = random_start(11);
@@ -102,7 +102,7 @@ static void test_rows_behind_fences(void **state)
     (void)state;
     for (int i = 0; i < ROUNDS; i++)
         draw_round(&show, i, &random);
-    const bool passed = ranks_run(&plan, play_rounds, &show);
+    const bool passed = ranks_run(&plan, trial_rounds, &show);
     for (int i = 0; i < ROUNDS; i++) {
         lowlat_answers_free(show.answers[i], show.traffics[i]);
         lowlat_traffic_free(show.traffics[i]);
@@ -113,6 +113,6 @@ static void test_rows_behind_fences(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_behind_fences)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows_after_fences)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

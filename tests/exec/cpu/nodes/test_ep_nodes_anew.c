@@ -37,8 +37,8 @@ static void check_words(const cpu_executor *cpu)
         }
     for (uint32_t epoch = 0; epoch < 2; epoch++)
         for (int32_t node = 0; node < nodes; node++) {
-            const ep_rail_hello *hello = rail_at(cpu, ep_rail_hello_at(space, nodes, epoch, node));
-            CHECK(hello->flag == 0, "the hello of node %d", node);
+            const ep_rail_header *header = rail_at(cpu, ep_rail_header_at(space, nodes, epoch, node));
+            CHECK(header->flag == 0, "the hello of node %d", node);
         }
     const uint64_t *begin = rail_at(cpu, space->replies), *end = rail_at(cpu, space->places);
     for (const uint64_t *word = begin; word < end; word++)
@@ -46,21 +46,21 @@ static void check_words(const cpu_executor *cpu)
     CHECK(begin[(space->places - space->replies) / sizeof *begin] == ep_word(1, 1), "the memory is not what was left");
 }
 
-static void play_anew(expar_group *group, void *shared)
+static void trial_anew(expar_group *group, void *shared)
 {
     const scene *s = shared;
     const int32_t rank = expar_group_rank(group);
-    const play_choice plain = {0};
-    const play_area none = {0};
-    play_arrival arrival;
+    const trial_choice plain = {0};
+    const trial_area none = {0};
+    trial_arrival arrival;
     expar_ep *ep = NULL;
     leave_words(group);
     if (!CHECK_OK(expar_ep_create(group, &s->config, &ep))) return;
     check_words((const cpu_executor *)ep->base.exec);
     CHECK_OK(expar_group_barrier(group));
-    if (CHECK(play_dispatch(ep, s->traffic, rank, &plain, &none, NULL, &arrival), "the dispatch")) {
-        CHECK(play_combine(ep, s->traffic, s->answers, rank, &plain, &none, arrival.handle, &arrival), "the combine");
-        play_release(&arrival, true);
+    if (CHECK(trial_dispatch(ep, s->traffic, rank, &plain, &none, NULL, &arrival), "the dispatch")) {
+        CHECK(trial_combine(ep, s->traffic, s->answers, rank, &plain, &none, arrival.handle, &arrival), "the combine");
+        trial_release(&arrival, true);
     }
     CHECK_OK(expar_ep_destroy(ep));
 }
@@ -77,7 +77,7 @@ static void test_in_used_memory(void **state)
     s.config = setting.config;
     ranks_plan ranks = setting.ranks;
     ranks.heap_bytes = 2 * (size_t)SPARE_BYTES;
-    const bool passed = ranks_run(&ranks, play_anew, &s);
+    const bool passed = ranks_run(&ranks, trial_anew, &s);
     answers_free(s.answers);
     traffic_free(s.traffic);
     assert_true(passed);

@@ -58,21 +58,21 @@ static void check_pieces(const stage *s, const traffic *t, uint64_t messages)
               rails->pieces);
 }
 
-static void play_widths(stage *s, void *shared)
+static void trial_widths(stage *s, void *shared)
 {
     const traffic_forms *f = shared;
     const cpu_rails *rails = ((const cpu_executor *)s->ep->base.exec)->rails;
     for (int i = 0; i < FORMS; i++)
         for (expar_ep_path path = EXPAR_EP_PATH_AUTO; path <= EXPAR_EP_PATH_QUEUE; path += EXPAR_EP_PATH_QUEUE) {
-            const play_choice choice = {.path = path};
+            const trial_choice choice = {.path = path};
             const uint64_t before = atomic_load(&rails->counts.messages);
-            play_arrival arrival;
-            if (!play_dispatch(s->ep, f->traffic[i], s->rank, &choice, &s->area, NULL, &arrival)) return;
+            trial_arrival arrival;
+            if (!trial_dispatch(s->ep, f->traffic[i], s->rank, &choice, &s->area, NULL, &arrival)) return;
             check_pieces(s, f->traffic[i], atomic_load(&rails->counts.messages) - before);
-            if (!play_combine(s->ep, f->traffic[i], f->answers[i], s->rank, &choice, &s->area, arrival.handle,
-                              &arrival))
+            if (!trial_combine(s->ep, f->traffic[i], f->answers[i], s->rank, &choice, &s->area, arrival.handle,
+                               &arrival))
                 return;
-            play_release(&arrival, true);
+            trial_release(&arrival, true);
         }
     CHECK(s->ep->growths == 3, "%llu growths for 3 widths", (unsigned long long)s->ep->growths);
 }
@@ -82,7 +82,7 @@ static void test_rows_in_pieces(void **state)
     (void)state;
     traffic_forms f = forms_make();
     const stage_plan plan = plan_without_limits(&f);
-    const bool passed = stage_run(&plan, play_widths, &f);
+    const bool passed = stage_run(&plan, trial_widths, &f);
     traffic_forms_free(&f);
     assert_true(passed);
 }
@@ -119,12 +119,12 @@ static void combine_ones(stage *s, const traffic *t, const expar_ep_handle *hand
 static void combine_in_pieces(stage *s, void *shared)
 {
     const traffic *t = ((const traffic_forms *)shared)->traffic[0];
-    const play_choice plain = {0};
-    play_arrival arrival;
-    if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &arrival)) return;
+    const trial_choice plain = {0};
+    trial_arrival arrival;
+    if (!trial_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &arrival)) return;
     combine_ones(s, t, arrival.handle, 2024, EXPAR_EP_NODES_SUM_EXACT);
     combine_ones(s, t, arrival.handle, 4000, EXPAR_EP_NODES_SUM_ONE_ORDER);
-    play_release(&arrival, true);
+    trial_release(&arrival, true);
 }
 
 static void test_sums_in_pieces(void **state)

@@ -24,9 +24,9 @@ typedef enum rogue_call { DISPATCH, CACHED, COMBINE } rogue_call;
 typedef enum word_kind {
     TAIL,
     HEAD,
-    HELLO_FLAG,
+    HEADER_FLAG,
     DONE_FLAG,
-    NEAR_HELLO_FLAG,
+    NEAR_HEADER_FLAG,
     NEAR_DONE_FLAG,
     NEAR_TAIL,
     NEAR_HEAD
@@ -35,10 +35,10 @@ typedef enum word_kind {
 typedef struct rogue {
     const char *name;
     rogue_call call;
-    void (*hello)(const cpu_executor *cpu, ep_rail_hello *hello); /* at rank 2, else NULL */
-    void (*chunk)(const cpu_executor *cpu, ep_rail_end *end);     /* at rank 2, else NULL */
-    int32_t tail, head;                                           /* at rank 0: beyond what was read; 0: sound */
-    uint64_t garbage;                                             /* at rank 0: in all words of that kind; 0: sound */
+    void (*header)(const cpu_executor *cpu, ep_rail_header *header); /* at rank 2, else NULL */
+    void (*chunk)(const cpu_executor *cpu, ep_rail_end *end);        /* at rank 2, else NULL */
+    int32_t tail, head;                                              /* at rank 0: beyond what was read; 0: sound */
+    uint64_t garbage; /* at rank 0: in all words of that kind; 0: sound */
     word_kind word;
     const char *text;    /* rank 0's */
     expar_status status; /* rank 0's; 0: EXPAR_ERR_PEER */
@@ -47,119 +47,119 @@ typedef struct rogue {
 
 /* ---- headers ----------------------------------------------------------------------------------------------------- */
 
-static int32_t *records_of(const cpu_executor *cpu, ep_rail_hello *hello)
+static int32_t *records_of(const cpu_executor *cpu, ep_rail_header *header)
 {
-    return rail_hello_counts(cpu, hello, cpu->shape.local_experts);
+    return rail_header_counts(cpu, header, cpu->shape.local_experts);
 }
 
 /* The counts of the node's second rank, which is not the one that looks at them for itself. */
-static int32_t *counts_of(const cpu_executor *cpu, ep_rail_hello *hello)
+static int32_t *counts_of(const cpu_executor *cpu, ep_rail_header *header)
 {
     const int32_t each = cpu->shape.channels + cpu->shape.local_experts;
-    return records_of(cpu, hello) + cpu->shape.channels + each;
+    return records_of(cpu, header) + cpu->shape.channels + each;
 }
 
-static void no_kind(const cpu_executor *cpu, ep_rail_hello *hello)
+static void no_kind(const cpu_executor *cpu, ep_rail_header *header)
 {
     (void)cpu;
-    hello->form.kind = EP_ROUTE + 1;
+    header->form.kind = EP_ROUTE + 1;
 }
 
-static void kind_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
+static void kind_below_0(const cpu_executor *cpu, ep_rail_header *header)
 {
     (void)cpu;
-    hello->form.kind = INT_MIN;
+    header->form.kind = INT_MIN;
 }
 
-static void kind_of_nothing(const cpu_executor *cpu, ep_rail_hello *hello)
+static void kind_of_nothing(const cpu_executor *cpu, ep_rail_header *header)
 {
     (void)cpu;
-    hello->form.kind = 0;
+    header->form.kind = 0;
 }
 
-static void no_type(const cpu_executor *cpu, ep_rail_hello *hello)
+static void no_type(const cpu_executor *cpu, ep_rail_header *header)
 {
     (void)cpu;
-    hello->form.dtype = INT_MAX;
+    header->form.dtype = INT_MAX;
 }
 
-static void experts_without_end(const cpu_executor *cpu, ep_rail_hello *hello)
+static void experts_without_end(const cpu_executor *cpu, ep_rail_header *header)
 {
     (void)cpu;
-    hello->form.experts = INT_MAX;
+    header->form.experts = INT_MAX;
 }
 
-static void experts_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
+static void experts_below_0(const cpu_executor *cpu, ep_rail_header *header)
 {
     (void)cpu;
-    hello->form.experts = INT_MIN;
+    header->form.experts = INT_MIN;
 }
 
-static void two_counts(const cpu_executor *cpu, ep_rail_hello *hello)
+static void two_counts(const cpu_executor *cpu, ep_rail_header *header)
 {
     (void)cpu;
-    hello->with_counts = 2;
+    header->with_counts = 2;
 }
 
-static void no_counts(const cpu_executor *cpu, ep_rail_hello *hello)
+static void no_counts(const cpu_executor *cpu, ep_rail_header *header)
 {
     (void)cpu;
-    hello->with_counts = 0;
+    header->with_counts = 0;
 }
 
-static void records_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
+static void records_below_0(const cpu_executor *cpu, ep_rail_header *header)
 {
-    records_of(cpu, hello)[0] = -1;
+    records_of(cpu, header)[0] = -1;
 }
 
-static void records_that_shrink(const cpu_executor *cpu, ep_rail_hello *hello)
+static void records_that_shrink(const cpu_executor *cpu, ep_rail_header *header)
 {
-    records_of(cpu, hello)[1] = records_of(cpu, hello)[0] - 1;
+    records_of(cpu, header)[1] = records_of(cpu, header)[0] - 1;
 }
 
-static void records_without_end(const cpu_executor *cpu, ep_rail_hello *hello)
+static void records_without_end(const cpu_executor *cpu, ep_rail_header *header)
 {
     for (int32_t c = 0; c < cpu->shape.channels; c++)
-        records_of(cpu, hello)[c] = INT_MAX / RANKS + 1;
+        records_of(cpu, header)[c] = INT_MAX / RANKS + 1;
 }
 
-static void rows_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
+static void rows_below_0(const cpu_executor *cpu, ep_rail_header *header)
 {
-    counts_of(cpu, hello)[0] = INT_MIN;
+    counts_of(cpu, header)[0] = INT_MIN;
 }
 
-static void more_rows_than_records(const cpu_executor *cpu, ep_rail_hello *hello)
+static void more_rows_than_records(const cpu_executor *cpu, ep_rail_header *header)
 {
     for (int32_t c = 0; c < cpu->shape.channels; c++)
-        counts_of(cpu, hello)[c] = records_of(cpu, hello)[c] + 1;
+        counts_of(cpu, header)[c] = records_of(cpu, header)[c] + 1;
 }
 
-static void expert_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
+static void expert_below_0(const cpu_executor *cpu, ep_rail_header *header)
 {
-    counts_of(cpu, hello)[cpu->shape.channels] = -7;
+    counts_of(cpu, header)[cpu->shape.channels] = -7;
 }
 
-static void expert_without_end(const cpu_executor *cpu, ep_rail_hello *hello)
+static void expert_without_end(const cpu_executor *cpu, ep_rail_header *header)
 {
-    counts_of(cpu, hello)[cpu->shape.channels + 1] = INT_MAX;
+    counts_of(cpu, header)[cpu->shape.channels + 1] = INT_MAX;
 }
 
 /* A count of rank 0, which becomes one more. */
-static void more_for_an_expert(const cpu_executor *cpu, ep_rail_hello *hello)
+static void more_for_an_expert(const cpu_executor *cpu, ep_rail_header *header)
 {
-    (records_of(cpu, hello) + cpu->shape.channels)[cpu->shape.channels + 1]++;
+    (records_of(cpu, header) + cpu->shape.channels)[cpu->shape.channels + 1]++;
 }
 
-static void less_for_an_expert(const cpu_executor *cpu, ep_rail_hello *hello)
+static void less_for_an_expert(const cpu_executor *cpu, ep_rail_header *header)
 {
-    (records_of(cpu, hello) + cpu->shape.channels)[cpu->shape.channels]--;
+    (records_of(cpu, header) + cpu->shape.channels)[cpu->shape.channels]--;
 }
 
-static void text_without_end(const cpu_executor *cpu, ep_rail_hello *hello)
+static void text_without_end(const cpu_executor *cpu, ep_rail_header *header)
 {
     (void)cpu;
-    hello->refusal.status = EXPAR_ERR_ARGUMENT;
-    memset(hello->refusal.text, 'x', sizeof hello->refusal.text);
+    header->rejection.status = EXPAR_ERR_ARGUMENT;
+    memset(header->rejection.text, 'x', sizeof header->rejection.text);
 }
 
 /* ---- records and sums -------------------------------------------------------------------------------------------- */
@@ -176,7 +176,7 @@ static uint64_t *mask_of(const cpu_executor *cpu, ep_rail_end *end, uint32_t slo
     return (uint64_t *)slot_of(cpu, end, slot);
 }
 
-static void rank_behind_the_last(const cpu_executor *cpu, ep_rail_end *end)
+static void rank_after_the_last(const cpu_executor *cpu, ep_rail_end *end)
 {
     *mask_of(cpu, end, 0) |= (uint64_t)1 << RANKS_PER_NODE;
 }
@@ -218,25 +218,25 @@ static void other_chunk(const cpu_executor *cpu, ep_rail_end *end)
 #define NO_CALL UINT64_C(0x5555555500000001)
 
 static const rogue rogues[] = {
-    {"no kind", .hello = no_kind, .text = "a call of kind 5"},
-    {"a kind below 0", .hello = kind_below_0, .text = "a call of kind -2147483648"},
-    {"counts twice", .hello = two_counts, .text = "with_counts 2"},
-    {"no counts", .hello = no_counts, .text = "with_counts 0"},
-    {"records below 0", .hello = records_below_0, .text = "-1 records in channel 0"},
-    {"records that shrink", .hello = records_that_shrink, .text = "-1 records in channel 1"},
-    {"records without end", .hello = records_without_end, .text = "536870912 records in channel 0, of 536870911"},
-    {"rows below 0", .hello = rows_below_0, .text = "for rank 1: -2147483648 rows in channel 0"},
-    {"more rows than records", .hello = more_rows_than_records, .text = "rows in channel 0, of"},
-    {"an expert below 0", .hello = expert_below_0, .text = "for rank 1: -7 rows for its expert 0"},
-    {"an expert without end", .hello = expert_without_end, .text = "for rank 1: 2147483647 rows for its expert 1"},
-    {"more for an expert", .hello = more_for_an_expert, .text = "rows for expert 1 here, and", .expert_major = true},
-    {"less for an expert", .hello = less_for_an_expert, .text = "rows for expert 0 here, and", .expert_major = true},
-    {"a text without end", .hello = text_without_end, .text = "rejected its arguments", .status = EXPAR_ERR_REMOTE},
-    {"a kind of nothing", .hello = kind_of_nothing, .text = "rank 2 called", .status = EXPAR_ERR_MISMATCH},
-    {"no type", .hello = no_type, .text = "dtype of x is", .status = EXPAR_ERR_MISMATCH},
-    {"experts without end", .hello = experts_without_end, .text = "2147483647 experts, where the buffer takes"},
-    {"experts below 0", .hello = experts_below_0, .text = "-2147483648 experts, where the buffer takes"},
-    {"a rank behind the last", .chunk = rank_behind_the_last, .text = "a record for ranks that it cannot be for"},
+    {"no kind", .header = no_kind, .text = "a call of kind 5"},
+    {"a kind below 0", .header = kind_below_0, .text = "a call of kind -2147483648"},
+    {"counts twice", .header = two_counts, .text = "with_counts 2"},
+    {"no counts", .header = no_counts, .text = "with_counts 0"},
+    {"records below 0", .header = records_below_0, .text = "-1 records in channel 0"},
+    {"records that shrink", .header = records_that_shrink, .text = "-1 records in channel 1"},
+    {"records without end", .header = records_without_end, .text = "536870912 records in channel 0, of 536870911"},
+    {"rows below 0", .header = rows_below_0, .text = "for rank 1: -2147483648 rows in channel 0"},
+    {"more rows than records", .header = more_rows_than_records, .text = "rows in channel 0, of"},
+    {"an expert below 0", .header = expert_below_0, .text = "for rank 1: -7 rows for its expert 0"},
+    {"an expert without end", .header = expert_without_end, .text = "for rank 1: 2147483647 rows for its expert 1"},
+    {"more for an expert", .header = more_for_an_expert, .text = "rows for expert 1 here, and", .expert_major = true},
+    {"less for an expert", .header = less_for_an_expert, .text = "rows for expert 0 here, and", .expert_major = true},
+    {"a text without end", .header = text_without_end, .text = "rejected its arguments", .status = EXPAR_ERR_REMOTE},
+    {"a kind of nothing", .header = kind_of_nothing, .text = "rank 2 called", .status = EXPAR_ERR_MISMATCH},
+    {"no type", .header = no_type, .text = "dtype of x is", .status = EXPAR_ERR_MISMATCH},
+    {"experts without end", .header = experts_without_end, .text = "2147483647 experts, where the buffer takes"},
+    {"experts below 0", .header = experts_below_0, .text = "-2147483648 experts, where the buffer takes"},
+    {"a rank behind the last", .chunk = rank_after_the_last, .text = "a record for ranks that it cannot be for"},
     {"rank 64", .chunk = rank_64, .text = "a record for ranks that it cannot be for (0x8000000000000"},
     {"fewer ranks", .chunk = fewer_ranks, .text = "where it has told of"},
     {"more ranks", .chunk = more_ranks, .text = "than it has told of"},
@@ -255,11 +255,11 @@ static const rogue rogues[] = {
     {"a tail without end", .garbage = UINT64_MAX, .word = TAIL, .text = "a count of chunks of rank 2 holds 0xffff"},
     {"a head of no call", .garbage = NO_CALL, .word = HEAD, .text = "a count of chunks of rank 2 holds 0x5555"},
     {"a head without end", .garbage = UINT64_MAX, .word = HEAD, .text = "a count of chunks of rank 2 holds 0xffff"},
-    {"a hello of no call", .garbage = NO_CALL, .word = HELLO_FLAG, .text = "a flag of rank 2 holds 0x5555"},
-    {"a hello without end", .garbage = UINT64_MAX, .word = HELLO_FLAG, .text = "a flag of rank 2 holds 0xffff"},
+    {"a hello of no call", .garbage = NO_CALL, .word = HEADER_FLAG, .text = "a flag of rank 2 holds 0x5555"},
+    {"a hello without end", .garbage = UINT64_MAX, .word = HEADER_FLAG, .text = "a flag of rank 2 holds 0xffff"},
     {"a done of no call", .garbage = NO_CALL, .word = DONE_FLAG, .text = "a flag of rank 2 holds 0x5555"},
     {"a done without end", .garbage = UINT64_MAX, .word = DONE_FLAG, .text = "a flag of rank 2 holds 0xffff"},
-    {"a neighbour's hello of no call", .garbage = NO_CALL, .word = NEAR_HELLO_FLAG, .text = "a flag of rank 1 holds"},
+    {"a neighbour's hello of no call", .garbage = NO_CALL, .word = NEAR_HEADER_FLAG, .text = "a flag of rank 1 holds"},
     {"a neighbour's done without end", .garbage = UINT64_MAX, .word = NEAR_DONE_FLAG, .text = "a flag of rank 1 holds"},
     {"a neighbour's tail of no call", .garbage = NO_CALL, .word = NEAR_TAIL, .text = "a tail of rank 1 holds 0x5555"},
     {"a neighbour's tail without end", .garbage = UINT64_MAX, .word = NEAR_TAIL, .text = "a tail of rank 1 holds"},
@@ -285,8 +285,8 @@ static void spoil_contents(void *context)
     spoiler *s = context;
     if (s->done) return;
     const cpu_rails *rails = s->cpu->rails;
-    if (s->what->hello) {
-        s->what->hello(s->cpu, cpu_at(s->cpu, ROGUE, ep_rail_outgoing_at(&rails->space, 2, s->epoch, 0)));
+    if (s->what->header) {
+        s->what->header(s->cpu, cpu_at(s->cpu, ROGUE, ep_rail_outgoing_at(&rails->space, 2, s->epoch, 0)));
         s->done = true;
     } else if (s->what->chunk && rail_ring_of(s->cpu, 0, 0)->chunks_put == 1) {
         s->what->chunk(s->cpu, cpu_at(s->cpu, ROGUE, rails->space.staged + ep_rail_chunk_end(&rails->shape, 0, 0)));
@@ -305,14 +305,14 @@ static uint64_t place_of_flag(const spoiler *s)
     const ep_rail_space *far = &s->cpu->rails->space;
     const ep_space *near = &s->cpu->space;
     switch (s->what->word) {
-    case HELLO_FLAG:
-        return ep_rail_hello_at(far, 2, s->epoch, FAR) + offsetof(ep_rail_hello, flag);
+    case HEADER_FLAG:
+        return ep_rail_header_at(far, 2, s->epoch, FAR) + offsetof(ep_rail_header, flag);
     case DONE_FLAG:
         return ep_rail_done_at(far, 2, s->epoch, FAR);
-    case NEAR_HELLO_FLAG:
-        return ep_hello_at(near, RANKS, s->epoch, 1) + offsetof(ep_hello, flag);
+    case NEAR_HEADER_FLAG:
+        return ep_header_at(near, RANKS, s->epoch, 1) + offsetof(ep_header, flag);
     default:
-        return ep_done_at(near, RANKS, s->epoch, 1);
+        return ep_completion_at(near, RANKS, s->epoch, 1);
     }
 }
 
@@ -376,7 +376,7 @@ static void spoil_words(void *context)
 static void plant(spoiler *s, const rogue *what, expar_ep *ep, int32_t rank)
 {
     *s = (spoiler){.what = what, .cpu = (cpu_executor *)ep->base.exec, .epoch = (uint32_t)ep->base.calls + 1};
-    if (rank == ROGUE && (what->hello || what->chunk)) executor_cpu_delay(ep->base.exec, spoil_contents, s);
+    if (rank == ROGUE && (what->header || what->chunk)) executor_cpu_delay(ep->base.exec, spoil_contents, s);
     if (rank == VICTIM && (what->tail || what->head)) executor_cpu_delay(ep->base.exec, spoil_words, s);
     if (rank == VICTIM && what->garbage) executor_cpu_delay(ep->base.exec, spoil_by_garbage, s);
 }
@@ -394,9 +394,9 @@ typedef struct scene {
 static expar_status dispatch(const stage *s, expar_ep *ep, const traffic *t, const expar_ep_handle *handle,
                              const rogue *what, expar_ep_dispatch_result *result)
 {
-    const play_choice plain = {.path = what->word >= NEAR_TAIL ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO};
+    const trial_choice plain = {.path = what->word >= NEAR_TAIL ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO};
     void *own_out = NULL;
-    expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, &own_out), given = args;
+    expar_ep_dispatch_args args = trial_dispatch_args(t, s->rank, &plain, &s->area, &own_out), given = args;
     given.expert_major = what->expert_major;
     if (handle) {
         given.handle = handle;
@@ -404,7 +404,7 @@ static expar_status dispatch(const stage *s, expar_ep *ep, const traffic *t, con
         given.topk_idx = given.topk_weights = (expar_tensor){0};
     }
     expar_status status = expar_ep_dispatch(ep, &given, result);
-    play_dispatch_args_free(&args);
+    trial_dispatch_args_free(&args);
     return status;
 }
 
@@ -440,16 +440,16 @@ static expar_status call(const stage *s, scene *one, const rogue *what)
 
 static void check_victim(const rogue *what, expar_status status)
 {
-    char whole[EP_REFUSAL_TEXT + 1] = "";
-    memset(whole, 'x', EP_REFUSAL_TEXT); /* and the bytes after it */
+    char whole[EP_REJECTION_TEXT + 1] = "";
+    memset(whole, 'x', EP_REJECTION_TEXT); /* and the bytes after it */
     CHECK(!strstr(expar_last_error(), whole), "%s: the text has no end", what->name);
-    const char *named = what->word >= NEAR_HELLO_FLAG ? "rank 1" : "rank 2";
+    const char *named = what->word >= NEAR_HEADER_FLAG ? "rank 1" : "rank 2";
     const expar_status expected = what->status ? what->status : EXPAR_ERR_PEER;
     CHECK(status == expected && strstr(expar_last_error(), named) && strstr(expar_last_error(), what->text),
           "%s: %s: %s", what->name, expar_status_string(status), expar_last_error());
 }
 
-static void play_rogue(const stage *s, scene *one, const rogue *what)
+static void trial_rogue(const stage *s, scene *one, const rogue *what)
 {
     expar_ep_config config = stage_plan_for(one->traffic, RANKS_THREADS).config;
     config.ring_slots = 8; /* chunks of two slots and more */
@@ -468,18 +468,18 @@ static void play_rogue(const stage *s, scene *one, const rogue *what)
     if (one->alone) CHECK_OK(expar_ep_destroy(one->eps[s->rank]));
 }
 
-static void play_rogues(stage *s, void *shared)
+static void trial_rogues(stage *s, void *shared)
 {
     for (size_t i = 0; i < sizeof rogues / sizeof *rogues; i++)
-        play_rogue(s, shared, &rogues[i]);
+        trial_rogue(s, shared, &rogues[i]);
 }
 
 /* Before rows move, and among them: what is under way then has come when the buffer has ended. */
-static void play_two(stage *s, void *shared)
+static void trial_two(stage *s, void *shared)
 {
     const rogue among_rows = {.name = "more ranks", .chunk = more_ranks, .text = "than it has told of"};
-    play_rogue(s, shared, &rogues[0]);
-    play_rogue(s, shared, &among_rows);
+    trial_rogue(s, shared, &rogues[0]);
+    trial_rogue(s, shared, &among_rows);
 }
 
 static void run(stage_body body, bool alone)
@@ -498,13 +498,13 @@ static void run(stage_body body, bool alone)
 static void test_what_was_seen(void **state)
 {
     (void)state;
-    run(play_rogues, false);
+    run(trial_rogues, false);
 }
 
 static void test_others_learn(void **state)
 {
     (void)state;
-    run(play_two, true);
+    run(trial_two, true);
 }
 
 int main(void)

@@ -31,7 +31,7 @@ static void check_sent(const cpu_executor *cpu, uint64_t bytes_before, int64_t s
     const uint64_t sent = atomic_load(&cpu->rails->counts.bytes) - bytes_before;
     const uint64_t least = (uint64_t)slots * cpu->rails->slot.bytes;
     const uint64_t besides =
-        (NODES - 1) * (cpu->rails->space.hello_bytes + cpu->rails->space.reply_bytes) + 64 * (uint64_t)slots + 1024;
+        (NODES - 1) * (cpu->rails->space.opening_bytes + cpu->rails->space.reply_bytes) + 64 * (uint64_t)slots + 1024;
     CHECK(sent >= least && sent <= least + besides, "%s sent %llu bytes; expected %llu to %llu", call,
           (unsigned long long)sent, (unsigned long long)least, (unsigned long long)(least + besides));
 }
@@ -40,21 +40,21 @@ static void check_sent(const cpu_executor *cpu, uint64_t bytes_before, int64_t s
 static void check_notify(stage *s, const traffic *t, link_sent fresh, expar_ep_handle *handle)
 {
     const cpu_executor *cpu = (const cpu_executor *)s->ep->base.exec;
-    const play_choice plain = {0};
-    play_arrival again;
+    const trial_choice plain = {0};
+    trial_arrival again;
     const link_sent before = link_sent_of(&cpu->rails->counts);
-    if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, handle, &again)) return;
+    if (!trial_dispatch(s->ep, t, s->rank, &plain, &s->area, handle, &again)) return;
     const link_sent after = link_sent_of(&cpu->rails->counts);
     const uint64_t messages = after.messages - before.messages, flags = after.flags - before.flags;
     CHECK(fresh.messages == messages && fresh.flags == flags + (NODES - 1),
           "a fresh dispatch sent %llu messages and %llu flags, one with a handle %llu and %llu; expected %d flags more",
           (unsigned long long)fresh.messages, (unsigned long long)fresh.flags, (unsigned long long)messages,
           (unsigned long long)flags, NODES - 1);
-    play_release(&again, true);
+    trial_release(&again, true);
 }
 
 /* In one order: a row for each of the node's ranks that has a token. */
-static void check_rows(stage *s, const traffic *t, play_arrival *arrival)
+static void check_rows(stage *s, const traffic *t, trial_arrival *arrival)
 {
     const cpu_executor *cpu = (const cpu_executor *)s->ep->base.exec;
     const int64_t tokens = t->inputs[s->rank].num_tokens;
@@ -80,20 +80,20 @@ static void check_rows(stage *s, const traffic *t, play_arrival *arrival)
     check_sent(cpu, before, going, "a combine in one order");
 }
 
-static void play_counted(stage *s, void *shared)
+static void trial_counted(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];
     const answers *a = ((const void *const *)shared)[1];
     const cpu_executor *cpu = (const cpu_executor *)s->ep->base.exec;
     const int32_t own = s->rank / RANKS_PER_NODE;
-    const play_choice plain = {0};
+    const trial_choice plain = {0};
     int32_t tokens[NODES];
     int64_t others = 0, coming = 0;
-    play_arrival arrival;
+    trial_arrival arrival;
     oracle_tokens_per_node(&t->job, s->rank, tokens);
     uint64_t before = atomic_load(&cpu->rails->counts.bytes);
     const link_sent begin = link_sent_of(&cpu->rails->counts);
-    if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &arrival)) return;
+    if (!trial_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &arrival)) return;
     for (int32_t node = 0; node < NODES; node++) {
         if (node == own) continue;
         const int64_t put = slots_of(cpu, node, false);
@@ -107,14 +107,14 @@ static void play_counted(stage *s, void *shared)
     fresh.flags -= begin.flags;
     check_notify(s, t, fresh, arrival.handle);
     before = atomic_load(&cpu->rails->counts.bytes);
-    play_combine(s->ep, t, a, s->rank, &plain, &s->area, arrival.handle, &arrival);
+    trial_combine(s->ep, t, a, s->rank, &plain, &s->area, arrival.handle, &arrival);
     for (int32_t node = 0; node < NODES; node++)
         if (node != own)
             CHECK(slots_of(cpu, node, true) == tokens[node], "%lld sums came from node %d; expected %d",
                   (long long)slots_of(cpu, node, true), node, tokens[node]);
     check_sent(cpu, before, coming, "a combine");
     check_rows(s, t, &arrival);
-    play_release(&arrival, true);
+    trial_release(&arrival, true);
 }
 
 static void test_records_and_sums(void **state)
@@ -134,7 +134,7 @@ static void test_records_and_sums(void **state)
     answers *a = answers_make(t, true, &random);
     stage_plan setting = stage_plan_for(t, RANKS_THREADS);
     const void *const shared[] = {t, a};
-    bool passed = stage_run(&setting, play_counted, (void *)(uintptr_t)shared);
+    bool passed = stage_run(&setting, trial_counted, (void *)(uintptr_t)shared);
     answers_free(a);
     traffic_free(t);
     assert_true(passed);

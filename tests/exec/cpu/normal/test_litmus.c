@@ -27,7 +27,7 @@ static void install(void *context, expar_ep *ep, int32_t rank)
     executor_cpu_delay(ep->base.exec, holdup_step, (holdup *)context + rank);
 }
 
-static bool play_script(uint64_t seed)
+static bool trial_script(uint64_t seed)
 {
     random_source random = random_start(~seed);
     const ranks_plan nodes = {.kind = RANKS_THREADS, .size = seed % 3 ? 4 : 6, .ranks_per_node = seed % 3 == 1 ? 1 : 2};
@@ -53,7 +53,7 @@ static void test_delays_change_nothing(void **state)
     uint64_t seed = random_test_seed("litmus");
     int64_t rounds = random_test_rounds(ROUNDS);
     for (int64_t done = 0; done < rounds; done += MOVES_PER_SCRIPT)
-        assert_true(play_script(seed++));
+        assert_true(trial_script(seed++));
     assert_true(holdup_count() > 0);
 }
 

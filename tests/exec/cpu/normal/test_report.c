@@ -104,7 +104,7 @@ out:
     return status;
 }
 
-static void *play(void *argument)
+static void *perform(void *argument)
 {
     const seat *me = argument;
     scene *s = me->scene;
@@ -142,7 +142,7 @@ static bool run_scene(expar_ep_path path, bool combine, int32_t stop_after, scen
     seat seats[RANKS];
     for (int32_t r = 0; r < RANKS; r++) {
         seats[r] = (seat){.scene = s, .rank = r};
-        if (pthread_create(&threads[r], NULL, play, &seats[r]) != 0) abort();
+        if (pthread_create(&threads[r], NULL, perform, &seats[r]) != 0) abort();
     }
     for (int32_t r = 0; r < RANKS; r++)
         pthread_join(threads[r], NULL);
@@ -174,7 +174,7 @@ typedef struct trial {
     scene scene;
 } trial;
 
-static void *play_trial(void *argument)
+static void *trial_trial(void *argument)
 {
     trial *self = argument;
     self->stopped = run_scene(self->path, self->combine, self->stop_after, &self->scene);
@@ -182,11 +182,11 @@ static void *play_trial(void *argument)
 }
 
 /* Stops after step first, first + stride, … of a call. */
-static void play_trials(trial *trials, expar_ep_path path, bool combine, int32_t first, int32_t stride)
+static void trial_trials(trial *trials, expar_ep_path path, bool combine, int32_t first, int32_t stride)
 {
     for (int32_t i = 0; i < AT_ONCE; i++) {
         trials[i] = (trial){.path = path, .combine = combine, .stop_after = first + i * stride};
-        if (pthread_create(&trials[i].thread, NULL, play_trial, &trials[i]) != 0) abort();
+        if (pthread_create(&trials[i].thread, NULL, trial_trial, &trials[i]) != 0) abort();
     }
     for (int32_t i = 0; i < AT_ONCE; i++)
         pthread_join(trials[i].thread, NULL);
@@ -214,7 +214,7 @@ static void stop_everywhere(expar_ep_path path, bool combine, const char *call, 
     int32_t stops = 0, named_stops = 0;
     bool more = true;
     for (int32_t first = 0; more; first += AT_ONCE * stride) {
-        play_trials(trials, path, combine, first, stride);
+        trial_trials(trials, path, combine, first, stride);
         for (int32_t i = 0; i < AT_ONCE && more; i++) {
             more = trials[i].stopped;
             if (!more) break;

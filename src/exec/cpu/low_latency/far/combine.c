@@ -60,18 +60,18 @@ static size_t code_rows(const far_returns *returns, int32_t piece, uint8_t *out,
 {
     const ll_combine *c = returns->c;
     const int32_t rows = ll_piece_rows(returns->rows, piece);
-    const size_t room = (size_t)c->self->space.place_bytes;
+    const size_t spare = (size_t)c->self->space.place_bytes;
     far_row row = {.number = piece * LL_PIECE_ROWS};
     size_t longest = 0;
     for (int32_t i = 0; i < rows; i++, row.number++) {
         row_settle(c, returns->source, &row);
-        const size_t length = ll_combine_code(c, row_at(c, returns->source, &row), out + (size_t)i * room);
+        const size_t length = ll_combine_code(c, row_at(c, returns->source, &row), out + (size_t)i * spare);
         longest = length > longest ? length : longest;
         *bytes += length;
     }
     const size_t pitch = ep_round(longest, EP_LINE_BYTES);
-    for (int32_t i = 1; i < rows && pitch < room; i++)
-        memmove(out + (size_t)i * pitch, out + (size_t)i * room, pitch);
+    for (int32_t i = 1; i < rows && pitch < spare; i++)
+        memmove(out + (size_t)i * pitch, out + (size_t)i * spare, pitch);
     return pitch;
 }
 

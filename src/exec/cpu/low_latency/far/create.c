@@ -106,7 +106,7 @@ void ll_far_end(ll_cpu *self, bool sound)
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static const ll_far_ops far_ops = {
-    .unit = ll_far_unit,
+    .unit = ll_far_header,
     .read = ll_far_read,
     .found = ll_far_found,
     .ask = ll_far_ask,

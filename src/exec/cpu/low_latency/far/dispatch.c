@@ -15,7 +15,7 @@ static size_t message_pitch(const ll_dispatch *d)
 static uint64_t piece_flag(const ll_dispatch *d, int32_t source, int32_t piece)
 {
     const ll_cpu *self = d->self;
-    return ll_message_piece_flag_at(&self->space, &self->shape, source, ll_half(d->step->call.epoch), piece);
+    return ll_message_piece_flag_at(&self->space, &self->shape, source, ll_slot_of_epoch(d->step->call.epoch), piece);
 }
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */

@@ -115,7 +115,8 @@ void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch)
 {
     for (uint64_t i = 0; i < ll_staged(&self->shape); i++) {
         ll_slot *slot = &self->links->slots[i];
-        if (slot->kind == kind && slot->half == ll_half(epoch)) ll_far_await_batch(self, slot->pe, &slot->batch);
+        if (slot->kind == kind && slot->slot == ll_slot_of_epoch(epoch))
+            ll_far_await_batch(self, slot->pe, &slot->batch);
     }
 }
 
@@ -132,7 +133,7 @@ ll_slot *ll_far_take(const ll_cpu *self, ll_kind kind, uint64_t epoch)
         sched_yield();
     ll_far_await_batch(self, slot->pe, &slot->batch);
     slot->kind = kind;
-    slot->half = ll_half(epoch);
+    slot->slot = ll_slot_of_epoch(epoch);
     return slot;
 }
 

@@ -4,7 +4,7 @@
  *
  *     create.c    a buffer's links and stage, table of operations
  *     links.c     the stage, what is under way to each rank, what could not be sent
- *     units.c     headers and acknowledgements, and the data with which they travel
+ *     headers.c     headers and acknowledgements, and the data with which they travel
  *     pieces.c    where pieces lie
  *     dispatch.c  messages; combine.c weights and rows
  *     words.c     what ranks are told about masks and cleans
@@ -12,13 +12,13 @@
  * Near ranks are written to by stores, as in cpu.h; a buffer without far ranks has nothing of this. Messages, and rows
  * that go back, are put together in pieces (proto/low_latency.h), in a place of the stage. The place is free again when
  * its piece is quiet. Each piece is one network message, which ends with its flag. Words of the protocol go ahead of it
- * in that message if they can (units.c).
+ * in that message if they can (headers.c).
  *
  * Order. Stores to near ranks are seen in the order in which they are made. Links keep a flag after its own message,
  * and later data to a rank after an ordered message that is quiet. Without masks all messages are ordered, except
  * weights. Where the protocol needs more order, a rank waits until earlier data are quiet, which mostly costs no time:
  *
- * - A rank's headers of a kind follow each other: a rank that has one also has the earlier ones (ll_far_unit).
+ * - A rank's headers of a kind follow each other: a rank that has one also has the earlier ones (ll_far_header).
  * - A header of a combine comes after the rows that went to that rank in the combine before (ll_far_await). A rank that
  * has not read those may let others write to their places in the slot's next call, when it has this header from all.
  * - Messages to a slot come after those that this rank has sent there before (ll_far_await), and likewise
@@ -55,7 +55,7 @@ typedef struct ll_slot {
     /* The piece that is sent from here, or was sent last. The taker writes this. The next taker reads it, and so does
        the thread in a call, between two rounds of work. */
     ll_kind kind;
-    int32_t half, pe;
+    int32_t slot, pe;
     bool in_turn; /* it is one of the LL_STAGED places that are taken in turns */
     link_batch batch;
 } ll_slot;
@@ -88,14 +88,14 @@ typedef struct ll_far_rank {
     link_batch units[LL_KINDS], reads[LL_KINDS], weights;
     /* how many pieces will go there in the call that opens, at once if the rank's slot is free */
     int32_t pieces;
-    uint64_t *unit;    /* the last header that went there, words and text */
-    uint64_t unit_at;  /* its offset there */
-    ll_kind unit_kind; /* the kind of its call */
+    uint64_t *unit;      /* the last header that went there, words and text */
+    uint64_t unit_at;    /* its offset there */
+    ll_kind header_kind; /* the kind of its call */
     /* likewise the last acknowledgement: its offset and word; offset 0: none */
     uint64_t read_at, read;
     ll_kind read_kind;
-    /* the header or acknowledgement is put off (units.c) */
-    bool holds_unit, holds_read;
+    /* the header or acknowledgement is put off (headers.c) */
+    bool holds_header, holds_read;
     /* to this rank, about data that it may have put off */
     ll_far_question question;
     /* data that have gone there may be quiet and not have arrived */
@@ -201,14 +201,14 @@ expar_status ll_far_set_aside(const ll_cpu *self, int32_t rank);
 /* Says the same, and makes the data visible. Calls use it where they await only a few flags. */
 bool ll_far_found(const ll_cpu *self, uint64_t flag, uint64_t epoch);
 
-/* ---- units.c ----------------------------------------------------------------------------------------------------- */
+/* ---- headers.c --------------------------------------------------------------------------------------------------- */
 
 /* Puts data that end with their flag, after those that are put off for the rank. */
 void ll_far_put(const ll_cpu *self, int32_t pe, const link_data *data, link_batch *batch);
 /* Operations. */
-void ll_far_unit(const ll_cpu *self, const ll_call *call, const ll_sends *sends, int32_t pe);
+void ll_far_header(const ll_cpu *self, const ll_call *call, const ll_sends *sends, int32_t pe);
 void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word, bool whole);
-ll_door ll_far_ask(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t epoch);
+ll_credit ll_far_ask(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t epoch);
 void ll_far_flush(const ll_cpu *self);
 
 /* ---- pieces.c ---------------------------------------------------------------------------------------------------- */
@@ -218,7 +218,7 @@ void ll_far_pieces_free(ll_links *far);
 /* Sets `returns`, by due_rows and due_sums. */
 void ll_far_place_returns(const ll_cpu *self);
 /* Operation. */
-void ll_far_clear(const ll_cpu *self, ll_kind kind, int32_t half, int32_t region);
+void ll_far_clear(const ll_cpu *self, ll_kind kind, int32_t slot, int32_t region);
 
 /* ---- dispatch.c, combine.c: operations --------------------------------------------------------------------------- */
 

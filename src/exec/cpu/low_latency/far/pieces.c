@@ -55,23 +55,23 @@ static void clear_flag(const ll_cpu *self, uint64_t flag)
     memset(ll_here(self, flag), 0, sizeof(uint64_t));
 }
 
-static void clear_messages(const ll_cpu *self, int32_t half)
+static void clear_messages(const ll_cpu *self, int32_t slot)
 {
     for (int32_t r = 0; r < self->shape.ranks; r++)
         for (int32_t piece = 0; ll_is_far(self, r) && piece < ll_pieces(self->shape.tokens); piece++)
-            clear_flag(self, ll_message_piece_flag_at(&self->space, &self->shape, r, half, piece));
+            clear_flag(self, ll_message_piece_flag_at(&self->space, &self->shape, r, slot, piece));
 }
 
-static void clear_returns(const ll_cpu *self, int32_t half, int32_t region)
+static void clear_returns(const ll_cpu *self, int32_t slot, int32_t region)
 {
     for (uint64_t piece = 0; piece < self->space.return_pieces; piece++)
-        clear_flag(self, ll_return_flag_at(&self->space, (uint64_t)half, region, (int32_t)piece));
+        clear_flag(self, ll_return_flag_at(&self->space, (uint64_t)slot, region, (int32_t)piece));
 }
 
-void ll_far_clear(const ll_cpu *self, ll_kind kind, int32_t half, int32_t region)
+void ll_far_clear(const ll_cpu *self, ll_kind kind, int32_t slot, int32_t region)
 {
     if (kind == LL_DISPATCH)
-        clear_messages(self, half);
+        clear_messages(self, slot);
     else
-        clear_returns(self, half, region);
+        clear_returns(self, slot, region);
 }

@@ -15,22 +15,22 @@
 #define GPU_SLOT_BITS 13 /* bits of a slot's number in a token */
 
 /* The most results of votes that the host has not read yet. The search for a call's own result starts at slot ticket %
-   GPU_VERDICTS. */
-#define GPU_VERDICTS 64
+   GPU_VOTES. */
+#define GPU_VOTES 64
 
 /* The thing that a kernel awaited when it gave up. */
 typedef enum gpu_wait {
     GPU_WAIT_NONE = 0,
-    GPU_WAIT_HELLO = 1,
+    GPU_WAIT_HEADER = 1,
     GPU_WAIT_REPLY = 2,
     GPU_WAIT_DONE = 3,
     GPU_WAIT_SLOT = 4, /* a free slot in the peer's ring */
     GPU_WAIT_ROW = 5,  /* a row from the peer, through a ring */
     /* Low-latency dispatch. A low-latency combine adds GPU_LL_WAITS to these values. */
-    GPU_WAIT_UNIT = 6,    /* a message header */
-    GPU_WAIT_HALF = 7,    /* the acknowledgement of the slot's last call */
-    GPU_WAIT_MESSAGE = 8, /* a message of a dispatch, or a row of a combine */
-    GPU_WAIT_WEIGHTS = 9  /* weights that are sent ahead of rows */
+    GPU_WAIT_MESSAGE_HEADER = 6, /* a message header */
+    GPU_WAIT_CREDIT = 7,         /* the acknowledgement of the slot's last call */
+    GPU_WAIT_MESSAGE = 8,        /* a message of a dispatch, or a row of a combine */
+    GPU_WAIT_WEIGHTS = 9         /* weights that are sent ahead of rows */
 } gpu_wait;
 #define GPU_LL_WAITS 4
 
@@ -52,7 +52,7 @@ typedef struct gpu_state {
        never cleared. */
     uint32_t failed;
     /* 1: the notify before this dispatch ended in a rejection, or was given up. */
-    uint32_t refused;
+    uint32_t rejected;
     /* 1: pools grow after the notify before this dispatch, so no advertised space counts. */
     uint32_t grows;
     /* 1: all ranks went on in the last dispatch, so its rows are here. */
@@ -63,7 +63,7 @@ typedef struct gpu_state {
        (release) and read first (acquire). */
     uint64_t watch_ns, moved_ns, orders, seen_ns;
     unsigned long long bad_slot; /* the first token << GPU_SLOT_BITS | slot with an index out of range; ~0: none */
-    ep_refusal checked;          /* the result of ep_check_topk, for the dispatch with a handle after it */
+    ep_rejection checked;        /* the result of ep_check_topk, for the dispatch with a handle after it */
 } gpu_state;
 
 /* Bits of gpu_report.orders. */
@@ -115,13 +115,13 @@ typedef struct gpu_loss {
 
 /* How a call ended, if it did not end well. One thread writes it into a free slot, `ticket` last (release, system
    scope). The host reads it (acquire) and frees the slot by ticket 0 (release). */
-typedef struct gpu_verdict {
+typedef struct gpu_vote {
     uint64_t ticket;
-    int32_t rank; /* as in ep_verdict; -1: no rejection, only dropped rows */
+    int32_t rank; /* as in ep_vote; -1: no rejection, only dropped rows */
     int32_t dropped;
-    ep_refusal reason;
+    ep_rejection reason;
     ep_form form, form0;
-} gpu_verdict;
+} gpu_vote;
 
 typedef struct gpu_report {
     /* 1: a wait was given up, and the members down to `expected` are valid. The first thread that gives up writes it
@@ -142,25 +142,25 @@ typedef struct gpu_report {
        nobody asks for, for instance in a graph, leaves them alone: a host may still poll or read for an earlier
        call. */
     uint64_t counts_ready;
-    /* The ticket of the last notify that did not go on, written before counts_ready. Its result is among `verdicts`.
+    /* The ticket of the last notify that did not go on, written before counts_ready. Its result is among `votes`.
        Any other result that is there once counts are ready is that of the dispatch after it. */
-    uint64_t counts_refused;
+    uint64_t counts_rejected;
     /* The ticket of the last notify after which pools grow, likewise written before counts_ready. */
     uint64_t counts_grow;
     /* The ticket of the last dispatch or combine that knows whether it goes on. Its result, if any, is among
-       `verdicts`. Block 0 writes it after that (release), the host reads it (acquire). */
+       `votes`. Block 0 writes it after that (release), the host reads it (acquire). */
     uint64_t opened;
     /* One more than the epoch of the last notify whose headers requested growth in vain, since some host did not wait;
        0: none yet. Calls in graphs request none. Kernels write it, the host reads it (relaxed: a host that sees it late
        waits in a later call). */
-    uint64_t wished;
-    gpu_verdict verdicts[GPU_VERDICTS];
+    uint64_t requested;
+    gpu_vote votes[GPU_VOTES];
     /* Tickets of the first and the last call whose result found no free slot; lost_to 0: there were none. lost_to is
        written last (release), the host reads it (acquire). */
     uint64_t lost_from, lost_to;
     /* The first call without a ticket that did not end well. Such calls are those in graphs, for instance. The kernel
        sets `ticket` to 1 (release). The host sets it to 0 after reading the rest (release). */
-    gpu_verdict untold;
+    gpu_vote untold;
 } gpu_report;
 
 /* The most ranks of a group whose combines read rows in place in the callers' memory. */

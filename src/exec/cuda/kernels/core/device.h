@@ -106,11 +106,11 @@ GPU_FUNC void copy_words(void *dest, const void *source, uint32_t bytes)
 }
 
 /* Finds the first free slot, from that of the ticket on, for a call with a ticket. */
-GPU_FUNC gpu_verdict *verdict_slot_of_ticket(const gpu_place *place)
+GPU_FUNC gpu_vote *vote_slot_of_ticket(const gpu_place *place)
 {
     gpu_report *report = place->report;
-    for (uint32_t i = 0; i < GPU_VERDICTS; i++) {
-        gpu_verdict *slot = &report->verdicts[(place->ticket + i) % GPU_VERDICTS];
+    for (uint32_t i = 0; i < GPU_VOTES; i++) {
+        gpu_vote *slot = &report->votes[(place->ticket + i) % GPU_VOTES];
         if (!load_acquire(&slot->ticket)) return slot;
     }
     if (!report->lost_to) report->lost_from = place->ticket;
@@ -119,14 +119,14 @@ GPU_FUNC gpu_verdict *verdict_slot_of_ticket(const gpu_place *place)
 }
 
 /* Returns the slot for this call's result; NULL: the host has not read earlier ones yet. One thread calls it. */
-GPU_FUNC gpu_verdict *verdict_slot(const gpu_place *place)
+GPU_FUNC gpu_vote *vote_slot(const gpu_place *place)
 {
-    if (place->ticket) return verdict_slot_of_ticket(place);
-    gpu_verdict *slot = &place->report->untold;
+    if (place->ticket) return vote_slot_of_ticket(place);
+    gpu_vote *slot = &place->report->untold;
     return load_acquire(&slot->ticket) ? NULL : slot;
 }
 
-GPU_FUNC void publish_verdict(const gpu_place *place, gpu_verdict *slot)
+GPU_FUNC void publish_vote(const gpu_place *place, gpu_vote *slot)
 {
     store_release(&slot->ticket, place->ticket ? place->ticket : 1);
 }

@@ -10,8 +10,8 @@
  * text of a rejection comes before its status, which is stored with release. All threads of a block store rows and then
  * meet. Threads that were there then store the flags with release.
  *
- * Both kernels use places.h, and, in the order of a call, begin.h, doors.h, units.h, outcome.h and end.h. Some of these
- * need words.h, masks.h or times.h. Only one of the kernels uses dispatch_*.h, or combine_*.h and log*.h. */
+ * Both kernels use places.h, and, in the order of a call, begin.h, credits.h, headers.h, outcome.h and end.h. Some of
+ * these need words.h, masks.h or times.h. Only one of the kernels uses dispatch_*.h, or combine_*.h and log*.h. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_CALL_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_CALL_H
 
@@ -39,12 +39,12 @@
 typedef struct ll_now {
     uint64_t epoch;
     uint32_t stamp, between, before; /* stamps of the epoch, and of the two before it */
-    int32_t kind, half;
+    int32_t kind, slot;
     bool failed;  /* the buffer has failed, as this thread saw it */
     bool kept;    /* this call's message headers are in ll_gpu_call.kept */
     bool pending; /* the slot's last call is still open */
     /* Its send comes after a call in the slot that was not received here. */
-    bool behind;
+    bool after;
     /* The kernel has both phases, and its blocks need not agree on anything at the end. So each block ends by itself,
        and the next kernel stores the call's acknowledgements. */
     bool quick;
@@ -60,10 +60,10 @@ typedef struct ll_shared {
     int32_t *owed;                            /* [N] for a combine: the messages of the handle's dispatch */
     /* [N] for the send of a combine: 1, or with masks 1 + the region, if rows may go to the rank; 0: not, or not
        yet. */
-    int32_t *doors;
+    int32_t *credits;
     int32_t *out;                  /* [N] with masks: what has become of the rank's header (ll_gpu_out) */
     int32_t *notes;                /* [LL_GPU_NOTES][32] */
-    ep_refusal *refusal;           /* this rank's rejection */
+    ep_rejection *rejection;       /* this rank's rejection */
     unsigned long long *first_bad; /* slot; ~0: none */
     int32_t *sum;                  /* one word */
     int32_t *rest;                 /* the words that only one of the kernels has */
@@ -84,11 +84,11 @@ GPU_FUNC ll_shared ll_shared_of(const ll_gpu_call *c, uint8_t *memory)
     s.messages = s.route + ranks;
     s.open = s.messages + ranks;
     s.owed = s.open + ranks;
-    s.doors = s.owed + ranks;
-    s.out = s.doors + ranks;
+    s.credits = s.owed + ranks;
+    s.out = s.credits + ranks;
     s.notes = LL_MASKS ? s.out + ranks : s.out;
-    s.refusal = (ep_refusal *)(s.notes + LL_GPU_NOTES * LL_MOST_TOPK);
-    s.rest = (int32_t *)(s.refusal + 1);
+    s.rejection = (ep_rejection *)(s.notes + LL_GPU_NOTES * LL_MOST_TOPK);
+    s.rest = (int32_t *)(s.rejection + 1);
     return s;
 }
 

@@ -22,11 +22,11 @@ GPU_FUNC bool ll_is_coded(const ll_combine_args *a)
    as sums for small batches, as rows for even smaller ones. */
 GPU_FUNC int32_t ll_owed(const ll_shared *s, int32_t source)
 {
-    return (int32_t)((uint32_t)s->owed[source] & ~LL_UNIT_MARKS);
+    return (int32_t)((uint32_t)s->owed[source] & ~LL_HEADER_MARKS);
 }
 GPU_FUNC bool ll_owes_words(const ll_combine_args *a, const ll_shared *s, int32_t source)
 {
-    const uint32_t mark = a->call.form.sum == LL_GPU_REDUCED ? LL_UNIT_IN_WORDS : LL_UNIT_FEW;
+    const uint32_t mark = a->call.form.sum == LL_GPU_REDUCED ? LL_HEADER_IN_WORDS : LL_HEADER_FEW;
     return !LL_MASKS && !ll_is_coded(a) && ((uint32_t)s->owed[source] & mark);
 }
 /* Says whether this rank's rows come back in words. */

@@ -3,15 +3,15 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_HANDLE_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_HANDLE_H
 
-#include "exec/cuda/kernels/core/refusal.h"
+#include "exec/cuda/kernels/core/rejection.h"
 #include "exec/cuda/kernels/low_latency/combine_form.h"
 
-GPU_FUNC void ll_refuse_expert(const ll_combine_args *a, const ll_shared *s, int32_t kept)
+GPU_FUNC void ll_reject_expert(const ll_combine_args *a, const ll_shared *s, int32_t kept)
 {
     const int32_t token = (int32_t)(*s->first_bad >> GPU_SLOT_BITS);
     const int32_t k = (int32_t)(*s->first_bad & ((1u << GPU_SLOT_BITS) - 1));
-    char *text = s->refusal->text;
-    s->refusal->status = EXPAR_STATUS_ARGUMENT;
+    char *text = s->rejection->text;
+    s->rejection->status = EXPAR_STATUS_ARGUMENT;
     int32_t at = put_words(text, 0, "topk_idx[", token);
     at = put_words(text, at, "][", k);
     at = put_words(text, at, "] is ", expert_at(&a->route, token, k));
@@ -35,7 +35,7 @@ GPU_FUNC bool ll_doubts_handle(const ll_combine_args *a, const ll_shared *s, uin
 }
 
 /* Rejects the call because of the handle. */
-GPU_ASIDE void ll_refuse_handle(const ll_combine_args *a)
+GPU_ASIDE void ll_reject_handle(const ll_combine_args *a)
 {
     const ll_shared shared = ll_shared_here(&a->call), *s = &shared;
     const int32_t topk = a->routing.topk, pitch = LL_BUFFER_TOPK(&a->call);
@@ -46,13 +46,14 @@ GPU_ASIDE void ll_refuse_handle(const ll_combine_args *a)
     }
     __syncthreads();
     if (threadIdx.x == 0 && *a->routing.stamp == 0) {
-        s->refusal->status = EXPAR_STATUS_HANDLE;
-        put_text(s->refusal->text, "handle is of a dispatch that was not received whole; expected one that ended well "
-                                   "on all ranks");
+        s->rejection->status = EXPAR_STATUS_HANDLE;
+        put_text(s->rejection->text,
+                 "handle is of a dispatch that was not received whole; expected one that ended well "
+                 "on all ranks");
     } else if (threadIdx.x == 0) {
         const int64_t token = (int64_t)(*s->first_bad >> GPU_SLOT_BITS);
         const int32_t k = (int32_t)(*s->first_bad & ((1u << GPU_SLOT_BITS) - 1));
-        ll_refuse_expert(a, s, a->routing.idx[token * pitch + k]);
+        ll_reject_expert(a, s, a->routing.idx[token * pitch + k]);
     }
     __syncthreads();
 }

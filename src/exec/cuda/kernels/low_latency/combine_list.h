@@ -119,7 +119,7 @@ GPU_FUNC ll_listed ll_listed_row(const ll_combine_args *a, const ll_shared *s, c
     const int32_t message = (int32_t)(entry >> 5), k = (int32_t)(entry & 31);
     const ll_header *header = ll_listed_header(a, s, message);
     ll_listed listed = {NULL, NULL, NULL, ll_source_of(c, message)};
-    if (!header || k >= a->routing.topk || !s->doors[listed.to]) return listed;
+    if (!header || k >= a->routing.topk || !s->credits[listed.to]) return listed;
     const uint64_t number = ll_number_of(c, now->epoch, ll_region_there(s, listed.to), header->token, k);
     listed.row = ll_row_there(a, header, k);
     listed.place = ll_place_there(a, s, now, listed.to, header->token, k);

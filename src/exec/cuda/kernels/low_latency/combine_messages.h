@@ -78,7 +78,7 @@ GPU_FUNC bool ll_header_fits(const ll_combine_args *a, const ll_shared *s, int32
 /* Returns the region of the slot to which the rank's rows go. */
 GPU_FUNC int32_t ll_region_there(const ll_shared *s, int32_t source)
 {
-    return LL_MASKS ? s->doors[source] - 1 : 0;
+    return LL_MASKS ? s->credits[source] - 1 : 0;
 }
 
 GPU_FUNC const uint8_t *ll_pointer_of(const void *pointer, int32_t lane)
@@ -97,7 +97,7 @@ GPU_FUNC uint8_t *ll_place_there(const ll_combine_args *a, const ll_shared *s, c
 }
 
 /* Stores piece u of a row (16 bytes) to the place. stamp: the piece goes in words; 0: it goes as it is. */
-GPU_FUNC void ll_bring_unit(uint8_t *place, int32_t u, uint32_t stamp, uint4 value)
+GPU_FUNC void ll_bring_header(uint8_t *place, int32_t u, uint32_t stamp, uint4 value)
 {
     if (stamp)
         ll_store_in_words((uint64_t *)place + 4 * u, stamp, value);

@@ -4,7 +4,7 @@
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_RECEIVE_H
 
 #include "exec/cuda/kernels/low_latency/combine_sums.h"
-#include "exec/cuda/kernels/low_latency/doors.h"
+#include "exec/cuda/kernels/low_latency/credits.h"
 #include "exec/cuda/kernels/low_latency/log_receive.h"
 #include "exec/cuda/kernels/low_latency/outcome.h"
 
@@ -106,7 +106,7 @@ GPU_FUNC bool ll_combine_receive(const ll_combine_args *a, const ll_shared *s, c
     const ll_split split = ll_split_of(tokens, sending, LL_MASKS ? 1 : parts, LL_MASKS ? 1 : LL_GPU_TEAMS);
     ll_gpu_part part = ll_part_of_slot(a, split.first);
     if (LL_MASKS || a->call.wait_ns || a->call.form.weights) ll_clear_waits(&a->call, s);
-    const ll_outcome outcome = ll_take_units(&a->call, s, now, route, NULL);
+    const ll_outcome outcome = ll_take_headers(&a->call, s, now, route, NULL);
     if (outcome.left) return false;
     *mismatched = outcome.mismatched;
     if (blockIdx.x == 0 && threadIdx.x == 0 && outcome.odd) ll_report(&a->call, *now, route);

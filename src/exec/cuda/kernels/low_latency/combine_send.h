@@ -31,18 +31,18 @@ GPU_FUNC void ll_count_returned(const ll_combine_args *a, const ll_shared *s, co
 GPU_FUNC bool ll_open_owners(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t route)
 {
     const ll_gpu_call *c = &a->call;
-    if (now->behind && blockIdx.x == 0 && !ll_await_between(c, *now)) return false;
+    if (now->after && blockIdx.x == 0 && !ll_await_between(c, *now)) return false;
     /* No acknowledgement has told others the region of this slot, so this header does. */
-    if (LL_MASKS && now->behind && blockIdx.x == 0 && !ll_line_of(c, LL_COMBINE)->open[now->half])
-        ll_settle(c, s, now->half);
-    const int32_t region = LL_MASKS ? c->masks->region[now->half] : 0;
+    if (LL_MASKS && now->after && blockIdx.x == 0 && !ll_line_of(c, LL_COMBINE)->open[now->slot])
+        ll_settle(c, s, now->slot);
+    const int32_t region = LL_MASKS ? c->masks->region[now->slot] : 0;
     for (int32_t i = ll_first_opened(now); i < LL_RANKS(c); i += ll_opened_stride(now)) {
         const int32_t pe = (c->place.rank + 1 + i) % LL_RANKS(c);
-        if (ll_is_coded(a) && threadIdx.x == 0) c->tally[pe].coded[1 - now->half] = 0;
+        if (ll_is_coded(a) && threadIdx.x == 0) c->tally[pe].coded[1 - now->slot] = 0;
         if (!ll_is_told(c, pe)) continue;
-        ll_post_unit(c, s, now, pe, route, region, NULL);
+        ll_post_header(c, s, now, pe, route, region, NULL);
         ll_tell_read(c, s, pe);
-        if (!s->refusal->status) ll_count_returned(a, s, now, pe);
+        if (!s->rejection->status) ll_count_returned(a, s, now, pe);
         __syncthreads();
     }
     return true;
@@ -71,7 +71,7 @@ GPU_FUNC void ll_bring_rows(const ll_combine_args *a, const ll_team *team, uint3
             if (from[i]) value[i] = load_row(from[i] + u);
 #pragma unroll
         for (int32_t i = 0; i < LL_GPU_PARTS; i++)
-            if (from[i]) ll_bring_unit(to[i], u, stamp, value[i]);
+            if (from[i]) ll_bring_header(to[i], u, stamp, value[i]);
     }
 }
 
@@ -107,19 +107,19 @@ GPU_FUNC bool ll_all_are_open(const ll_combine_args *a, const ll_shared *s)
     return open;
 }
 
-/* Waits until it is known whether rows may go to each rank (s->doors). False: a wait was given up. */
+/* Waits until it is known whether rows may go to each rank (s->credits). False: a wait was given up. */
 GPU_FUNC bool ll_await_owners(const ll_combine_args *a, const ll_shared *s, const ll_now *now)
 {
     const ll_gpu_call *c = &a->call;
     bool ok = true;
     if (ll_all_are_open(a, s)) return true;
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x) {
-        ll_door door = LL_DOOR_REFUSES;
+        ll_credit credit = LL_CREDIT_REJECTS;
         int32_t region = 0;
         if (ll_owed(s, r) > 0 && !(c->form.weights && !ll_sends_data(s, r)))
-            door = ll_await_half(c, s, now, r, &region);
-        s->doors[r] = door == LL_DOOR_OPEN ? 1 + region : 0;
-        ok &= door != LL_DOOR_SHUT;
+            credit = ll_await_slot(c, s, now, r, &region);
+        s->credits[r] = credit == LL_CREDIT_GIVEN ? 1 + region : 0;
+        ok &= credit != LL_CREDIT_AWAITED;
     }
     return !__syncthreads_or(!ok);
 }
@@ -162,7 +162,7 @@ GPU_FUNC bool ll_return_messages(const ll_combine_args *a, const ll_shared *s, c
     *sending = messages * split.parts;
     for (int32_t i = split.first; i < messages; i += split.stride) {
         const int32_t number = i / LL_RANKS(c), source = ll_source_of(c, i);
-        if (number >= ll_owed(s, source) || !s->doors[source]) continue;
+        if (number >= ll_owed(s, source) || !s->credits[source]) continue;
         if (!ll_return_message(a, s, now, &split, source, number)) return false;
     }
     return true;
@@ -174,10 +174,10 @@ GPU_FUNC bool ll_combine_send(const ll_combine_args *a, const ll_shared *s, cons
                               bool *mismatched, int32_t *sending)
 {
     if (!ll_open_owners(a, s, now, route)) return false;
-    if (s->refusal->status) return false;
+    if (s->rejection->status) return false;
     if (a->call.form.weights) {
         if (!ll_send_all_weights(a, s, now)) return false;
-        const ll_outcome outcome = ll_take_units(&a->call, s, now, route, NULL);
+        const ll_outcome outcome = ll_take_headers(&a->call, s, now, route, NULL);
         if (outcome.left) return false;
         *mismatched = outcome.mismatched;
         if (*mismatched) return true;

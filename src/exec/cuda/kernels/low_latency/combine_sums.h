@@ -18,8 +18,8 @@ typedef struct ll_addend {
 
 /* Returns one piece of a sum of rows in words: the rows of the lanes in mask, from the lowest lane on. *ok: no wait was
    given up. */
-GPU_FUNC uint4 ll_add_unit(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t mask,
-                           const ll_addend *mine, int32_t u, bool in, bool *ok)
+GPU_FUNC uint4 ll_add_header(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t mask,
+                             const ll_addend *mine, int32_t u, bool in, bool *ok)
 {
     const int32_t dtype = GPU_DTYPE(a->call.form.dtype);
     float sums[8] = {0};
@@ -58,8 +58,8 @@ GPU_FUNC uint4 ll_add_unit(const ll_combine_args *a, const ll_shared *s, const l
 
 /* Adds `count` pieces of a sum of rows that are in memory as they are, from u on, a team's length apart. The rows are
    those of the lanes in mask, from the lowest lane on. */
-GPU_FUNC void ll_add_units(const ll_combine_args *a, const ll_team *team, uint32_t mask, const ll_addend *mine,
-                           int32_t u, int32_t count, uint8_t *to, uint32_t stamp)
+GPU_FUNC void ll_add_headers(const ll_combine_args *a, const ll_team *team, uint32_t mask, const ll_addend *mine,
+                             int32_t u, int32_t count, uint8_t *to, uint32_t stamp)
 {
     const int32_t dtype = GPU_DTYPE(a->call.form.dtype), units = (int32_t)(GPU_ROW_BYTES(a) / 16);
     float sums[LL_SUM_UNITS][8] = {{0}};
@@ -86,7 +86,7 @@ GPU_FUNC void ll_add_units(const ll_combine_args *a, const ll_team *team, uint32
 #pragma unroll
     for (int32_t j = 0; j < count; j++)
         if (u + j * team->threads < units)
-            ll_bring_unit(to, u + j * team->threads, stamp, narrow_vector(dtype, sums[j]));
+            ll_bring_header(to, u + j * team->threads, stamp, narrow_vector(dtype, sums[j]));
 }
 
 /* Adds the team's part of a sum. stamp: the sum goes in words with it; 0: it goes as it is. False: a wait was given
@@ -97,14 +97,14 @@ GPU_FUNC bool ll_add_rows(const ll_combine_args *a, const ll_shared *s, const ll
     const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16), lane = threadIdx.x % 32, first = team->at / 32 * 32;
     bool ok = true;
     if (LL_SUM_UNITS > 1 && !words && team->threads >= units) {
-        if (first < units) ll_add_units(a, team, mask, mine, first + lane, 1, to, stamp);
+        if (first < units) ll_add_headers(a, team, mask, mine, first + lane, 1, to, stamp);
         return true;
     }
     for (int32_t base = first; base < units && !words; base += LL_SUM_UNITS * team->threads)
-        ll_add_units(a, team, mask, mine, base + lane, LL_SUM_UNITS, to, stamp);
+        ll_add_headers(a, team, mask, mine, base + lane, LL_SUM_UNITS, to, stamp);
     for (int32_t base = first; base < units && words; base += team->threads) {
-        const uint4 sum = ll_add_unit(a, s, now, mask, mine, base + lane, base + lane < units, &ok);
-        if (base + lane < units) ll_bring_unit(to, base + lane, stamp, sum);
+        const uint4 sum = ll_add_header(a, s, now, mask, mine, base + lane, base + lane < units, &ok);
+        if (base + lane < units) ll_bring_header(to, base + lane, stamp, sum);
     }
     return ok;
 }

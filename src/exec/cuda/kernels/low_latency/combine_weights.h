@@ -4,7 +4,7 @@
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_WEIGHTS_H
 
 #include "exec/cuda/kernels/low_latency/combine_form.h"
-#include "exec/cuda/kernels/low_latency/doors.h"
+#include "exec/cuda/kernels/low_latency/credits.h"
 #include "exec/cuda/kernels/low_latency/outcome.h"
 
 /* If the token has a message to the rank, it is that rank's next one, and its weights go there. One warp for each
@@ -34,9 +34,9 @@ GPU_FUNC bool ll_send_all_weights(const ll_combine_args *a, const ll_shared *s, 
     for (int32_t i = threadIdx.x / 32; i + 1 < LL_RANKS(c) && !blockIdx.x; i += LL_BLOCK_WARPS) {
         const int32_t pe = (c->place.rank + 1 + i) % LL_RANKS(c);
         int32_t region;
-        const ll_door door = ll_await_half(c, s, now, pe, &region);
-        ok &= door != LL_DOOR_SHUT;
-        if (__all_sync(GPU_ALL, door == LL_DOOR_OPEN)) ll_send_weights(a, s, now, pe);
+        const ll_credit credit = ll_await_slot(c, s, now, pe, &region);
+        ok &= credit != LL_CREDIT_AWAITED;
+        if (__all_sync(GPU_ALL, credit == LL_CREDIT_GIVEN)) ll_send_weights(a, s, now, pe);
     }
     return !__syncthreads_or(!ok);
 }

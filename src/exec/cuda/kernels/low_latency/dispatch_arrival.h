@@ -17,7 +17,7 @@ typedef struct ll_incoming {
 typedef struct ll_arrival {
     uint32_t first; /* lane 0: the token; lane 1: its place */
     uint32_t expert, row, weight, scale;
-    uint4 units[LL_HAND_UNITS];
+    uint4 units[LL_HELD_UNITS];
     uint4 more[LL_MORE_UNITS]; /* the next pieces, of a message that goes by a flag */
 } ll_arrival;
 
@@ -45,7 +45,7 @@ GPU_FUNC bool ll_see_words(const ll_dispatch_args *a, const ll_now *now, const l
     if (a->call.form.weights) seen->weight = ll_see_word(now, in, slot ? experts + 2 * slots + lane : 0, &here);
     if (ll_is_scaled(a)) seen->scale = ll_see_word(now, in, scale ? payload + a->row_bytes / 4 + at : 0, &here);
 #pragma unroll
-    for (int32_t i = 0; i < LL_HAND_UNITS; i++) {
+    for (int32_t i = 0; i < LL_HELD_UNITS; i++) {
         const int32_t u = at + i * team->threads;
         if (u < units)
             here &= ll_look_at_words((const uint64_t *)in->message + payload + 4 * u, now->stamp, &seen->units[i]);
@@ -79,11 +79,11 @@ GPU_FUNC void ll_see_message(const ll_dispatch_args *a, const ll_team *team, con
     if (a->call.form.weights) seen->weight = load_relaxed(experts + 2 * slots + slot);
     if (at < ll_scales_of(a)) seen->scale = load_relaxed((const uint32_t *)(payload + a->row_bytes) + at);
 #pragma unroll
-    for (int32_t i = 0; i < LL_HAND_UNITS; i++) {
+    for (int32_t i = 0; i < LL_HELD_UNITS; i++) {
         const int32_t u = at + i * team->threads;
         if (u < units) seen->units[i] = load_row((const uint4 *)payload + u);
     }
-    ll_see_more(a, team, in, at + LL_HAND_UNITS * team->threads, seen);
+    ll_see_more(a, team, in, at + LL_HELD_UNITS * team->threads, seen);
 }
 
 /* False: a wait was given up. */

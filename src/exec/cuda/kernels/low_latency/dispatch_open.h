@@ -4,7 +4,7 @@
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_OPEN_H
 
 #include "exec/cuda/kernels/low_latency/dispatch_tokens.h"
-#include "exec/cuda/kernels/low_latency/units.h"
+#include "exec/cuda/kernels/low_latency/headers.h"
 
 /* Counts the rows for each of the rank's experts into t->first. Returns the number of messages to the rank. */
 GPU_FUNC int32_t ll_count_for(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t, int32_t pe)
@@ -46,21 +46,21 @@ GPU_FUNC bool ll_sends_words(const ll_dispatch_args *a)
 GPU_FUNC int32_t ll_marks_of(const ll_dispatch_args *a)
 {
     if (!ll_sends_words(a)) return 0;
-    return (int32_t)(a->routing.tokens <= LL_EXACT_WORD_TOKENS ? LL_UNIT_MARKS : LL_UNIT_IN_WORDS);
+    return (int32_t)(a->routing.tokens <= LL_EXACT_WORD_TOKENS ? LL_HEADER_MARKS : LL_HEADER_IN_WORDS);
 }
 
 /* False: a wait was given up. */
 GPU_FUNC bool ll_open_ranks(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t)
 {
     const ll_gpu_call *c = &a->call;
-    const bool goes = ll_status_goes_on(s->refusal->status);
+    const bool goes = ll_status_goes_on(s->rejection->status);
     const int32_t marks = ll_marks_of(a);
-    if (now->behind && blockIdx.x == 0 && !ll_await_between(c, *now)) return false;
+    if (now->after && blockIdx.x == 0 && !ll_await_between(c, *now)) return false;
     for (int32_t i = ll_first_opened(now); i < LL_RANKS(c); i += ll_opened_stride(now)) {
         const int32_t pe = (c->place.rank + 1 + i) % LL_RANKS(c);
         if (!ll_is_told(c, pe)) continue;
         const int32_t messages = goes ? ll_count_for(a, s, t, pe) : 0;
-        ll_post_unit(c, s, now, pe, 0, messages | marks, t->first);
+        ll_post_header(c, s, now, pe, 0, messages | marks, t->first);
         ll_tell_read(c, s, pe);
         if (threadIdx.x == LL_GPU_THREADS - 1 && messages) {
             ll_count_sent(c, pe, messages, 0);

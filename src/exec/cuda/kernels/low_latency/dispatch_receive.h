@@ -14,17 +14,17 @@ GPU_FUNC bool ll_fan_out_row(const ll_dispatch_args *a, const ll_shared *s, cons
 {
     const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16), end = (units + 31) / 32 * 32;
     const uint8_t *words = in->message + 2 * ll_header_bytes(&a->call);
-    const int32_t rest = team->at + LL_HAND_UNITS * team->threads;
+    const int32_t rest = team->at + LL_HELD_UNITS * team->threads;
     bool ok = true;
 #pragma unroll
-    for (int32_t i = 0; i < LL_HAND_UNITS; i++) {
+    for (int32_t i = 0; i < LL_HELD_UNITS; i++) {
         const int32_t u = team->at + i * team->threads;
-        if (u < end) ll_fan_out_unit(a, mask, to, u, u < units, seen->units[i]);
+        if (u < end) ll_fan_out_header(a, mask, to, u, u < units, seen->units[i]);
     }
     for (int32_t u = rest; u < end && in->in_words; u += team->threads) {
         uint4 value = make_uint4(0, 0, 0, 0);
         if (u < units) ok &= ll_await_row_words(&a->call, s, now, in->source, (const uint64_t *)words + 4 * u, &value);
-        ll_fan_out_unit(a, mask, to, u, u < units, value);
+        ll_fan_out_header(a, mask, to, u, u < units, value);
     }
     for (int32_t u = rest; u < end && !in->in_words;) {
         ll_fan_out_more(a, mask, to, team, u, seen->more);
@@ -152,7 +152,7 @@ GPU_FUNC ll_incoming ll_incoming_of(const ll_dispatch_args *a, const ll_shared *
     const int32_t n = LL_RANKS(c), number = i / n, source = (c->place.rank + 1 + i % n) % n;
     const bool words = ll_in_words(s, source), sent = ll_sends_data(s, source) && number < ll_messages_of(s, source);
     const uint64_t at =
-        words ? ll_word_message_place(c, source, now->epoch, number) : ll_message_place(c, source, now->half, number);
+        words ? ll_word_message_place(c, source, now->epoch, number) : ll_message_place(c, source, now->slot, number);
     const ll_incoming in = {ll_own(c, at), words, source, sent ? number : -1};
     return in;
 }
@@ -182,13 +182,13 @@ GPU_FUNC bool ll_has_come(const ll_gpu_call *c, const ll_now *now, uint64_t flag
 #define LL_EARLY_MESSAGES 2
 
 /* Says whether all ranks' headers are there and belong to a call that goes well. All threads call it, and meet. */
-GPU_FUNC bool ll_units_are_here(const ll_gpu_call *c, const ll_shared *s, const ll_now *now)
+GPU_FUNC bool ll_headers_are_here(const ll_gpu_call *c, const ll_shared *s, const ll_now *now)
 {
-    const int32_t words = ll_unit_words(c, now->kind), all = words * LL_RANKS(c);
+    const int32_t words = ll_header_words(c, now->kind), all = words * LL_RANKS(c);
     bool here = true;
     for (int32_t i = threadIdx.x; i < all && here; i += blockDim.x) {
         const int32_t source = i / words, w = i - source * words;
-        const uint64_t seen = load_relaxed_64(ll_unit_of(c, s, now, source) + w);
+        const uint64_t seen = load_relaxed_64(ll_message_header_of(c, s, now, source) + w);
         here = (uint32_t)(seen >> 32) == now->stamp && ll_is_usual(c, w, (uint32_t)seen, 0);
     }
     return !__syncthreads_or(!here);
@@ -204,8 +204,8 @@ GPU_ASIDE int32_t ll_take_early(const ll_dispatch_args *a, ll_now call, int32_t 
     const ll_tokens tokens = ll_tokens_of(a, s), *t = &tokens;
     const ll_now *now = &call;
     if (early < 0) {
-        if (!ll_units_are_here(c, s, now)) return -1;
-        const ll_outcome outcome = ll_take_units(c, s, now, 0, t->first);
+        if (!ll_headers_are_here(c, s, now)) return -1;
+        const ll_outcome outcome = ll_take_headers(c, s, now, 0, t->first);
         if (outcome.left || outcome.odd) return -1;
         if (ll_place_ranks(a, s, t)) return -1;
         early = ll_intake_of(a, s).split.first;

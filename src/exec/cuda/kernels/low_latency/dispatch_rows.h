@@ -19,14 +19,14 @@ GPU_FUNC void ll_put(const ll_dispatch_args *a, const ll_now *now, uint64_t mess
 /* The part of a row that a thread holds. It is loaded, and coded if the format says so, before its targets are
    known. */
 #ifdef EXPAR_LL_TOKENS
-#define LL_HAND_UNITS 2
+#define LL_HELD_UNITS 2
 #else
-#define LL_HAND_UNITS 1
+#define LL_HELD_UNITS 1
 #endif
-typedef struct ll_hand {
-    uint4 units[LL_HAND_UNITS]; /* a coded row uses only the first */
+typedef struct ll_held {
+    uint4 units[LL_HELD_UNITS]; /* a coded row uses only the first */
     float scale;
-} ll_hand;
+} ll_held;
 
 /* ---- rows as they are -------------------------------------------------------------------------------------------- */
 
@@ -45,19 +45,19 @@ GPU_FUNC void ll_store_units(const ll_dispatch_args *a, const ll_shared *s, cons
 }
 
 /* Loads piece u, and those one team's length further on. */
-GPU_FUNC void ll_load_units(const ll_dispatch_args *a, const ll_team *team, const uint4 *row, int32_t u, ll_hand *hand)
+GPU_FUNC void ll_load_units(const ll_dispatch_args *a, const ll_team *team, const uint4 *row, int32_t u, ll_held *hand)
 {
     const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
 #pragma unroll
-    for (int32_t i = 0; i < LL_HAND_UNITS; i++)
+    for (int32_t i = 0; i < LL_HELD_UNITS; i++)
         if (u + i * team->threads < units) hand->units[i] = load_row(row + u + i * team->threads);
 }
 GPU_FUNC void ll_send_units(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
-                            int32_t u, int32_t ranks, const ll_hand *hand)
+                            int32_t u, int32_t ranks, const ll_held *hand)
 {
     const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
 #pragma unroll
-    for (int32_t i = 0; i < LL_HAND_UNITS; i++)
+    for (int32_t i = 0; i < LL_HELD_UNITS; i++)
         if (u + i * team->threads < units)
             ll_store_units(a, s, now, ranks, (int64_t)(u + i * team->threads) * 16, hand->units[i]);
 }
@@ -163,7 +163,7 @@ GPU_FUNC int64_t ll_element_at(int32_t at)
     return (int64_t)ll_group_at(at) * CODEC_GROUP + at % LL_GROUP_LANES * LL_LANE_ELEMENTS;
 }
 
-GPU_FUNC void ll_code_group(const ll_dispatch_args *a, const uint8_t *row, int32_t at, ll_hand *hand)
+GPU_FUNC void ll_code_group(const ll_dispatch_args *a, const uint8_t *row, int32_t at, ll_held *hand)
 {
     float values[LL_LANE_ELEMENTS] = {0};
     if (ll_group_at(at) < LL_HIDDEN(&a->call) / CODEC_GROUP)
@@ -173,7 +173,7 @@ GPU_FUNC void ll_code_group(const ll_dispatch_args *a, const uint8_t *row, int32
     hand->scale = scaling.scale;
 }
 GPU_FUNC void ll_send_group(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t at, int32_t ranks,
-                            const ll_hand *hand)
+                            const ll_held *hand)
 {
     const int32_t group = ll_group_at(at);
     if (group < LL_HIDDEN(&a->call) / CODEC_GROUP) ll_store_units(a, s, now, ranks, ll_element_at(at), hand->units[0]);
@@ -182,13 +182,13 @@ GPU_FUNC void ll_send_group(const ll_dispatch_args *a, const ll_shared *s, const
 
 /* ---- a row, part by part ----------------------------------------------------------------------------------------- */
 
-/* `at` goes from the thread's number in the team on, in steps of ll_hand_step. */
-GPU_FUNC int32_t ll_hand_step(const ll_dispatch_args *a, const ll_team *team)
+/* `at` goes from the thread's number in the team on, in steps of ll_held_step. */
+GPU_FUNC int32_t ll_held_step(const ll_dispatch_args *a, const ll_team *team)
 {
-    return ll_is_scaled(a) ? team->threads : LL_HAND_UNITS * team->threads;
+    return ll_is_scaled(a) ? team->threads : LL_HELD_UNITS * team->threads;
 }
 GPU_FUNC void ll_take_in_hand(const ll_dispatch_args *a, const ll_team *team, const uint8_t *row, int32_t at,
-                              ll_hand *hand)
+                              ll_held *hand)
 {
     if (ll_is_scaled(a))
         ll_code_group(a, row, at, hand);
@@ -197,7 +197,7 @@ GPU_FUNC void ll_take_in_hand(const ll_dispatch_args *a, const ll_team *team, co
 }
 
 /* Returns the number of threads that a row's parts take, in whole warps. */
-GPU_FUNC int32_t ll_hand_end(const ll_dispatch_args *a)
+GPU_FUNC int32_t ll_held_end(const ll_dispatch_args *a)
 {
     const int32_t lanes = ll_is_scaled(a) ? LL_HIDDEN(&a->call) / LL_LANE_ELEMENTS : (int32_t)(GPU_ROW_BYTES(a) / 16);
     return (lanes + 31) / 32 * 32;
@@ -205,9 +205,9 @@ GPU_FUNC int32_t ll_hand_end(const ll_dispatch_args *a)
 
 /* Sends the row to all of the token's ranks; `hand` has the first part. */
 GPU_FUNC void ll_send_row(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
-                          const uint8_t *row, int32_t ranks, ll_hand *hand)
+                          const uint8_t *row, int32_t ranks, ll_held *hand)
 {
-    const int32_t step = ll_hand_step(a, team), end = ll_hand_end(a);
+    const int32_t step = ll_held_step(a, team), end = ll_held_end(a);
     for (int32_t at = team->at; at < end;) {
         if (ll_is_scaled(a))
             ll_send_group(a, s, now, at, ranks, hand);

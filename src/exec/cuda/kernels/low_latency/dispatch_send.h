@@ -3,8 +3,8 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_SEND_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_SEND_H
 
+#include "exec/cuda/kernels/low_latency/credits.h"
 #include "exec/cuda/kernels/low_latency/dispatch_receive.h"
-#include "exec/cuda/kernels/low_latency/doors.h"
 #include "exec/cuda/kernels/low_latency/times.h"
 
 /* ---- one token --------------------------------------------------------------------------------------------------- */
@@ -38,18 +38,18 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
     const uint32_t firsts = __ballot_sync(GPU_ALL, mine >= 0 && __ffs((int)same) - 1 == lane);
     if (!(firsts >> k & 1)) return true;
     const int32_t message = (int32_t)(before >> 16);
-    ll_door door = LL_DOOR_OPEN;
+    ll_credit credit = LL_CREDIT_GIVEN;
     if (lane == 0) {
         const int32_t place = __popc(firsts & ((1u << k) - 1));
         int32_t region;
-        door = ll_await_half(c, s, now, rank, &region);
+        credit = ll_await_slot(c, s, now, rank, &region);
         const uint64_t at = ll_sends_words(a) ? ll_word_message_place(c, c->place.rank, now->epoch, message)
-                                              : ll_message_place(c, c->place.rank, now->half, message);
+                                              : ll_message_place(c, c->place.rank, now->slot, message);
         ll_notes(s, LL_NOTE_MESSAGE)[place] = message;
         ll_notes(s, LL_NOTE_RANK)[place] = rank;
-        s->places[place] = door == LL_DOOR_OPEN ? (uint64_t)ll_there(s, rank, at) : 0;
+        s->places[place] = credit == LL_CREDIT_GIVEN ? (uint64_t)ll_there(s, rank, at) : 0;
     }
-    return door != LL_DOOR_SHUT;
+    return credit != LL_CREDIT_AWAITED;
 }
 
 /* Returns the number of ranks that the token goes to. */
@@ -135,7 +135,7 @@ GPU_FUNC bool ll_place_token(const ll_dispatch_args *a, const ll_shared *s, cons
 
 /* All threads of the block call it; they hold the first part of the row. False: a wait was given up. */
 GPU_FUNC bool ll_send_token(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
-                            const ll_split *split, int32_t token, ll_hand *hand, bool *doubt)
+                            const ll_split *split, int32_t token, ll_held *hand, bool *doubt)
 {
     const ll_gpu_call *c = &a->call;
     const uint8_t *row = a->x + token * a->x_pitch_bytes;
@@ -151,7 +151,7 @@ GPU_FUNC bool ll_send_token(const ll_dispatch_args *a, const ll_shared *s, const
     return true;
 }
 
-GPU_FUNC void ll_take_token(const ll_dispatch_args *a, const ll_split *split, int32_t token, ll_hand *hand)
+GPU_FUNC void ll_take_token(const ll_dispatch_args *a, const ll_split *split, int32_t token, ll_held *hand)
 {
     ll_take_in_hand(a, &split->team, a->x + token * a->x_pitch_bytes, split->team.at, hand);
 }
@@ -162,14 +162,14 @@ GPU_FUNC bool ll_dispatch_send(const ll_dispatch_args *a, const ll_shared *s, co
                                int32_t *early)
 {
     const ll_split split = ll_sending(a);
-    bool doubt = ll_status_goes_on(s->refusal->status) && ll_doubts_tokens(a, t);
+    bool doubt = ll_status_goes_on(s->rejection->status) && ll_doubts_tokens(a, t);
     if (ll_first_opened(now) < LL_RANKS(&a->call)) {
         if (__syncthreads_or(doubt)) ll_take_out_bad(a);
         doubt = false;
         if (!ll_open_ranks(a, s, now, t)) return false;
     }
-    if (!ll_status_goes_on(s->refusal->status)) return false;
-    ll_hand hand;
+    if (!ll_status_goes_on(s->rejection->status)) return false;
+    ll_held hand;
     if (split.first < a->routing.tokens) ll_take_token(a, &split, split.first, &hand);
     for (int32_t token = split.first; token < a->routing.tokens;) {
         if (!ll_send_token(a, s, now, t, &split, token, &hand, &doubt)) return false;

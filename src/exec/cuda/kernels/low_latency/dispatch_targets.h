@@ -35,7 +35,7 @@ GPU_FUNC int64_t ll_rows_wanted(const ll_gpu_call *c, const ll_shared *s, const 
     int64_t rows = 0;
     for (int32_t r = 0; r < LL_RANKS(c); r++)
         if (ll_sends_data(s, r))
-            rows += (int32_t)(uint32_t)load_relaxed_64(ll_unit_of(c, s, now, r) + LL_UNIT_COUNTS + local);
+            rows += (int32_t)(uint32_t)load_relaxed_64(ll_message_header_of(c, s, now, r) + LL_HEADER_COUNTS + local);
     return rows;
 }
 
@@ -44,7 +44,7 @@ GPU_ASIDE void ll_report_excess(const ll_gpu_call *c, ll_now call)
 {
     const ll_shared shared = ll_shared_here(c), *s = &shared;
     const int64_t places = ll_rows_of_expert(c);
-    gpu_verdict *slot = verdict_slot(&c->place);
+    gpu_vote *slot = vote_slot(&c->place);
     int32_t l = 0;
     if (!slot) return;
     while (l + 1 < LL_LOCALS(c) && ll_rows_wanted(c, s, &call, l) <= places)
@@ -57,7 +57,7 @@ GPU_ASIDE void ll_report_excess(const ll_gpu_call *c, ll_now call)
     at = ll_put_words(text, at, " gets ", ll_rows_wanted(c, s, &call, l));
     at = ll_put_words(text, at, " rows; expected at most ", places);
     put_text(text + at, " (num_ranks * config.max_tokens)");
-    publish_verdict(&c->place, slot);
+    publish_vote(&c->place, slot);
 }
 
 /* Writes the counts that the caller and combines read; a call without results has zeros. One block calls it. */
@@ -109,8 +109,8 @@ GPU_FUNC int64_t ll_row_of(const ll_dispatch_args *a, int32_t local, int32_t row
 
 /* Stores a piece to the rows in `to` of the lanes in `mask`. A warp calls it, whose lanes have a piece each. Lanes
    beyond the row's end are not `in`. */
-GPU_FUNC void ll_fan_out_unit(const ll_dispatch_args *a, uint32_t mask, const ll_target *to, int32_t u, bool in,
-                              uint4 value)
+GPU_FUNC void ll_fan_out_header(const ll_dispatch_args *a, uint32_t mask, const ll_target *to, int32_t u, bool in,
+                                uint4 value)
 {
     for (uint32_t rest = mask; rest; rest &= rest - 1) {
         const int32_t lane = __ffs((int)rest) - 1;

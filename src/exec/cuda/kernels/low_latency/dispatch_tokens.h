@@ -3,7 +3,7 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_TOKENS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_TOKENS_H
 
-#include "exec/cuda/kernels/core/refusal.h"
+#include "exec/cuda/kernels/core/rejection.h"
 #include "exec/cuda/kernels/low_latency/call.h"
 
 /* 1: the kernel for formats with scales, which handles no others. */
@@ -63,14 +63,14 @@ GPU_FUNC int32_t ll_find_bad(const int32_t *column, int32_t pitch, int32_t topk)
 }
 
 /* Rejects the first bad index, with the text of the CPU's check. */
-GPU_FUNC void ll_refuse_index(const ll_dispatch_args *a, const ll_shared *s)
+GPU_FUNC void ll_reject_index(const ll_dispatch_args *a, const ll_shared *s)
 {
     const int32_t token = (int32_t)(*s->first_bad >> GPU_SLOT_BITS);
     const int32_t k = (int32_t)(*s->first_bad & ((1u << GPU_SLOT_BITS) - 1));
     const int32_t experts = LL_RANKS(&a->call) * LL_LOCALS(&a->call);
     const int64_t expert = expert_at(&a->route, token, k);
-    char *text = s->refusal->text;
-    s->refusal->status = EXPAR_STATUS_INDEX;
+    char *text = s->rejection->text;
+    s->rejection->status = EXPAR_STATUS_INDEX;
     int32_t at = put_words(text, 0, "topk_idx[", token);
     at = put_words(text, at, "][", k);
     at = put_words(text, at, "] is ", expert);
@@ -103,7 +103,7 @@ GPU_ASIDE void ll_take_out_bad(const ll_dispatch_args *a)
             t->idx[k * t->pitch + token] = -1;
     }
     __syncthreads();
-    if (threadIdx.x == 0) ll_refuse_index(a, s);
+    if (threadIdx.x == 0) ll_reject_index(a, s);
     __syncthreads();
 }
 

@@ -4,9 +4,9 @@
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_END_H
 
 #include "exec/cuda/kernels/low_latency/begin.h"
+#include "exec/cuda/kernels/low_latency/headers.h"
 #include "exec/cuda/kernels/low_latency/masks.h"
 #include "exec/cuda/kernels/low_latency/times.h"
-#include "exec/cuda/kernels/low_latency/units.h"
 
 GPU_FUNC void ll_clear_words(const ll_gpu_call *c, uint64_t at, uint64_t bytes)
 {
@@ -20,20 +20,20 @@ GPU_FUNC void ll_clear_words(const ll_gpu_call *c, uint64_t at, uint64_t bytes)
 GPU_FUNC bool ll_sweep(const ll_gpu_call *c, const ll_now *now)
 {
     const ll_space space = ll_space_here(c);
-    const uint64_t half = (uint64_t)now->half, share = (uint64_t)LL_RANKS(c) * space.flag_share_bytes;
+    const uint64_t slot = (uint64_t)now->slot, share = (uint64_t)LL_RANKS(c) * space.flag_share_bytes;
     const uint64_t rows = (uint64_t)LL_TOKENS(c) * (uint64_t)space.places * 8;
-    const uint64_t region = LL_MASKS ? (uint64_t)c->masks->region[now->half] * LL_HALVES : 0;
+    const uint64_t region = LL_MASKS ? (uint64_t)c->masks->region[now->slot] * LL_SLOTS : 0;
     const uint64_t small = 2 * (uint64_t)LL_SMALL(c);
     const uint64_t messages = small * (uint64_t)LL_RANKS(c) * space.message_bytes;
     const uint64_t places = small * (uint64_t)space.places * space.place_bytes;
-    if (now->epoch - ll_line_of(c, now->kind)->swept[now->half] < LL_SWEEP_CALLS) return false;
+    if (now->epoch - ll_line_of(c, now->kind)->swept[now->slot] < LL_SWEEP_CALLS) return false;
     if (now->kind == LL_DISPATCH) {
-        ll_clear_words(c, space.message_flags + half * share, share);
-        ll_clear_words(c, space.word_messages + half * messages, messages);
+        ll_clear_words(c, space.message_flags + slot * share, share);
+        ll_clear_words(c, space.word_messages + slot * messages, messages);
     } else {
-        ll_clear_words(c, space.row_flags + (region + half) * rows, rows);
-        ll_clear_words(c, space.word_rows + half * places, places);
-        if (ll_shape_here(c).reduced) ll_clear_words(c, space.weight_flags + half * share, share);
+        ll_clear_words(c, space.row_flags + (region + slot) * rows, rows);
+        ll_clear_words(c, space.word_rows + slot * places, places);
+        if (ll_shape_here(c).reduced) ll_clear_words(c, space.weight_flags + slot * share, share);
     }
     __syncthreads();
     return true;
@@ -42,8 +42,8 @@ GPU_FUNC bool ll_sweep(const ll_gpu_call *c, const ll_now *now)
 GPU_FUNC void ll_say_read(const ll_gpu_call *c, const ll_shared *s, const ll_now *now)
 {
     const bool moves = LL_MASKS && now->kind == LL_COMBINE;
-    if (moves) ll_settle(c, s, now->half);
-    const uint32_t region = moves ? (uint32_t)c->masks->region[now->half] : 0;
+    if (moves) ll_settle(c, s, now->slot);
+    const uint32_t region = moves ? (uint32_t)c->masks->region[now->slot] : 0;
     for (int32_t i = threadIdx.x; i + 1 < LL_RANKS(c); i += blockDim.x) {
         const int32_t pe = (c->place.rank + 1 + i) % LL_RANKS(c);
         if (ll_is_masked(c, pe)) continue;
@@ -53,20 +53,20 @@ GPU_FUNC void ll_say_read(const ll_gpu_call *c, const ll_shared *s, const ll_now
 }
 
 /* Updates the line for the next kernel. */
-GPU_FUNC void ll_move_on(const ll_gpu_call *c, const ll_now *now, ll_gpu_line *line, bool refused, bool received,
+GPU_FUNC void ll_move_on(const ll_gpu_call *c, const ll_now *now, ll_gpu_line *line, bool rejected, bool received,
                          bool mismatched)
 {
-    const int32_t half = now->half;
+    const int32_t slot = now->slot;
     if (c->phases & LL_GPU_SEND) {
         line->epoch = now->epoch;
-        if (line->open[half] && now->behind) line->kept[half] = 1;
-        line->unread[half] = refused;
-        if (!refused) line->open[half] = now->epoch;
+        if (line->open[slot] && now->after) line->kept[slot] = 1;
+        line->unread[slot] = rejected;
+        if (!rejected) line->open[slot] = now->epoch;
     }
     if (received) {
-        line->open[half] = 0;
-        line->kept[half] = 0;
-        if (mismatched) line->unread[half] = 1;
+        line->open[slot] = 0;
+        line->kept[slot] = 0;
+        if (mismatched) line->unread[slot] = 1;
     }
 }
 
@@ -74,17 +74,17 @@ GPU_FUNC void ll_move_on(const ll_gpu_call *c, const ll_now *now, ll_gpu_line *l
 GPU_FUNC void ll_move_all_on(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, bool received,
                              bool mismatched, bool swept)
 {
-    const bool refused = !ll_status_goes_on(s->refusal->status);
+    const bool rejected = !ll_status_goes_on(s->rejection->status);
     for (int32_t i = threadIdx.x; i < c->copies; i += blockDim.x) {
         ll_gpu_line *line = &c->state[i].lines[now->kind];
-        ll_move_on(c, now, line, refused, received, mismatched);
-        if (swept) line->swept[now->half] = now->epoch;
+        ll_move_on(c, now, line, rejected, received, mismatched);
+        if (swept) line->swept[now->slot] = now->epoch;
         line->untold = c->state[i].lines[1 - now->kind].untold = 0;
     }
     if (threadIdx.x || !(c->phases & LL_GPU_SEND)) return;
-    if (c->record) c->record->epoch = refused ? 0 : now->epoch;
-    if (c->record && refused) copy_words(&c->record->refusal, s->refusal, sizeof *s->refusal);
-    if (!c->record && refused && !c->refusal.status) ll_report_own(c, s->refusal);
+    if (c->record) c->record->epoch = rejected ? 0 : now->epoch;
+    if (c->record && rejected) copy_words(&c->record->rejection, s->rejection, sizeof *s->rejection);
+    if (!c->record && rejected && !c->rejection.status) ll_report_own(c, s->rejection);
 }
 
 /* Updates the state after a quick call that was received. Each block updates its own copy and some of those without a
@@ -95,7 +95,7 @@ GPU_FUNC void ll_move_on_quickly(const ll_gpu_call *c, const ll_now *now, bool m
         ll_gpu_line *line = &c->state[i].lines[now->kind];
         line->epoch = now->epoch;
         line->untold = mismatched ? 0 : now->epoch;
-        if (mismatched) line->unread[now->half] = 1;
+        if (mismatched) line->unread[now->slot] = 1;
         c->state[i].lines[1 - now->kind].untold = 0;
     }
 }

@@ -24,11 +24,11 @@
 /* The state of one kind of call. Kernels of a rank follow each other, so each kernel finds here what the last one
    left. */
 typedef struct ll_gpu_line {
-    uint64_t epoch;             /* epoch of the last call */
-    uint64_t open[LL_HALVES];   /* epoch of the call whose receive is still to come; 0: none */
-    uint64_t swept[LL_HALVES];  /* epoch of the last sweep of the slot's words */
-    uint32_t unread[LL_HALVES]; /* 1: the slot's last call was not read here */
-    uint32_t kept[LL_HALVES];   /* 1: headers of the call that is open are in ll_gpu_call.kept */
+    uint64_t epoch;            /* epoch of the last call */
+    uint64_t open[LL_SLOTS];   /* epoch of the call whose receive is still to come; 0: none */
+    uint64_t swept[LL_SLOTS];  /* epoch of the last sweep of the slot's words */
+    uint32_t unread[LL_SLOTS]; /* 1: the slot's last call was not read here */
+    uint32_t kept[LL_SLOTS];   /* 1: headers of the call that is open are in ll_gpu_call.kept */
     /* Epoch of the last call if it was read here and the next kernel of this rank shall store its acknowledgements; 0:
        they are stored. */
     uint64_t untold;
@@ -49,7 +49,7 @@ typedef struct ll_gpu_tally {
        those that were sent. It is modulo 2^64, since rows may be sent before they are counted. All blocks add to it.
        The thread that sends the last row resets it to 0. If the rows of an earlier call were rejected, the block that
        opens the next call does. */
-    unsigned long long coded[LL_HALVES];
+    unsigned long long coded[LL_SLOTS];
 } ll_gpu_tally;
 #define LL_GPU_CODED_BITS 40
 
@@ -68,8 +68,8 @@ EP_FUNC uint64_t ll_gpu_due(int32_t came, int32_t all)
 
 /* For a call with a hook: the send leaves it for the receive. Only kernels use it. */
 typedef struct ll_gpu_record {
-    uint64_t epoch;     /* 0: there is nothing to receive */
-    ep_refusal refusal; /* then the error that the send found, for the receive to report */
+    uint64_t epoch;         /* 0: there is nothing to receive */
+    ep_rejection rejection; /* then the error that the send found, for the receive to report */
 } ll_gpu_record;
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
@@ -80,31 +80,31 @@ typedef struct ll_gpu_record {
 /* For a buffer with masks. Kernels of a rank follow each other. Within a kernel only the thread that has the lock
    changes it. */
 typedef struct ll_gpu_masks {
-    uint32_t lock;             /* 1: a thread has it */
-    uint32_t lost;             /* 1: a rank was masked in this kernel; reset at its end */
-    uint32_t attempt;          /* the last attempt of this rank's cleans */
-    int32_t region[LL_HALVES]; /* the present region of each slot of combines */
+    uint32_t lock;            /* 1: a thread has it */
+    uint32_t lost;            /* 1: a rank was masked in this kernel; reset at its end */
+    uint32_t attempt;         /* the last attempt of this rank's cleans */
+    int32_t region[LL_SLOTS]; /* the present region of each slot of combines */
     uint32_t unused;
     uint64_t steps; /* the number of kernels of calls that have ended */
 } ll_gpu_masks;
 
 /* The state of a rank, as this rank sees it. */
 typedef struct ll_gpu_mask {
-    uint32_t masked;          /* LL_MASK_SET: nothing is sent to the rank, and nothing is awaited from it */
-    int32_t knows[LL_HALVES]; /* the region of each slot to which a masked rank may still write */
-    uint32_t with;            /* the attempt of the last clean that had both this rank and that one */
-    uint64_t since;           /* `steps` when the caller masked the rank; ~0: the caller did not */
+    uint32_t masked;         /* LL_MASK_SET: nothing is sent to the rank, and nothing is awaited from it */
+    int32_t knows[LL_SLOTS]; /* the region of each slot to which a masked rank may still write */
+    uint32_t with;           /* the attempt of the last clean that had both this rank and that one */
+    uint64_t since;          /* `steps` when the caller masked the rank; ~0: the caller did not */
 } ll_gpu_mask;
 
 /* The requests of the host to ll_mask, which runs as one block. */
-typedef enum ll_gpu_errand {
-    LL_ERRAND_SET,   /* mask `rank`, for the caller */
-    LL_ERRAND_UNSET, /* clear that mask */
-    LL_ERRAND_QUERY, /* write [N] masks to `status` */
-    LL_ERRAND_READ,  /* write what a clean needs to know to the answer */
-    LL_ERRAND_BEGIN, /* start anew after a clean: masks by `view`, epochs */
-    LL_ERRAND_PART   /* tell all ranks that this one has left the buffer */
-} ll_gpu_errand;
+typedef enum ll_gpu_task {
+    LL_TASK_SET,   /* mask `rank`, for the caller */
+    LL_TASK_UNSET, /* clear that mask */
+    LL_TASK_QUERY, /* write [N] masks to `status` */
+    LL_TASK_READ,  /* write what a clean needs to know to the answer */
+    LL_TASK_BEGIN, /* start anew after a clean: masks by `view`, epochs */
+    LL_TASK_PART   /* tell all ranks that this one has left the buffer */
+} ll_gpu_task;
 
 /* Pinned: the result, which the host reads after the kernel has run. */
 typedef struct ll_gpu_answer {
@@ -122,21 +122,21 @@ typedef struct ll_gpu_call {
     gpu_place place; /* the buffer's memory and state */
     ll_shape shape;
     ll_space space;
-    ll_form form;          /* its route is 0; the real one is in the handle */
-    ep_refusal refusal;    /* status 0: the host has found no error */
-    uint8_t *own;          /* this rank's buffer */
-    ll_gpu_state *state;   /* [copies] */
-    uint32_t *told;        /* 1: a warp has reported what was missing when a wait was given up */
-    ll_gpu_tally *tally;   /* [N] */
-    ll_gpu_counts *counts; /* [N] */
-    uint64_t *dues;        /* [N] ll_gpu_due */
-    uint8_t *kept;         /* [kind][slot][N] headers, each of unit_bytes[LL_DISPATCH] */
-    ll_gpu_record *record; /* NULL: the call has both phases in one kernel */
-    uint64_t *stamps;      /* [LL_GPU_MOMENTS][blocks][LL_GPU_BLOCK_WARPS], or NULL */
-    int64_t *wait_ns;      /* [N] the caller's; a receive adds to it; or NULL */
-    uint64_t *waits;       /* [N] device memory: the longest wait of all blocks so far; zero between receives */
-    int32_t phases;        /* LL_GPU_SEND | LL_GPU_RECEIVE */
-    int32_t kind;          /* ll_kind */
+    ll_form form;           /* its route is 0; the real one is in the handle */
+    ep_rejection rejection; /* status 0: the host has found no error */
+    uint8_t *own;           /* this rank's buffer */
+    ll_gpu_state *state;    /* [copies] */
+    uint32_t *told;         /* 1: a warp has reported what was missing when a wait was given up */
+    ll_gpu_tally *tally;    /* [N] */
+    ll_gpu_counts *counts;  /* [N] */
+    uint64_t *progress;     /* [N] ll_gpu_due */
+    uint8_t *kept;          /* [kind][slot][N] headers, each of unit_bytes[LL_DISPATCH] */
+    ll_gpu_record *record;  /* NULL: the call has both phases in one kernel */
+    uint64_t *stamps;       /* [LL_GPU_MOMENTS][blocks][LL_GPU_BLOCK_WARPS], or NULL */
+    int64_t *wait_ns;       /* [N] the caller's; a receive adds to it; or NULL */
+    uint64_t *waits;        /* [N] device memory: the longest wait of all blocks so far; zero between receives */
+    int32_t phases;         /* LL_GPU_SEND | LL_GPU_RECEIVE */
+    int32_t kind;           /* ll_kind */
     int32_t copies, unused;
     /* NULL in a buffer without masks, as are mask_of and decided. */
     ll_gpu_masks *masks;
@@ -149,7 +149,7 @@ typedef struct ll_gpu_call {
 /* The handle's arrays (ll_route_map_of), in device memory. */
 typedef struct ll_gpu_routing {
     int64_t *range;
-    int32_t *src_info, *messages, *idx; /* messages: with LL_UNIT_MARKS */
+    int32_t *src_info, *messages, *idx; /* messages: with LL_HEADER_MARKS */
     uint8_t *headers;
     uint64_t *stamp; /* stamp of the dispatch, once all its rows are there; 0: it serves no combine */
     uint64_t header_bytes;
@@ -187,7 +187,7 @@ typedef struct ll_mask_args {
     const uint32_t *view; /* [N] pinned: the attempt of each rank in the view; 0: the rank is not in it */
     int32_t *status;      /* [N] the caller's */
     uint64_t epochs[LL_KINDS];
-    int32_t what; /* ll_gpu_errand */
+    int32_t what; /* ll_gpu_task */
     int32_t rank;
     uint32_t attempt;
     int32_t unused;
@@ -217,7 +217,7 @@ EP_FUNC uint64_t ll_gpu_words_bytes(const ll_shape *shape)
 {
     const uint64_t ranks = (uint64_t)shape->ranks, told = LL_GPU_TOLD + 3 + (shape->masking ? 1 : 0);
     const uint64_t words = told * ranks + LL_GPU_NOTES * LL_MOST_TOPK;
-    return 8 * (2 * ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_refusal) + 32;
+    return 8 * (2 * ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_rejection) + 32;
 }
 /* A combine in LogFMT has a sum of each warp, the entries of LL_GPU_LISTED rows, and a table of LL_GPU_LOG_TABLE
    floats. For each of 32 rows it has one byte for each group, in whole words. */

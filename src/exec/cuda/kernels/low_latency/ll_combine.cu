@@ -19,8 +19,8 @@
 #include "exec/cuda/kernels/low_latency/combine_handle.h"
 #include "exec/cuda/kernels/low_latency/combine_receive.h"
 #include "exec/cuda/kernels/low_latency/combine_send.h"
-#include "exec/cuda/kernels/low_latency/dues.h"
 #include "exec/cuda/kernels/low_latency/end.h"
+#include "exec/cuda/kernels/low_latency/progress.h"
 
 #ifndef LL_COMBINE_KERNEL
 #define LL_COMBINE_KERNEL ll_combine_impl
@@ -46,10 +46,10 @@ GPU_FUNC int32_t ll_count_rows(const ll_combine_args *a, const ll_shared *s, con
                                int32_t *all)
 {
     const ll_gpu_call *c = &a->call;
-    const int32_t region = LL_MASKS ? c->masks->region[now->half] : 0;
+    const int32_t region = LL_MASKS ? c->masks->region[now->slot] : 0;
     int32_t came = 0;
     *all = 0;
-    for (int32_t token = 0; token < a->routing.tokens && ll_unit_promises(c, s, now, rank); token++) {
+    for (int32_t token = 0; token < a->routing.tokens && ll_header_promises(c, s, now, rank); token++) {
         ll_gpu_part part = ll_part_of_slot(a, token);
         if (c->form.sum == LL_GPU_REDUCED) part = ll_parts_by_rank(part);
         const bool due = part.rank == rank;
@@ -66,22 +66,22 @@ GPU_FUNC int32_t ll_count_rows(const ll_combine_args *a, const ll_shared *s, con
 }
 
 /* Reports what was missing from each rank when a wait was given up. Each leaving warp calls it. */
-GPU_ASIDE void ll_combine_tell_dues(const ll_combine_args *a, ll_now call)
+GPU_ASIDE void ll_combine_tell_progress(const ll_combine_args *a, ll_now call)
 {
     const ll_gpu_call *c = &a->call;
     const ll_shared shared = ll_shared_here(c), *s = &shared;
     const ll_now *now = &call;
-    const int32_t wait = ll_dues_begin(c);
+    const int32_t wait = ll_progress_begin(c);
     for (int32_t r = 0; wait && r < LL_RANKS(c); r++) {
         if (wait != GPU_WAIT_MESSAGE && wait != GPU_WAIT_WEIGHTS) {
-            ll_dues_tell_one(c, s, now, wait, r);
+            ll_progress_tell_one(c, s, now, wait, r);
             continue;
         }
         const uint64_t first = ll_weight_flag_place(c, r, now->epoch, 0);
-        int32_t all = wait == GPU_WAIT_WEIGHTS && ll_unit_promises(c, s, now, r) ? ll_owed(s, r) : 0;
+        int32_t all = wait == GPU_WAIT_WEIGHTS && ll_header_promises(c, s, now, r) ? ll_owed(s, r) : 0;
         const int32_t weights = ll_count_flags(c, s, now, first, all);
         const int32_t came = wait == GPU_WAIT_WEIGHTS ? weights : ll_count_rows(a, s, now, r, &all);
-        ll_dues_tell(c, r, came, all);
+        ll_progress_tell(c, r, came, all);
     }
 }
 
@@ -103,17 +103,17 @@ GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(LL_COMBINE_KERNEL)(GPU_ARGS ll_combine_args
     bool mismatched = false, doubt = false;
     int32_t sending = 0;
     ll_stamp_start(&a.call);
-    const uint32_t route = a.call.refusal.status ? 0 : (uint32_t)*a.routing.stamp;
+    const uint32_t route = a.call.rejection.status ? 0 : (uint32_t)*a.routing.stamp;
     ll_begin(&a.call, &s, LL_COMBINE, &now);
-    if (!a.call.refusal.status) doubt = ll_doubts_handle(&a, &s, route);
+    if (!a.call.rejection.status) doubt = ll_doubts_handle(&a, &s, route);
     if (ll_is_coded(&a)) ll_log_fill_table(ll_log_table(&s));
     if (!ll_has_begun(&a.call, &now, &doubt)) return;
-    if (a.call.phases & LL_GPU_SEND && !s.refusal->status && doubt) ll_refuse_handle(&a);
-    now.quick &= !s.refusal->status;
+    if (a.call.phases & LL_GPU_SEND && !s.rejection->status && doubt) ll_reject_handle(&a);
+    now.quick &= !s.rejection->status;
     bool goes = !(a.call.phases & LL_GPU_SEND) || ll_combine_send(&a, &s, &now, route, &mismatched, &sending);
     const bool receives = goes && a.call.phases & LL_GPU_RECEIVE;
     if (receives) goes = ll_combine_receive(&a, &s, &now, route, sending, &mismatched);
-    if (!goes) ll_combine_tell_dues(&a, now);
+    if (!goes) ll_combine_tell_progress(&a, now);
     if (now.quick) {
         if (goes) ll_ends_quickly(&a.call, &now, mismatched);
         return;

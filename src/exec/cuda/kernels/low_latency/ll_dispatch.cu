@@ -21,8 +21,8 @@
 #include "exec/cuda/kernels/low_latency/dispatch_missing.h"
 #include "exec/cuda/kernels/low_latency/dispatch_receive.h"
 #include "exec/cuda/kernels/low_latency/dispatch_send.h"
-#include "exec/cuda/kernels/low_latency/dues.h"
 #include "exec/cuda/kernels/low_latency/end.h"
+#include "exec/cuda/kernels/low_latency/progress.h"
 
 #ifndef LL_DISPATCH_KERNEL
 #define LL_DISPATCH_KERNEL ll_dispatch_impl
@@ -36,7 +36,7 @@ GPU_FUNC bool ll_dispatch_receive(const ll_dispatch_args *a, const ll_shared *s,
     bool exceeds = false;
     if (a->call.wait_ns) ll_clear_waits(&a->call, s);
     if (early < 0) {
-        outcome = ll_take_units(&a->call, s, now, 0, t->first);
+        outcome = ll_take_headers(&a->call, s, now, 0, t->first);
         if (outcome.left) return false;
         *mismatched = outcome.mismatched;
         exceeds = ll_place_ranks(a, s, t);
@@ -59,9 +59,9 @@ GPU_FUNC int32_t ll_count_messages(const ll_dispatch_args *a, const ll_shared *s
                                    uint32_t told)
 {
     const ll_gpu_call *c = &a->call;
-    const int32_t all = (int32_t)(told & ~LL_UNIT_MARKS);
+    const int32_t all = (int32_t)(told & ~LL_HEADER_MARKS);
     int32_t came = 0;
-    if (!(told & LL_UNIT_IN_WORDS))
+    if (!(told & LL_HEADER_IN_WORDS))
         return ll_count_flags(c, s, now, ll_message_flag_place(c, rank, now->epoch, 0), all);
     const int64_t first = (int64_t)ll_header_bytes(c) / 4, words = a->row_bytes / 4 + ll_scales_of(a);
     for (int32_t m = 0; m < all; m++) {
@@ -72,21 +72,21 @@ GPU_FUNC int32_t ll_count_messages(const ll_dispatch_args *a, const ll_shared *s
 }
 
 /* Reports what was missing from each rank when a wait was given up. Each leaving warp calls it. */
-GPU_ASIDE void ll_dispatch_tell_dues(const ll_dispatch_args *a, ll_now call)
+GPU_ASIDE void ll_dispatch_tell_progress(const ll_dispatch_args *a, ll_now call)
 {
     const ll_gpu_call *c = &a->call;
     const ll_shared shared = ll_shared_here(c), *s = &shared;
     const ll_now *now = &call;
-    const int32_t wait = ll_dues_begin(c);
+    const int32_t wait = ll_progress_begin(c);
     for (int32_t r = 0; wait && r < LL_RANKS(c); r++) {
         if (wait != GPU_WAIT_MESSAGE) {
-            ll_dues_tell_one(c, s, now, wait, r);
+            ll_progress_tell_one(c, s, now, wait, r);
             continue;
         }
-        const uint32_t told = (uint32_t)load_acquire(ll_unit_of(c, s, now, r) + LL_UNIT_MESSAGES);
-        const bool sends = ll_unit_promises(c, s, now, r) && ll_is_usual(c, LL_UNIT_MESSAGES, told, 0);
-        const int32_t all = sends ? (int32_t)(told & ~LL_UNIT_MARKS) : 0;
-        ll_dues_tell(c, r, sends ? ll_count_messages(a, s, now, r, told) : 0, all);
+        const uint32_t told = (uint32_t)load_acquire(ll_message_header_of(c, s, now, r) + LL_HEADER_MESSAGES);
+        const bool sends = ll_header_promises(c, s, now, r) && ll_is_usual(c, LL_HEADER_MESSAGES, told, 0);
+        const int32_t all = sends ? (int32_t)(told & ~LL_HEADER_MARKS) : 0;
+        ll_progress_tell(c, r, sends ? ll_count_messages(a, s, now, r, told) : 0, all);
     }
 }
 
@@ -111,7 +111,7 @@ GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(LL_DISPATCH_KERNEL)(GPU_ARGS ll_dispatch_ar
     int32_t early = -1;
     ll_stamp_start(&a.call);
     ll_begin(&a.call, &s, LL_DISPATCH, &now);
-    if (a.call.phases & LL_GPU_SEND && ll_status_goes_on(a.call.refusal.status)) {
+    if (a.call.phases & LL_GPU_SEND && ll_status_goes_on(a.call.rejection.status)) {
         ll_fetch_row(&a);
         ll_load_idx(&a, &t);
     }
@@ -119,7 +119,7 @@ GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(LL_DISPATCH_KERNEL)(GPU_ARGS ll_dispatch_ar
     bool goes = !(a.call.phases & LL_GPU_SEND) || ll_dispatch_send(&a, &s, &now, &t, &early);
     const bool receives = goes && a.call.phases & LL_GPU_RECEIVE;
     if (receives) goes = ll_dispatch_receive(&a, &s, &now, &t, early, &mismatched);
-    if (!goes) ll_dispatch_tell_dues(&a, now);
+    if (!goes) ll_dispatch_tell_progress(&a, now);
     if (now.quick) {
         if (goes) ll_ends_quickly(&a.call, &now, mismatched);
         return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ll_mask: the host's requests about a rank's masks, between calls (ll_gpu_errand).
+/* ll_mask: the host's requests about a rank's masks, between calls (ll_gpu_task).
  *
  *   grid   one block of LL_GPU_THREADS; it follows the rank's calls, and does not wait
  *   bytes  some words for each rank, here and there; after a clean also the row flags of a region */
@@ -47,8 +47,8 @@ GPU_FUNC void ll_take_view(const ll_mask_args *a, const ll_shared *s)
     for (int32_t r = 0; r < LL_RANKS(c); r++) {
         ll_gpu_mask *one = &c->mask_of[r];
         const bool masked = a->view[r] == 0;
-        for (int32_t half = 0; half < LL_HALVES && masked && !one->masked; half++)
-            one->knows[half] = c->masks->region[half];
+        for (int32_t slot = 0; slot < LL_SLOTS && masked && !one->masked; slot++)
+            one->knows[slot] = c->masks->region[slot];
         one->masked = masked ? LL_MASK_SET : 0;
         one->since = ~(uint64_t)0;
         if (masked)
@@ -66,8 +66,8 @@ GPU_FUNC void ll_begin_anew(const ll_mask_args *a, const ll_shared *s)
         for (int32_t kind = 0; kind < LL_KINDS; kind++) {
             ll_gpu_line *line = &c->state[i].lines[kind];
             line->epoch = a->epochs[kind];
-            for (int32_t half = 0; half < LL_HALVES; half++)
-                line->open[half] = line->unread[half] = line->kept[half] = 0;
+            for (int32_t slot = 0; slot < LL_SLOTS; slot++)
+                line->open[slot] = line->unread[slot] = line->kept[slot] = 0;
         }
     c->masks->attempt = a->attempt;
     ll_take_view(a, s);
@@ -86,16 +86,16 @@ GPU_KERNEL(LL_GPU_THREADS) ll_mask(GPU_ARGS ll_mask_args a)
     const ll_shared s = ll_shared_here(c);
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x) {
         s.bases[r] = c->place.heaps[r] + c->place.buffer;
-        if (a.what == LL_ERRAND_QUERY) a.status[r] = ll_is_masked(c, r);
+        if (a.what == LL_TASK_QUERY) a.status[r] = ll_is_masked(c, r);
     }
     __syncthreads();
-    if (threadIdx.x == 0 && a.what == LL_ERRAND_SET) ll_set_mask(&a, &s);
-    if (threadIdx.x == 0 && a.what == LL_ERRAND_UNSET) ll_unset_mask(&a, &s);
-    if (threadIdx.x == 0 && a.what == LL_ERRAND_READ) ll_read_state(&a);
-    if (threadIdx.x == 0 && a.what == LL_ERRAND_BEGIN) ll_begin_anew(&a, &s);
-    if (threadIdx.x == 0 && a.what == LL_ERRAND_PART) ll_part(&a, &s);
+    if (threadIdx.x == 0 && a.what == LL_TASK_SET) ll_set_mask(&a, &s);
+    if (threadIdx.x == 0 && a.what == LL_TASK_UNSET) ll_unset_mask(&a, &s);
+    if (threadIdx.x == 0 && a.what == LL_TASK_READ) ll_read_state(&a);
+    if (threadIdx.x == 0 && a.what == LL_TASK_BEGIN) ll_begin_anew(&a, &s);
+    if (threadIdx.x == 0 && a.what == LL_TASK_PART) ll_part(&a, &s);
     __syncthreads();
-    for (int32_t half = 0; half < LL_HALVES && a.what == LL_ERRAND_BEGIN; half++)
-        ll_settle(c, &s, half);
+    for (int32_t slot = 0; slot < LL_SLOTS && a.what == LL_TASK_BEGIN; slot++)
+        ll_settle(c, &s, slot);
     if (threadIdx.x == 0) c->masks->lost = 0;
 }

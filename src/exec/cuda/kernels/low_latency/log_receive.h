@@ -175,7 +175,7 @@ GPU_FUNC ll_log_batch ll_log_batch_of(const ll_log_sum *sum, const ll_log_term *
     return batch;
 }
 /* Loads the next batch, if there is one. */
-GPU_FUNC ll_log_batch ll_log_batch_behind(const ll_log_sum *sum, const ll_log_term *term, const ll_log_batch *batch)
+GPU_FUNC ll_log_batch ll_log_batch_after(const ll_log_sum *sum, const ll_log_term *term, const ll_log_batch *batch)
 {
     const int32_t row = batch->row + LL_LOG_ROWS_LOADED;
     return row < sum->count ? ll_log_batch_of(sum, term, batch->j, row) : ll_log_batch_of(sum, term, batch->j + 1, 0);
@@ -193,7 +193,7 @@ GPU_FUNC void ll_log_add_terms(int32_t type, const ll_log_sum *sum, const ll_log
     for (;;) {
         const bool whole = batch.row + LL_LOG_ROWS_LOADED >= sum->count, last = whole && batch.j + 1 == count;
         ll_log_batch next = batch;
-        if (!last) next = ll_log_batch_behind(sum, term, &batch);
+        if (!last) next = ll_log_batch_after(sum, term, &batch);
 #pragma unroll
         for (int32_t i = 0; i < LL_LOG_ROWS_LOADED; i++)
             if (batch.row + i < sum->count)

@@ -6,8 +6,8 @@
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_SEND_H
 
 #include "exec/cuda/kernels/low_latency/combine_list.h"
+#include "exec/cuda/kernels/low_latency/headers.h"
 #include "exec/cuda/kernels/low_latency/log_codes.h"
-#include "exec/cuda/kernels/low_latency/units.h"
 
 /* The most words that a lane loads at once in the first pass. */
 #define LL_LOG_WORDS (LL_MASKS ? 8 : 16)
@@ -55,10 +55,10 @@ GPU_FUNC void ll_log_values(ll_log_type type, const uint32_t *words, float value
 {
 #pragma unroll
     for (int32_t i = 0; i < LL_LOG_LANE; i++) {
-        const uint32_t half = words[i / 2] >> 16 * (i % 2) & 0xffffu;
+        const uint32_t slot = words[i / 2] >> 16 * (i % 2) & 0xffffu;
         values[i] = type.dtype == CODEC_F32    ? __uint_as_float(words[i])
-                    : type.dtype == CODEC_BF16 ? __uint_as_float(half << 16)
-                                               : widen_f16(half);
+                    : type.dtype == CODEC_BF16 ? __uint_as_float(slot << 16)
+                                               : widen_f16(slot);
     }
 }
 
@@ -166,7 +166,7 @@ GPU_FUNC void ll_log_store_groups(ll_log_type type, const ll_log_group *at, int3
 /* Adds rows that the call will send to the rank, or -1 for a sent row and its bytes. One thread calls it. */
 GPU_FUNC void ll_log_count(const ll_gpu_call *c, const ll_now *now, int32_t to, int32_t rows, int32_t bytes)
 {
-    unsigned long long *coded = &c->tally[to].coded[now->half];
+    unsigned long long *coded = &c->tally[to].coded[now->slot];
     const uint64_t more = ((uint64_t)(int64_t)rows << LL_GPU_CODED_BITS) + (uint64_t)bytes;
     const uint64_t sum = atomicAdd(coded, (unsigned long long)more) + more;
     if (sum >> LL_GPU_CODED_BITS) return;

@@ -46,14 +46,14 @@ GPU_FUNC bool ll_writes_no_more(const ll_gpu_call *c, const ll_shared *s, int32_
 
 /* Returns the region in which the slot may be from its next acknowledgement on (ll_region_choose). The caller holds the
    lock. */
-GPU_FUNC int32_t ll_find_region(const ll_gpu_call *c, const ll_shared *s, int32_t half)
+GPU_FUNC int32_t ll_find_region(const ll_gpu_call *c, const ll_shared *s, int32_t slot)
 {
     uint32_t known = 0;
     for (int32_t r = 0; r < LL_RANKS(c); r++) {
         const ll_gpu_mask *one = &c->mask_of[r];
-        if (load_relaxed(&one->masked) && !ll_writes_no_more(c, s, r)) known |= 1u << one->knows[half];
+        if (load_relaxed(&one->masked) && !ll_writes_no_more(c, s, r)) known |= 1u << one->knows[slot];
     }
-    return ll_region_choose(c->masks->region[half], known, ll_shape_here(c).regions);
+    return ll_region_choose(c->masks->region[slot], known, ll_shape_here(c).regions);
 }
 
 GPU_FUNC bool ll_regions_suffice(const ll_gpu_call *c, const ll_shared *s)
@@ -64,20 +64,20 @@ GPU_FUNC bool ll_regions_suffice(const ll_gpu_call *c, const ll_shared *s)
 /* Moves the slot of combines out of a region that a masked rank may still write to. Nothing is awaited in the slot, and
    nobody may write to it yet. Flags in the new region may be older than any sweep, so they are cleared. All threads of
    a block call it. */
-GPU_FUNC void ll_settle(const ll_gpu_call *c, const ll_shared *s, int32_t half)
+GPU_FUNC void ll_settle(const ll_gpu_call *c, const ll_shared *s, int32_t slot)
 {
     const uint64_t words = (uint64_t)LL_TOKENS(c) * (uint64_t)ll_space_here(c).places;
     if (threadIdx.x == 0) {
         while (!ll_try_lock(c))
             __nanosleep(100);
-        const int32_t region = ll_find_region(c, s, half);
-        *s->sum = region == c->masks->region[half] ? -1 : region;
-        if (*s->sum >= 0) c->masks->region[half] = region;
+        const int32_t region = ll_find_region(c, s, slot);
+        *s->sum = region == c->masks->region[slot] ? -1 : region;
+        if (*s->sum >= 0) c->masks->region[slot] = region;
         ll_unlock(c);
     }
     __syncthreads();
     const int32_t region = *s->sum;
-    const uint64_t first = ((uint64_t)(region < 0 ? 0 : region) * LL_HALVES + (uint64_t)half) * words;
+    const uint64_t first = ((uint64_t)(region < 0 ? 0 : region) * LL_SLOTS + (uint64_t)slot) * words;
     uint64_t *flags = (uint64_t *)ll_own(c, ll_row_flag_place(c, first));
     for (uint64_t i = threadIdx.x; region >= 0 && i < words; i += blockDim.x)
         flags[i] = 0;
@@ -103,8 +103,8 @@ GPU_FUNC ll_gpu_masking ll_mask_rank(const ll_gpu_call *c, const ll_shared *s, i
     bool may = true;
     if (load_relaxed(&one->masked) != LL_MASK_SET) {
         one->since = ~(uint64_t)0;
-        for (int32_t half = 0; half < LL_HALVES; half++)
-            one->knows[half] = c->masks->region[half];
+        for (int32_t slot = 0; slot < LL_SLOTS; slot++)
+            one->knows[slot] = c->masks->region[slot];
         atomicExch(&one->masked, LL_MASK_BEGUN);
         may = ll_regions_suffice(c, s);
         if (may) atomicExch(&c->masks->lost, 1u);
@@ -192,7 +192,7 @@ GPU_FUNC ll_gpu_turn ll_may_wait(const ll_gpu_call *c, const ll_shared *s, ll_wa
 GPU_FUNC int32_t ll_decide(const ll_gpu_call *c, const ll_now *now, int32_t rank, bool out)
 {
     unsigned long long *word =
-        (unsigned long long *)&c->decided[(now->kind * LL_HALVES + now->half) * LL_RANKS(c) + rank];
+        (unsigned long long *)&c->decided[(now->kind * LL_SLOTS + now->slot) * LL_RANKS(c) + rank];
     const unsigned long long mine = (unsigned long long)now->stamp << 32 | (out ? 1 : 2);
     unsigned long long seen = atomicAdd(word, 0ull);
     while ((uint32_t)(seen >> 32) != now->stamp) {

@@ -85,16 +85,16 @@ GPU_FUNC uint8_t *ll_own(const ll_gpu_call *c, uint64_t offset)
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
-GPU_FUNC uint64_t ll_unit_place(const ll_gpu_call *c, ll_kind kind, int32_t source, uint64_t epoch)
+GPU_FUNC uint64_t ll_header_place(const ll_gpu_call *c, ll_kind kind, int32_t source, uint64_t epoch)
 {
     const ll_space space = ll_space_here(c);
-    return ll_unit_at(&space, kind, source, epoch);
+    return ll_header_at(&space, kind, source, epoch);
 }
 /* Returns the offset of the text from the header's begin. */
-GPU_FUNC uint64_t ll_unit_text_place(const ll_gpu_call *c, ll_kind kind)
+GPU_FUNC uint64_t ll_header_text_place(const ll_gpu_call *c, ll_kind kind)
 {
     const ll_shape shape = ll_shape_here(c);
-    return ll_unit_text_at(&shape, kind);
+    return ll_header_text_at(&shape, kind);
 }
 GPU_FUNC uint64_t ll_read_place(const ll_gpu_call *c, ll_kind kind, int32_t receiver, uint64_t epoch)
 {

@@ -7,19 +7,19 @@
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-/* Waits until the word has the stamp (LL_TURN_ON) and returns the word. With `behind`, all that was stored before the
+/* Waits until the word has the stamp (LL_TURN_ON) and returns the word. With `after`, all that was stored before the
    word is visible, too. */
 GPU_FUNC ll_gpu_turn ll_await_stamp(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
-                                    int32_t wait, int32_t peer, bool behind, uint64_t *seen)
+                                    int32_t wait, int32_t peer, bool after, uint64_t *seen)
 {
     ll_waiting w = {{0, 0}, 0, false};
     if (ll_is_masked(c, peer)) return LL_TURN_LOST;
     for (;;) {
-        *seen = behind ? load_acquire(word) : load_relaxed_64(word);
+        *seen = after ? load_acquire(word) : load_relaxed_64(word);
         if ((uint32_t)(*seen >> 32) == stamp) return LL_TURN_ON;
         const ll_gpu_turn turn = ll_may_wait(c, s, &w, wait, peer, *seen, (uint64_t)stamp << 32);
         if (turn != LL_TURN_ON) return turn;
-        if (!behind) between_polls();
+        if (!after) between_polls();
     }
 }
 

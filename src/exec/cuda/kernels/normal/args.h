@@ -97,15 +97,15 @@ typedef struct gpu_tell_args {
 typedef struct gpu_notify_args {
     gpu_world world;
     ep_form form;
-    ep_refusal refusal;
+    ep_rejection rejection;
     gpu_route route;
     int64_t tokens, channel_tokens; /* those of this rank, and those of each of its channels except the last ones */
     int32_t channels, local_experts;
     int32_t topk, experts;
     uint8_t *routing; /* the handle's block, arranged by gpu_routing_of; NULL with a rejection */
     gpu_routing at;
-    void *idx_copy; /* [T][K], as route.idx; NULL: no copy is wanted */
-    ep_room room;   /* bytes 0: there is none */
+    void *idx_copy;      /* [T][K], as route.idx; NULL: no copy is wanted */
+    ep_free_space spare; /* bytes 0: there is none */
     /* [E], the buffer's counters: zero or, without topk_idx, the caller's counts. Notify leaves them at zero. */
     int32_t *expert_counts;
     /* Pinned, of the last notify with a ticket: rank_prefix[N], channel_prefix[N][C], recv_expert_counts[L]. */
@@ -128,10 +128,10 @@ typedef struct gpu_check_args {
 
 /* The place of a dispatch's rows on this rank. Members that its form does not need are not used. */
 typedef struct gpu_arrival {
-    ep_offer offer; /* first_row is filled in for each sender */
-    uint8_t *idx;   /* this rank's own indices: rows that nobody sent are set to -1. NULL: there are none */
-    int32_t *src;   /* the rows' numbers at the source, likewise */
-    uint8_t *x;     /* this and the members below are for rows that come through rings */
+    ep_advert advert; /* first_row is filled in for each sender */
+    uint8_t *idx;     /* this rank's own indices: rows that nobody sent are set to -1. NULL: there are none */
+    int32_t *src;     /* the rows' numbers at the source, likewise */
+    uint8_t *x;       /* this and the members below are for rows that come through rings */
     uint32_t *scales;
     float *weights;
 } gpu_arrival;
@@ -139,7 +139,7 @@ typedef struct gpu_arrival {
 typedef struct gpu_dispatch_args {
     gpu_world world;
     ep_form form;
-    ep_refusal refusal;
+    ep_rejection rejection;
     gpu_route route;
     int64_t tokens;
     int32_t channels, local_experts;
@@ -151,10 +151,10 @@ typedef struct gpu_dispatch_args {
     const uint32_t *scales;
     int64_t scales_row_pitch, scales_column_pitch;
     gpu_arrival arrival;
-    ep_room room;        /* as in ep_dispatch_step: it replaces the arrival, unless it has no bytes */
+    ep_free_space spare; /* as in ep_dispatch_step: it replaces the arrival, unless it has no bytes */
     int32_t stage_bytes; /* shared memory of each sender; 0: rows are copied by loads and stores */
     int32_t senders;     /* warps of a block, the first ones, that send rows directly to their places */
-    int32_t checked;     /* 1: gpu_state.checked replaces `refusal` */
+    int32_t checked;     /* 1: gpu_state.checked replaces `rejection` */
     int32_t may_drop;    /* 0: the host knows that all rows find space */
     uint64_t *stamps;    /* [GPU_MOMENTS][blocks][warps], or NULL */
 } gpu_dispatch_args;
@@ -162,13 +162,13 @@ typedef struct gpu_dispatch_args {
 typedef struct gpu_combine_args {
     gpu_world world;
     ep_form form;
-    ep_refusal refusal;
+    ep_rejection rejection;
     int64_t tokens;
     int32_t channels, local_experts;
     int32_t rings, joined;  /* rings of each rank, and channels that each ring carries (ep_channels_joined) */
     const uint8_t *routing; /* NULL with a rejection */
     gpu_routing at;
-    ep_offer offer;   /* this rank's buffer advertisement; rows: the most that it has */
+    ep_advert advert; /* this rank's buffer advertisement; rows: the most that it has */
     const uint8_t *x; /* its rows, for rings */
     const float *weights;
     const uint8_t *bias[2];
@@ -185,7 +185,7 @@ typedef struct gpu_combine_args {
     const int32_t *map;      /* [R][K] to this rank's expert-major rows, with EP_SUM_EACH_SLOT */
     int64_t ring_part_bytes; /* ep_ring_part_bytes */
     int32_t ring_parts;      /* parts of a row */
-    int32_t rooms;           /* the most rows that a token's sum may have */
+    int32_t spares;          /* the most rows that a token's sum may have */
     int32_t shifted;         /* 1: the advertisement to each rank has these shifts; for GPU_MOST_SHIFTED ranks at
                                 most */
     uint64_t x_shifts[GPU_MOST_SHIFTED], weights_shifts[GPU_MOST_SHIFTED];

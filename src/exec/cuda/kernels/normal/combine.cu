@@ -23,9 +23,9 @@
 #define GPU_BY_SLOT 0
 #define GPU_COMBINE ep_combine_impl
 #endif
-#include "link/device/bulk.h"
 #include "exec/cuda/kernels/core/number.h"
 #include "exec/cuda/kernels/normal/rings.h"
+#include "link/device/bulk.h"
 #include "proto/serving.h"
 
 /* The most rows of which a lane loads a vector at once. */
@@ -50,52 +50,53 @@ GPU_FUNC int32_t rows_held(const gpu_combine_args *a)
 {
     if (!a->routing) return 0;
     int32_t came = ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world.place) - 1];
-    return came < a->offer.rows ? came : a->offer.rows;
+    return came < a->advert.rows ? came : a->advert.rows;
 }
 
 /* Block 0 calls it. */
-GPU_FUNC void post_hellos(const gpu_combine_args *a, uint32_t epoch)
+GPU_FUNC void post_headers(const gpu_combine_args *a, uint32_t epoch)
 {
     const gpu_world *world = &a->world;
-    ep_offer offer = a->offer;
-    offer.rows = rows_held(a);
+    ep_advert advert = a->advert;
+    advert.rows = rows_held(a);
     for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&world->place); pe += blockDim.x) {
-        ep_hello *hello = hello_at(world, pe, epoch, world->place.rank);
-        hello->form = a->form;
+        ep_header *header = header_at(world, pe, epoch, world->place.rank);
+        header->form = a->form;
         if (a->shifted) {
-            offer.x_offset = a->offer.x_offset + a->x_shifts[pe];
-            offer.weights_offset = a->offer.weights_offset + a->weights_shifts[pe];
+            advert.x_offset = a->advert.x_offset + a->x_shifts[pe];
+            advert.weights_offset = a->advert.weights_offset + a->weights_shifts[pe];
         }
-        hello->offer = offer;
-        copy_words(&hello->refusal, &a->refusal, a->refusal.status ? sizeof a->refusal : sizeof a->refusal.status);
-        store_release((uint64_t *)&hello->flag, ep_word(epoch, 1));
+        header->advert = advert;
+        copy_words(&header->rejection, &a->rejection,
+                   a->rejection.status ? sizeof a->rejection : sizeof a->rejection.status);
+        store_release((uint64_t *)&header->flag, ep_word(epoch, 1));
     }
 }
 
 /* Every block calls it. It waits for the headers of all ranks, and keeps the places of their rows. False: nothing is to
    be added. */
-GPU_FUNC bool accept_hellos(const gpu_combine_args *a, uint32_t epoch, gpu_source *sources)
+GPU_FUNC bool accept_headers(const gpu_combine_args *a, uint32_t epoch, gpu_source *sources)
 {
     const gpu_world *world = &a->world;
     bool come = true, agree = true;
     for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&world->place); pe += blockDim.x) {
-        const ep_hello *hello = hello_at(world, world->place.rank, epoch, pe);
-        come &= await_flag(&world->place, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
-        agree &= hello_agrees(hello, &a->form);
-        sources[pe].x = heap_at(&world->place, pe, hello->offer.x_offset);
-        sources[pe].weights = heap_at(&world->place, pe, hello->offer.weights_offset);
-        if (GPU_BY_SLOT) sources[pe].map = (const int32_t *)heap_at(&world->place, pe, hello->offer.idx_offset);
-        sources[pe].x_pitch_bytes = hello->offer.x_pitch_bytes;
-        sources[pe].weights_pitch_bytes = hello->offer.weights_pitch_bytes;
+        const ep_header *header = header_at(world, world->place.rank, epoch, pe);
+        come &= await_flag(&world->place, (const uint64_t *)&header->flag, epoch, GPU_WAIT_HEADER, pe);
+        agree &= header_agrees(header, &a->form);
+        sources[pe].x = heap_at(&world->place, pe, header->advert.x_offset);
+        sources[pe].weights = heap_at(&world->place, pe, header->advert.weights_offset);
+        if (GPU_BY_SLOT) sources[pe].map = (const int32_t *)heap_at(&world->place, pe, header->advert.idx_offset);
+        sources[pe].x_pitch_bytes = header->advert.x_pitch_bytes;
+        sources[pe].weights_pitch_bytes = header->advert.weights_pitch_bytes;
         sources[pe].first_row = a->routing ? ((const int32_t *)(a->routing + a->at.first_row))[pe] : 0;
-        sources[pe].rows = hello->offer.rows;
-        sources[pe].mode = hello->offer.mode;
+        sources[pe].rows = header->advert.rows;
+        sources[pe].mode = header->advert.mode;
     }
     if (__syncthreads_and(come && agree)) return true;
     if (!__syncthreads_and(come)) return false;
-    bool refused = false;
-    int32_t against = judge_hellos(world, epoch, &refused);
-    if (against >= 0 && blockIdx.x == 0 && threadIdx.x == 0) report_hello(world, epoch, against, refused);
+    bool rejected = false;
+    int32_t against = judge_headers(world, epoch, &rejected);
+    if (against >= 0 && blockIdx.x == 0 && threadIdx.x == 0) report_header(world, epoch, against, rejected);
     return against < 0;
 }
 
@@ -361,8 +362,8 @@ GPU_KERNEL(32 * GPU_COMBINE_WARPS) GPU_COMBINE(GPU_ARGS gpu_combine_args a)
     const gpu_world *world = &a.world;
     uint32_t epoch = world->place.state->epoch + 1;
     stamp_warp(a.stamps, GPU_STARTED);
-    if (blockIdx.x == 0) post_hellos(&a, epoch);
-    bool go = accept_hellos(&a, epoch, sources);
+    if (blockIdx.x == 0) post_headers(&a, epoch);
+    bool go = accept_headers(&a, epoch, sources);
     if (blockIdx.x == 0) tell_opened(&world->place);
     stamp_warp(a.stamps, GPU_OPENED);
     if (go)

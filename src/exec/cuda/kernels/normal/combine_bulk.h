@@ -112,9 +112,9 @@ typedef struct gpu_slots {
 } gpu_slots;
 
 /* Returns the most places of a token that have rows. */
-GPU_FUNC int32_t rooms_of(const gpu_combine_args *a)
+GPU_FUNC int32_t spaces_of(const gpu_combine_args *a)
 {
-    return GPU_BY_SLOT ? a->rooms : GPU_RANKS(&a->world.place);
+    return GPU_BY_SLOT ? a->spares : GPU_RANKS(&a->world.place);
 }
 
 /* Initializes the warp's slots. The gpu_slot_note records come after the slots of all warps. */
@@ -123,7 +123,7 @@ GPU_FUNC gpu_slots slots_open(const gpu_combine_args *a, uint8_t *memory)
     int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
     gpu_slots s;
     s.count = a->slots;
-    s.bytes = rooms_of(a) * a->part_bytes;
+    s.bytes = spaces_of(a) * a->part_bytes;
     s.data = memory + warp * s.count * s.bytes;
     s.notes = (gpu_slot_note *)(memory + warps * s.count * s.bytes) + warp * s.count;
     for (int32_t i = threadIdx.x % 32; i < s.count; i += 32)

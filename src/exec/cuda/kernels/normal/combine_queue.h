@@ -27,8 +27,8 @@ GPU_FUNC void open_returns(const gpu_combine_args *a, const gpu_team *team)
         const int32_t *from = prefix + pe * a->channels;
         int32_t before = ep_rows_before_ring(from, a->joined, team->channel);
         int32_t came = ep_rows_of_ring(from, a->channels, a->joined, team->channel);
-        int32_t first = ep_prefix_before(rank_prefix, pe) + before, room = held - first;
-        int32_t all = a->offer.mode != EP_MODE_QUEUE || room < 0 ? 0 : came < room ? came : room;
+        int32_t first = ep_prefix_before(rank_prefix, pe) + before, spare = held - first;
+        int32_t all = a->advert.mode != EP_MODE_QUEUE || spare < 0 ? 0 : came < spare ? came : spare;
         ring->first = first * ring_parts_of(a);
         ring->all = all * ring_parts_of(a);
         ring->moved = 0;
@@ -44,7 +44,7 @@ GPU_FUNC void return_slots(const gpu_combine_args *a, const gpu_piece *p, uint8_
     if (p->part == 0) copy_lanes(slot + a->world.space.slot_idx, map, topk);
     for (int32_t k = 0; k < topk; k++)
         if (map[k] >= 0)
-            copy_part(slot + k * a->ring_part_bytes, a->x + map[k] * a->offer.x_pitch_bytes + at, vectors, p);
+            copy_part(slot + k * a->ring_part_bytes, a->x + map[k] * a->advert.x_pitch_bytes + at, vectors, p);
 }
 
 GPU_FUNC void return_channel(const gpu_combine_args *a, gpu_team *team, uint32_t epoch)
@@ -60,10 +60,10 @@ GPU_FUNC void return_channel(const gpu_combine_args *a, gpu_team *team, uint32_t
             if (GPU_BY_SLOT && a->map)
                 return_slots(a, &p, slot, row, part);
             else
-                copy_part(slot, a->x + row * a->offer.x_pitch_bytes, (int32_t)(GPU_ROW_BYTES(a) / 16), &p);
+                copy_part(slot, a->x + row * a->advert.x_pitch_bytes, (int32_t)(GPU_ROW_BYTES(a) / 16), &p);
             if (p.part == 0 && part == 0 && a->form.weights)
                 copy_lanes(slot + a->world.space.slot_weights,
-                           (const uint8_t *)a->weights + row * a->offer.weights_pitch_bytes, topk);
+                           (const uint8_t *)a->weights + row * a->advert.weights_pitch_bytes, topk);
         }
     }
 }
@@ -79,8 +79,8 @@ GPU_FUNC void open_sums(const gpu_combine_args *a, const gpu_team *team, const g
         const int32_t *own = prefix + pe * a->channels;
         int32_t first = ep_rows_before_ring(own, a->joined, team->channel);
         int32_t sent = ep_rows_of_ring(own, a->channels, a->joined, team->channel);
-        int32_t room = sources[pe].rows - sources[pe].first_row - first;
-        int32_t all = sources[pe].mode != EP_MODE_QUEUE || room < 0 ? 0 : sent < room ? sent : room;
+        int32_t spare = sources[pe].rows - sources[pe].first_row - first;
+        int32_t all = sources[pe].mode != EP_MODE_QUEUE || spare < 0 ? 0 : sent < spare ? sent : spare;
         ring->first = first * ring_parts_of(a);
         ring->all = all * ring_parts_of(a);
         ring->moved = 0;

@@ -2,9 +2,9 @@
 /* Dispatch: rows from their source to the outputs of their receivers.
  *
  * Grid: as many blocks as SMs were granted, each with as many warps as fit. A warp writes a row only after the row's
- * receiver has advertised the place (ep_offer). In a fresh dispatch the receivers' headers, for which the previous
+ * receiver has advertised the place (ep_advert). In a fresh dispatch the receivers' headers, for which the previous
  * kernel (ep_notify) has waited, may contain an early advertisement. If it holds, every block computes the place from
- * it (standing_offer). Otherwise block 0 writes this rank's advertisements into every peer's memory (release), and all
+ * it (standing_advert). Otherwise block 0 writes this rank's advertisements into every peer's memory (release), and all
  * blocks poll those of the peers in this rank's memory (acquire).
  *
  * Then each warp takes every n-th token. It looks up the ranks that the token goes to, loads the row once and stores it
@@ -33,20 +33,20 @@ GPU_FUNC int32_t rows_coming(const gpu_dispatch_args *a)
     return ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world.place) - 1];
 }
 
-/* Computes the buffer advertisement for `rows` rows at the start of `room`. Returns false if they do not fit. */
-GPU_FUNC bool offer_of_room(const gpu_dispatch_args *a, const ep_room *room, int64_t rows, ep_offer *offer)
+/* Computes the buffer advertisement for `rows` rows at the start of `spare`. Returns false if they do not fit. */
+GPU_FUNC bool advert_of_space(const gpu_dispatch_args *a, const ep_free_space *spare, int64_t rows, ep_advert *advert)
 {
     int32_t idx_bytes = a->form.idx_dtype ? a->route.idx_bytes : 0;
     const ep_block_shape shape = ep_block_shape_of(&a->form, GPU_ROW_BYTES(a), idx_bytes, rows);
     ep_block_map map = ep_block_map_of(&shape);
-    offer->x_offset = room->offset + map.x;
-    offer->scales_offset = room->offset + map.scales;
-    offer->idx_offset = room->offset + map.idx;
-    offer->weights_offset = room->offset + map.weights;
-    offer->src_offset = room->offset + map.src;
-    offer->rows = (int32_t)rows;
-    offer->mode = room->mode;
-    return map.total_bytes <= room->bytes;
+    advert->x_offset = spare->offset + map.x;
+    advert->scales_offset = spare->offset + map.scales;
+    advert->idx_offset = spare->offset + map.idx;
+    advert->weights_offset = spare->offset + map.weights;
+    advert->src_offset = spare->offset + map.src;
+    advert->rows = (int32_t)rows;
+    advert->mode = spare->mode;
+    return map.total_bytes <= spare->bytes;
 }
 
 /* Computes where the rows that come lie in this rank's free space. Returns false if they do not fit. One thread calls
@@ -54,14 +54,14 @@ GPU_FUNC bool offer_of_room(const gpu_dispatch_args *a, const ep_room *room, int
 GPU_FUNC bool settle_arrival(const gpu_dispatch_args *a, gpu_arrival *arrival)
 {
     const gpu_world *world = &a->world;
-    bool fits = offer_of_room(a, &a->room, rows_coming(a), &arrival->offer);
-    const ep_offer *offer = &arrival->offer;
-    arrival->x = heap_at(&world->place, world->place.rank, offer->x_offset);
-    arrival->scales = (uint32_t *)heap_at(&world->place, world->place.rank, offer->scales_offset);
-    arrival->idx = a->form.idx_dtype ? heap_at(&world->place, world->place.rank, offer->idx_offset) : NULL;
-    arrival->weights = (float *)heap_at(&world->place, world->place.rank, offer->weights_offset);
+    bool fits = advert_of_space(a, &a->spare, rows_coming(a), &arrival->advert);
+    const ep_advert *advert = &arrival->advert;
+    arrival->x = heap_at(&world->place, world->place.rank, advert->x_offset);
+    arrival->scales = (uint32_t *)heap_at(&world->place, world->place.rank, advert->scales_offset);
+    arrival->idx = a->form.idx_dtype ? heap_at(&world->place, world->place.rank, advert->idx_offset) : NULL;
+    arrival->weights = (float *)heap_at(&world->place, world->place.rank, advert->weights_offset);
     bool src = a->form.options & EP_OPTION_SRC_TOKENS;
-    arrival->src = src ? (int32_t *)heap_at(&world->place, world->place.rank, offer->src_offset) : NULL;
+    arrival->src = src ? (int32_t *)heap_at(&world->place, world->place.rank, advert->src_offset) : NULL;
     return fits;
 }
 
@@ -69,47 +69,47 @@ GPU_FUNC bool settle_arrival(const gpu_dispatch_args *a, gpu_arrival *arrival)
 
 /* Sends this rank's advertisement, or its rejection, to all ranks. In a cached dispatch it is part of the header, in a
    fresh one it is the reply to the sender's header. Block 0 calls it. */
-GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_arrival *arrival, uint32_t epoch)
+GPU_FUNC void post_adverts(const gpu_dispatch_args *a, const gpu_arrival *arrival, uint32_t epoch)
 {
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(&world->place);
     bool cached = a->form.kind == EP_DISPATCH_CACHED;
     /* The host passes its status in the arguments; the status of ep_check_topk is in gpu_state. Reading either of them
        through one pointer would be slower. */
-    const int32_t status = a->checked ? world->place.state->checked.status : a->refusal.status;
+    const int32_t status = a->checked ? world->place.state->checked.status : a->rejection.status;
     const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
-        ep_hello *hello = hello_at(world, pe, epoch, world->place.rank);
+        ep_header *header = header_at(world, pe, epoch, world->place.rank);
         ep_reply *reply = reply_at(world, pe, epoch, world->place.rank);
-        ep_refusal *refusal = cached ? &hello->refusal : &reply->refusal;
-        ep_offer offer = arrival->offer;
-        offer.first_row = a->routing && pe > 0 ? rank_prefix[pe - 1] : 0;
-        if (cached) hello->form = a->form;
-        *(cached ? &hello->offer : &reply->offer) = offer;
-        refusal->status = status;
-        if (status) copy_words(refusal, a->checked ? &world->place.state->checked : &a->refusal, sizeof *refusal);
-        store_release((uint64_t *)(cached ? &hello->flag : &reply->flag), ep_word(epoch, 1));
+        ep_rejection *rejection = cached ? &header->rejection : &reply->rejection;
+        ep_advert advert = arrival->advert;
+        advert.first_row = a->routing && pe > 0 ? rank_prefix[pe - 1] : 0;
+        if (cached) header->form = a->form;
+        *(cached ? &header->advert : &reply->advert) = advert;
+        rejection->status = status;
+        if (status) copy_words(rejection, a->checked ? &world->place.state->checked : &a->rejection, sizeof *rejection);
+        store_release((uint64_t *)(cached ? &header->flag : &reply->flag), ep_word(epoch, 1));
     }
 }
 
 /* Computes rank pe's advertisement from the free space in its header. Returns false if the header has none, or if it
    does not hold. ep_notify has waited for all headers. */
-GPU_FUNC bool standing_offer(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe, ep_offer *offer)
+GPU_FUNC bool standing_advert(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe, ep_advert *advert)
 {
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(&world->place), before = 0, all = 0;
-    if (!ep_tells_room(ranks)) return false;
+    if (!ep_tells_space(ranks)) return false;
     /* This word is used last, so its load overlaps with the other loads. */
     const uint32_t grows = world->place.state->grows;
-    const ep_room room = hello_at(world, world->place.rank, epoch, pe)->room;
+    const ep_free_space spare = header_at(world, world->place.rank, epoch, pe)->spare;
     for (int32_t s = 0; s < ranks; s++) {
-        const uint8_t *hello = (const uint8_t *)hello_at(world, world->place.rank, epoch, s);
-        int32_t sent = ((const int32_t *)(hello + world->space.hello_sent))[pe];
+        const uint8_t *header = (const uint8_t *)header_at(world, world->place.rank, epoch, s);
+        int32_t sent = ((const int32_t *)(header + world->space.header_sent))[pe];
         before += s < world->place.rank ? sent : 0;
         all += sent;
     }
-    offer->first_row = before;
-    return !grows && room.bytes && offer_of_room(a, &room, all, offer);
+    advert->first_row = before;
+    return !grows && spare.bytes && advert_of_space(a, &spare, all, advert);
 }
 
 /* Finds the place of this rank's rows at rank pe. Returns false if the wait for the advertisement was given up. Then it
@@ -118,38 +118,38 @@ GPU_FUNC bool find_target(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe
 {
     const gpu_world *world = &a->world;
     bool cached = a->form.kind == EP_DISPATCH_CACHED, come = true;
-    ep_offer offer;
+    ep_advert advert;
     if (cached) {
-        const ep_hello *hello = hello_at(world, world->place.rank, epoch, pe);
-        come = await_flag(&world->place, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
-        *against = !hello_agrees(hello, &a->form);
-        offer = hello->offer;
-    } else if (!standing_offer(a, epoch, pe, &offer)) {
+        const ep_header *header = header_at(world, world->place.rank, epoch, pe);
+        come = await_flag(&world->place, (const uint64_t *)&header->flag, epoch, GPU_WAIT_HEADER, pe);
+        *against = !header_agrees(header, &a->form);
+        advert = header->advert;
+    } else if (!standing_advert(a, epoch, pe, &advert)) {
         const ep_reply *reply = reply_at(world, world->place.rank, epoch, pe);
         come = await_flag(&world->place, (const uint64_t *)&reply->flag, epoch, GPU_WAIT_REPLY, pe);
-        *against = come && reply->refusal.status;
-        offer = reply->offer;
+        *against = come && reply->rejection.status;
+        advert = reply->advert;
     }
     uint8_t *heap = heap_at(&world->place, pe, 0);
-    target->x = heap + offer.x_offset;
-    target->scales = heap + offer.scales_offset;
-    target->idx = heap + offer.idx_offset;
-    target->weights = (float *)(heap + offer.weights_offset);
-    target->src = (int32_t *)(heap + offer.src_offset);
-    target->first_row = offer.first_row;
-    target->rows = offer.rows;
-    target->mode = offer.mode;
+    target->x = heap + advert.x_offset;
+    target->scales = heap + advert.scales_offset;
+    target->idx = heap + advert.idx_offset;
+    target->weights = (float *)(heap + advert.weights_offset);
+    target->src = (int32_t *)(heap + advert.src_offset);
+    target->first_row = advert.first_row;
+    target->rows = advert.rows;
+    target->mode = advert.mode;
     return come;
 }
 
 /* Waits for the advertisements of all ranks, and fills targets[N] with the places of this rank's rows. Returns false if
    no rows may move: a wait was given up, or some rank prevents the call. Every block calls it. */
-GPU_FUNC bool accept_offers(const gpu_dispatch_args *a, uint32_t epoch, gpu_target *targets)
+GPU_FUNC bool accept_adverts(const gpu_dispatch_args *a, uint32_t epoch, gpu_target *targets)
 {
     const gpu_world *world = &a->world;
     __shared__ int32_t first_against;
     int32_t ranks = GPU_RANKS(&world->place);
-    bool cached = a->form.kind == EP_DISPATCH_CACHED, come = true, refused = false;
+    bool cached = a->form.kind == EP_DISPATCH_CACHED, come = true, rejected = false;
     if (threadIdx.x == 0) first_against = ranks;
     __syncthreads();
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
@@ -160,10 +160,10 @@ GPU_FUNC bool accept_offers(const gpu_dispatch_args *a, uint32_t epoch, gpu_targ
     if (!__syncthreads_and(come)) return false;
     int32_t against = first_against;
     if (against == ranks) return true;
-    if (cached) against = judge_hellos(world, epoch, &refused);
+    if (cached) against = judge_headers(world, epoch, &rejected);
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         if (cached)
-            report_hello(world, epoch, against, refused);
+            report_header(world, epoch, against, rejected);
         else
             report_reply(world, epoch, against);
     }
@@ -186,9 +186,9 @@ GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targ
 GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_arrival *arrival, int64_t came)
 {
     int32_t topk = GPU_TOPK(a);
-    int64_t end = (int64_t)arrival->offer.rows * topk, stride = (int64_t)gridDim.x * blockDim.x;
+    int64_t end = (int64_t)arrival->advert.rows * topk, stride = (int64_t)gridDim.x * blockDim.x;
     int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    for (int64_t i = came + first; arrival->src && i < arrival->offer.rows; i += stride)
+    for (int64_t i = came + first; arrival->src && i < arrival->advert.rows; i += stride)
         arrival->src[i] = -1;
     for (int64_t i = came * topk + first; arrival->idx && i < end; i += stride)
         if (a->route.idx_bytes == 8)
@@ -202,7 +202,7 @@ GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_arrival *arrival,
    which takes 0.7 us. So only calls that may drop rows call it. */
 GPU_ASIDE void tell_dropped(const gpu_dispatch_args *a, const gpu_arrival *arrival)
 {
-    int32_t over = rows_coming(a) - arrival->offer.rows;
+    int32_t over = rows_coming(a) - arrival->advert.rows;
     if (over > 0) report_dropped(&a->world, over);
 }
 
@@ -233,24 +233,24 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch_impl(GPU_ARGS gpu_dispatch_args 
     gpu_ring *rings = (gpu_ring *)(targets + GPU_RANKS(&world->place));
     __shared__ gpu_arrival settled;
     const gpu_arrival *arrival = &a.arrival;
-    bool cached = a.form.kind == EP_DISPATCH_CACHED, refused = !cached && world->place.state->refused;
-    bool stands = a.room.bytes && ep_tells_room(GPU_RANKS(&world->place)); /* the header advertised it */
-    if (a.room.bytes) {
+    bool cached = a.form.kind == EP_DISPATCH_CACHED, rejected = !cached && world->place.state->rejected;
+    bool stands = a.spare.bytes && ep_tells_space(GPU_RANKS(&world->place)); /* the header advertised it */
+    if (a.spare.bytes) {
         /* `grows` is loaded together with the words of settle_arrival. A block that waits for one load and then for the
            other starts later. */
         const bool grows = world->place.state->grows;
         if (!__syncthreads_and(threadIdx.x || (settle_arrival(&a, &settled) && !grows))) return;
         arrival = &settled;
     }
-    if (refused) {
+    if (rejected) {
         /* The kernel then ends like one without rows: ep_notify has emptied the routing. */
         if (arrival->idx || arrival->src) blank_tail(&a, arrival, rows_coming(&a));
         return;
     }
     uint32_t epoch = world->place.state->epoch + cached;
     stamp_warp(a.stamps, GPU_STARTED);
-    if (blockIdx.x == 0 && !stands) post_offers(&a, arrival, epoch);
-    bool go = accept_offers(&a, epoch, targets);
+    if (blockIdx.x == 0 && !stands) post_adverts(&a, arrival, epoch);
+    bool go = accept_adverts(&a, epoch, targets);
     if (a.may_drop && go && !blockIdx.x && !threadIdx.x) tell_dropped(&a, arrival);
     if (blockIdx.x == 0) tell_opened(&world->place);
     stamp_warp(a.stamps, GPU_OPENED);

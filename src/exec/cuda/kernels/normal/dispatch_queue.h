@@ -85,7 +85,7 @@ GPU_FUNC void open_takes(const gpu_dispatch_args *a, const gpu_arrival *arrival,
         const int32_t *from = prefix + pe * a->channels;
         int32_t coming = ep_rows_of_ring(from, a->channels, a->joined, team->channel);
         ring->first = ep_prefix_before(rank_prefix, pe) + ep_rows_before_ring(from, a->joined, team->channel);
-        ring->all = arrival->offer.mode == EP_MODE_QUEUE ? coming : 0;
+        ring->all = arrival->advert.mode == EP_MODE_QUEUE ? coming : 0;
         ring->moved = 0;
     }
 }
@@ -96,7 +96,7 @@ GPU_FUNC void place_piece(const gpu_dispatch_args *a, const gpu_arrival *arrival
     const ep_space *space = &a->world.space;
     int32_t topk = GPU_TOPK(a), scales = a->form.scales;
     int64_t row = team->rings[p->peer].first + (int64_t)p->row, entry = row * topk;
-    if (row >= arrival->offer.rows) return;
+    if (row >= arrival->advert.rows) return;
     const uint8_t *slot = ring_slot(&a->world, team, p->peer, p->row);
     copy_part(arrival->x + row * GPU_ROW_BYTES(a), slot, (int32_t)(GPU_ROW_BYTES(a) / 16), p);
     if (p->part) return;

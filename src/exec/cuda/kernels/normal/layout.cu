@@ -15,7 +15,7 @@
  * Registers: under 100; shared memory, dynamic: [2][N] counts and, if there is space for them, [E] counters.
  *
  * ep_check_topk: a thread for each slot, for a dispatch with a handle that carries topk_idx; it reads that once. */
-#include "exec/cuda/kernels/core/refusal.h"
+#include "exec/cuda/kernels/core/rejection.h"
 #include "exec/cuda/kernels/normal/slots.h"
 #include "exec/cuda/kernels/normal/tell.h"
 
@@ -185,77 +185,77 @@ GPU_FUNC void close_layout(const gpu_notify_args *a, int32_t *sent)
 /* ---- notify: headers --------------------------------------------------------------------------------------------- */
 
 /* One warp calls it. sent: [N] shared. */
-GPU_FUNC void post_hello(const gpu_notify_args *a, uint32_t epoch, int32_t pe, const ep_refusal *refusal,
-                         const int32_t *sent)
+GPU_FUNC void post_header(const gpu_notify_args *a, uint32_t epoch, int32_t pe, const ep_rejection *rejection,
+                          const int32_t *sent)
 {
     const gpu_world *world = &a->world;
-    ep_hello *hello = hello_at(world, pe, epoch, world->place.rank);
+    ep_header *header = header_at(world, pe, epoch, world->place.rank);
     int32_t lane = threadIdx.x % 32, channels = a->channels, locals = a->local_experts;
-    uint32_t *form = (uint32_t *)&hello->form, *reason = (uint32_t *)&hello->refusal;
+    uint32_t *form = (uint32_t *)&header->form, *reason = (uint32_t *)&header->rejection;
     for (uint32_t i = lane; i < sizeof(ep_form) / 4; i += 32)
         form[i] = ((const uint32_t *)&a->form)[i];
-    uint32_t words = refusal->status ? sizeof(ep_refusal) / 4 : 1;
+    uint32_t words = rejection->status ? sizeof(ep_rejection) / 4 : 1;
     for (uint32_t i = lane; i < words; i += 32)
-        reason[i] = ((const uint32_t *)refusal)[i];
-    int32_t *counts = (int32_t *)(hello + 1);
+        reason[i] = ((const uint32_t *)rejection)[i];
+    int32_t *counts = (int32_t *)(header + 1);
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
     for (int32_t c = lane; a->routing && c < channels; c += 32)
         counts[c] = prefix[pe * channels + c];
     for (int32_t e = lane; a->routing && e < locals; e += 32)
         counts[channels + e] = a->expert_counts[pe * locals + e];
     int32_t ranks = GPU_RANKS(&world->place);
-    int32_t *all = (int32_t *)((uint8_t *)hello + world->space.hello_sent);
-    bool to_all = ep_tells_room(ranks) || a->form.kind == EP_ROUTE;
+    int32_t *all = (int32_t *)((uint8_t *)header + world->space.header_sent);
+    bool to_all = ep_tells_space(ranks) || a->form.kind == EP_ROUTE;
     for (int32_t r = lane; a->routing && to_all && r < ranks; r += 32)
         all[r] = sent[r];
     if (lane == 0) {
-        hello->room = a->room;
-        if (!ep_tells_room(ranks)) hello->room.bytes = 0;
+        header->spare = a->spare;
+        if (!ep_tells_space(ranks)) header->spare.bytes = 0;
     }
     __syncwarp();
-    if (lane == 0) store_release((uint64_t *)&hello->flag, ep_word(epoch, 1));
+    if (lane == 0) store_release((uint64_t *)&header->flag, ep_word(epoch, 1));
 }
 
 /* The result of the exchange. */
 typedef struct gpu_exchange {
     bool come;       /* all headers have come */
     int32_t against; /* the rank that rejects or differs, or -1 */
-    bool refused;    /* it rejects; else its form differs from rank 0's */
+    bool rejected;   /* it rejects; else its form differs from rank 0's */
     bool grows;      /* all go on, and pools grow before rows move (ep_growth) */
     bool in_vain;    /* pools would grow, but not all hosts wait */
 } gpu_exchange;
 
 GPU_FUNC const int32_t *counts_from(const gpu_notify_args *a, uint32_t epoch, int32_t source)
 {
-    return (const int32_t *)(hello_at(&a->world, a->world.place.rank, epoch, source) + 1);
+    return (const int32_t *)(header_at(&a->world, a->world.place.rank, epoch, source) + 1);
 }
 
 /* Posts to all ranks, and waits for all. sent, received: [N] shared, tokens to and from each rank. */
-GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, const ep_refusal *refusal,
-                                      const int32_t *sent, int32_t *received)
+GPU_FUNC gpu_exchange exchange_headers(const gpu_notify_args *a, uint32_t epoch, const ep_rejection *rejection,
+                                       const int32_t *sent, int32_t *received)
 {
     const gpu_world *world = &a->world;
     gpu_exchange end = {true, -1, false, false, false};
     int32_t ranks = GPU_RANKS(&world->place), warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    bool come = true, agree = true, can = true, wished = false;
+    bool come = true, agree = true, can = true, requested = false;
     for (int32_t i = warp; i < ranks; i += warps)
-        post_hello(a, epoch, (world->place.rank + 1 + i) % ranks, refusal, sent);
+        post_header(a, epoch, (world->place.rank + 1 + i) % ranks, rejection, sent);
     stamp(a, 2);
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
-        const ep_hello *hello = hello_at(world, world->place.rank, epoch, pe);
-        come &= await_flag(&world->place, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
+        const ep_header *header = header_at(world, world->place.rank, epoch, pe);
+        come &= await_flag(&world->place, (const uint64_t *)&header->flag, epoch, GPU_WAIT_HEADER, pe);
         /* Loaded together with the form: after the store, the load would be awaited separately. */
-        const int32_t growth = hello->room.growth;
-        agree &= hello_agrees(hello, &a->form);
+        const int32_t growth = header->spare.growth;
+        agree &= header_agrees(header, &a->form);
         received[pe] = counts_from(a, epoch, pe)[a->channels - 1];
         can &= growth != EP_GROWTH_NONE;
-        wished |= growth == EP_GROWTH_WISHED;
+        requested |= growth == EP_GROWTH_REQUESTED;
     }
-    if (__syncthreads_and(come && agree && !wished)) return end;
+    if (__syncthreads_and(come && agree && !requested)) return end;
     end.come = __syncthreads_and(come);
-    if (end.come && !__syncthreads_and(agree)) end.against = judge_hellos(world, epoch, &end.refused);
+    if (end.come && !__syncthreads_and(agree)) end.against = judge_headers(world, epoch, &end.rejected);
     end.grows = __syncthreads_and(come && agree && can);
-    end.in_vain = __syncthreads_or(wished) && !end.grows;
+    end.in_vain = __syncthreads_or(requested) && !end.grows;
     return end;
 }
 
@@ -300,8 +300,8 @@ GPU_FUNC void find_first_rows(const gpu_notify_args *a, uint32_t epoch)
     for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&world->place); pe += blockDim.x) {
         int32_t before = 0;
         for (int32_t s = 0; s < world->place.rank; s++) {
-            const uint8_t *hello = (const uint8_t *)hello_at(world, world->place.rank, epoch, s);
-            before += ((const int32_t *)(hello + world->space.hello_sent))[pe];
+            const uint8_t *header = (const uint8_t *)header_at(world, world->place.rank, epoch, s);
+            before += ((const int32_t *)(header + world->space.header_sent))[pe];
         }
         first_row[pe] = before;
     }
@@ -322,18 +322,18 @@ GPU_FUNC void check_counts(const gpu_notify_args *a)
 
 /* Finds what this rank tells the others: the rejection that came with the call, or the first bad index. The last warp
    does it, since it has the least to sum. */
-GPU_FUNC void find_refusal(const gpu_notify_args *a, ep_refusal *refusal)
+GPU_FUNC void find_rejection(const gpu_notify_args *a, ep_rejection *rejection)
 {
     if (threadIdx.x != blockDim.x - 1) return;
     unsigned long long bad_slot = a->world.place.state->bad_slot;
-    refusal->status = a->refusal.status;
-    if (a->refusal.status)
-        copy_words(refusal, &a->refusal, sizeof *refusal);
+    rejection->status = a->rejection.status;
+    if (a->rejection.status)
+        copy_words(rejection, &a->rejection, sizeof *rejection);
     else if (a->check_counts && bad_slot != ~0ull)
-        refuse_count(refusal, (int32_t)bad_slot, a->expert_counts[bad_slot],
+        reject_count(rejection, (int32_t)bad_slot, a->expert_counts[bad_slot],
                      ep_most_of_expert(GPU_RANKS(&a->world.place)));
     else if (bad_slot != ~0ull)
-        refuse_index(&a->route, a->form.experts, refusal, bad_slot);
+        reject_index(&a->route, a->form.experts, rejection, bad_slot);
 }
 
 /* Writes the state for the next call, and the report for the host, which may be waiting. */
@@ -345,13 +345,13 @@ GPU_FUNC void close_notify(const gpu_notify_args *a, uint32_t epoch, const gpu_e
     __syncthreads();
     if (threadIdx.x) return;
     world->place.state->epoch = epoch;
-    world->place.state->refused = !end->come || end->against >= 0;
+    world->place.state->rejected = !end->come || end->against >= 0;
     world->place.state->grows = end->grows;
     world->place.state->bad_slot = ~0ull;
-    if (end->against >= 0) report_hello(world, epoch, end->against, end->refused);
-    if (end->in_vain) world->place.report->wished = (uint64_t)epoch + 1;
+    if (end->against >= 0) report_header(world, epoch, end->against, end->rejected);
+    if (end->in_vain) world->place.report->requested = (uint64_t)epoch + 1;
     if (!world->place.ticket) return;
-    if (end->against >= 0) world->place.report->counts_refused = world->place.ticket;
+    if (end->against >= 0) world->place.report->counts_rejected = world->place.ticket;
     if (end->grows) world->place.report->counts_grow = world->place.ticket;
     store_release(&world->place.report->counts_ready, world->place.ticket);
 }
@@ -359,7 +359,7 @@ GPU_FUNC void close_notify(const gpu_notify_args *a, uint32_t epoch, const gpu_e
 GPU_KERNEL(512) ep_notify(GPU_ARGS gpu_notify_args a)
 {
     GPU_LAUNCH_SHARED(int32_t, per_rank);
-    __shared__ ep_refusal refusal;
+    __shared__ ep_rejection rejection;
     const gpu_world *world = &a.world;
     int32_t *sent = per_rank, *received = per_rank + GPU_RANKS(&world->place);
     if (blockIdx.x == 0) stamp(&a, 0);
@@ -368,10 +368,10 @@ GPU_KERNEL(512) ep_notify(GPU_ARGS gpu_notify_args a)
     stamp(&a, 1);
     uint32_t epoch = world->place.state->epoch + 1;
     if (a.check_counts) check_counts(&a);
-    find_refusal(&a, &refusal);
+    find_rejection(&a, &rejection);
     if (a.routing) close_layout(&a, sent);
     __syncthreads();
-    gpu_exchange end = exchange_hellos(&a, epoch, &refusal, sent, received);
+    gpu_exchange end = exchange_headers(&a, epoch, &rejection, sent, received);
     stamp(&a, 3);
     const bool goes_on = end.come && end.against < 0 && a.routing;
     if (goes_on) {
@@ -398,6 +398,6 @@ GPU_KERNEL(512) ep_check_topk(GPU_ARGS gpu_check_args a)
     }
     if (!last_block(&a.world.place, false) || threadIdx.x) return;
     state->checked.status = 0;
-    if (state->bad_slot != ~0ull) refuse_index(&a.route, a.experts, &state->checked, state->bad_slot);
+    if (state->bad_slot != ~0ull) reject_index(&a.route, a.experts, &state->checked, state->bad_slot);
     state->bad_slot = ~0ull;
 }

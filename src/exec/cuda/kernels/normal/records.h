@@ -9,10 +9,10 @@
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
-GPU_FUNC ep_hello *hello_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
+GPU_FUNC ep_header *header_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
 {
-    return (ep_hello *)buffer_at(&world->place, pe,
-                                 ep_hello_at(&world->space, GPU_RANKS(&world->place), epoch, source));
+    return (ep_header *)buffer_at(&world->place, pe,
+                                  ep_header_at(&world->space, GPU_RANKS(&world->place), epoch, source));
 }
 GPU_FUNC ep_reply *reply_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
 {
@@ -21,7 +21,8 @@ GPU_FUNC ep_reply *reply_at(const gpu_world *world, int32_t pe, uint32_t epoch, 
 }
 GPU_FUNC uint64_t *done_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
 {
-    return (uint64_t *)buffer_at(&world->place, pe, ep_done_at(&world->space, GPU_RANKS(&world->place), epoch, source));
+    return (uint64_t *)buffer_at(&world->place, pe,
+                                 ep_completion_at(&world->space, GPU_RANKS(&world->place), epoch, source));
 }
 
 /* ---- the end of a kernel ----------------------------------------------------------------------------------------- */
@@ -43,62 +44,62 @@ GPU_FUNC void exchange_dones(const gpu_world *world, uint32_t epoch)
 
 /* Finds the rank because of which a call cannot go on, if not all headers agree; -1: there is none. All headers must
    have come. *refused (may be NULL): the rank rejects the call; else its form differs. One block calls it. */
-GPU_FUNC int32_t judge_hellos(const gpu_world *world, uint32_t epoch, bool *refused)
+GPU_FUNC int32_t judge_headers(const gpu_world *world, uint32_t epoch, bool *rejected)
 {
     __shared__ int32_t least;
-    const ep_form *form0 = &hello_at(world, world->place.rank, epoch, 0)->form;
+    const ep_form *form0 = &header_at(world, world->place.rank, epoch, 0)->form;
     if (threadIdx.x == 0) least = ep_ballot(EP_STAND_AGREES, 0);
     __syncthreads();
     for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&world->place); pe += blockDim.x) {
-        const ep_hello *hello = hello_at(world, world->place.rank, epoch, pe);
-        atomicMin(&least, ep_ballot(ep_hello_stands(hello->refusal.status, &hello->form, form0), pe));
+        const ep_header *header = header_at(world, world->place.rank, epoch, pe);
+        atomicMin(&least, ep_ballot(ep_header_stands(header->rejection.status, &header->form, form0), pe));
     }
     __syncthreads();
-    if (refused) *refused = ep_ballot_stand(least) < EP_STAND_DIFFERS;
+    if (rejected) *rejected = ep_ballot_stand(least) < EP_STAND_DIFFERS;
     return ep_ballot_rank(least);
 }
 
 /* Says whether a header, which must have come, lets the call go on: it does not reject, and has this rank's own form.
-   The thread that has seen it come finds that out at once, while it loads the rest. judge_hellos then finds the
+   The thread that has seen it come finds that out at once, while it loads the rest. judge_headers then finds the
    rank. */
-GPU_FUNC bool hello_agrees(const ep_hello *hello, const ep_form *own)
+GPU_FUNC bool header_agrees(const ep_header *header, const ep_form *own)
 {
-    int32_t status = hello->refusal.status;
-    return ep_is_same_form(&hello->form, own) && !status;
+    int32_t status = header->rejection.status;
+    return ep_is_same_form(&header->form, own) && !status;
 }
 
 /* Reports that the call cannot go on because of the header of `rank`. One thread calls it. */
-GPU_FUNC void report_hello(const gpu_world *world, uint32_t epoch, int32_t rank, bool refused)
+GPU_FUNC void report_header(const gpu_world *world, uint32_t epoch, int32_t rank, bool rejected)
 {
-    gpu_verdict *slot = verdict_slot(&world->place);
-    const ep_hello *hello = hello_at(world, world->place.rank, epoch, rank);
+    gpu_vote *slot = vote_slot(&world->place);
+    const ep_header *header = header_at(world, world->place.rank, epoch, rank);
     if (!slot) return;
     slot->rank = rank;
     slot->dropped = 0;
-    copy_words(&slot->reason, &hello->refusal, sizeof slot->reason);
-    slot->reason.status = refused ? hello->refusal.status : 0;
-    copy_words(&slot->form, &hello->form, sizeof slot->form);
-    copy_words(&slot->form0, &hello_at(world, world->place.rank, epoch, 0)->form, sizeof slot->form0);
-    publish_verdict(&world->place, slot);
+    copy_words(&slot->reason, &header->rejection, sizeof slot->reason);
+    slot->reason.status = rejected ? header->rejection.status : 0;
+    copy_words(&slot->form, &header->form, sizeof slot->form);
+    copy_words(&slot->form0, &header_at(world, world->place.rank, epoch, 0)->form, sizeof slot->form0);
+    publish_vote(&world->place, slot);
 }
 
 GPU_FUNC void report_reply(const gpu_world *world, uint32_t epoch, int32_t rank)
 {
-    gpu_verdict *slot = verdict_slot(&world->place);
+    gpu_vote *slot = vote_slot(&world->place);
     if (!slot) return;
     slot->rank = rank;
     slot->dropped = 0;
-    copy_words(&slot->reason, &reply_at(world, world->place.rank, epoch, rank)->refusal, sizeof slot->reason);
-    publish_verdict(&world->place, slot);
+    copy_words(&slot->reason, &reply_at(world, world->place.rank, epoch, rank)->rejection, sizeof slot->reason);
+    publish_vote(&world->place, slot);
 }
 
 GPU_FUNC void report_dropped(const gpu_world *world, int32_t rows)
 {
-    gpu_verdict *slot = verdict_slot(&world->place);
+    gpu_vote *slot = vote_slot(&world->place);
     if (!slot) return;
     slot->rank = -1;
     slot->dropped = rows;
-    publish_verdict(&world->place, slot);
+    publish_vote(&world->place, slot);
 }
 
 /* ---- routing ----------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Per-GPU state. A rank's first buffer on a GPU makes it, with the device heap. Later buffers share it, and the last
+ * one to leave destroys it. By CUDA IPC, where nothing grows, each buffer has a state of its own. */
+#include "exec/cuda/core/device_state.h"
+#include "group/group.h"
+
+#include <stdlib.h>
+
+/* The per-GPU states of a rank, attached to its group. They change as buffers are made and destroyed, which a rank does
+   one at a time. */
+struct gpu_device_states {
+    group_attachment attachment;
+    gpu_device_state *first;
+    /* The number made so far, the same on all ranks. */
+    uint64_t made;
+};
+
+/* All buffers are destroyed before the group, and with them their per-GPU states. */
+static void device_states_end(group_attachment *attachment)
+{
+    free((gpu_device_states *)attachment);
+}
+
+/* Returns the rank's per-GPU states; NULL: out of memory. */
+static gpu_device_states *device_states_of(expar_group *group)
+{
+    gpu_device_states *homes = (gpu_device_states *)group_kept(group, device_states_end);
+    if (homes || !(homes = calloc(1, sizeof *homes))) return homes;
+    homes->attachment.end = device_states_end;
+    group_keep(group, &homes->attachment);
+    return homes;
+}
+
+/* Returns the state that this rank's buffers on the GPU share; NULL: none yet. */
+static gpu_device_state *device_state_on(const gpu_device_states *homes, int32_t device)
+{
+    gpu_device_state *home = homes ? homes->first : NULL;
+    while (home && (home->device != device || !device_heap_grows(home->heap)))
+        home = home->next;
+    return home;
+}
+
+/* Collective. Says whether all ranks have a state on the GPU that they want, and it is the same one. */
+static expar_status agree_on_device_state(sym *symmetric, const gpu_device_states *homes, uint64_t number, bool *same)
+{
+    const size_t size = (size_t)symmetric->size;
+    uint64_t *numbers = calloc(size, sizeof *numbers);
+    expar_status own = homes && numbers ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
+    if (!numbers) return sym_out_of_step(symmetric, "the buffer", own);
+    const boot_matter matter = {.what = "the buffer",
+                                .rejected = "could not make its part",
+                                .mine = &number,
+                                .all = numbers,
+                                .bytes = sizeof number};
+    expar_status status = sym_agree(symmetric, &matter, own);
+    *same = number != 0;
+    for (size_t r = 0; r < size && status == EXPAR_OK; r++)
+        *same = *same && numbers[r] == number;
+    free(numbers);
+    return status;
+}
+
+static void device_state_end(gpu_device_state *home, bool quiet)
+{
+    gpu_device_state **place = &home->homes->first;
+    while (*place != home)
+        place = &(*place)->next;
+    *place = home->next;
+    gpu_store_close(home);
+    gpu_segments_end(home->segments, quiet);
+    device_heap_destroy(home->heap, quiet);
+    free(home);
+}
+
+static expar_status device_state_make(sym *symmetric, gpu_device_states *homes, int32_t device, gpu_device_state **out)
+{
+    device_heap *heap = NULL;
+    gpu_segments *segments = NULL;
+    expar_status status = device_heap_create(symmetric, device, &heap);
+    homes->made++;
+    if (status == EXPAR_OK) status = gpu_segments_make(symmetric, heap, &segments);
+    if (status != EXPAR_OK) {
+        device_heap_destroy(heap, true);
+        return status;
+    }
+    gpu_device_state *home = calloc(1, sizeof *home);
+    if (!home) {
+        gpu_segments_end(segments, false);
+        device_heap_destroy(heap, true);
+        return sym_out_of_step(symmetric, "the buffer", error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory"));
+    }
+    home->heap = heap;
+    home->segments = segments;
+    home->device = device;
+    home->number = homes->made;
+    home->homes = homes;
+    home->next = homes->first;
+    *out = homes->first = home;
+    return EXPAR_OK;
+}
+
+expar_status gpu_device_state_enter(gpu_core *self, int32_t device)
+{
+    gpu_device_states *homes = device_states_of(self->group);
+    gpu_device_state *home = device_state_on(homes, device);
+    bool same = false;
+    expar_status status = agree_on_device_state(self->sym, homes, home ? home->number : 0, &same);
+    if (status != EXPAR_OK) return status;
+    if (!same) status = device_state_make(self->sym, homes, device, &home);
+    if (status != EXPAR_OK) return status;
+    home->references++;
+    self->home = home;
+    self->heap = home->heap;
+    self->segments = home->segments;
+    self->device = device_heap_device(home->heap);
+    return EXPAR_OK;
+}
+
+void gpu_device_state_leave(gpu_core *self, bool quiet)
+{
+    gpu_device_state *home = self->home;
+    if (!home) return;
+    self->home = NULL;
+    home->loud |= !quiet;
+    if (--home->references == 0) device_state_end(home, !home->loud);
+}

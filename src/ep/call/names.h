@@ -14,7 +14,7 @@ typedef struct ep_names {
 } ep_names;
 
 extern const ep_names ep_names_path, ep_names_sum_order, ep_names_weights_of, ep_names_nodes_sum;
-extern const ep_names ep_names_format, ep_names_sum; /* of low-latency mode */
+extern const ep_names ep_names_format, ep_names_sum, ep_names_sums; /* of low-latency mode */
 extern const ep_names ep_names_part, ep_names_device;
 /* An argument that may be left out: 0 is "absent", 1 is "given". */
 extern const ep_names ep_names_given;

@@ -44,14 +44,17 @@ static const ep_buffer_kind ll_buffers = {.magic = LL_MAGIC,
 /* Tells all ranks whether all can create the buffer; own is the error that this rank found. */
 static expar_status ll_agree(expar_group *group, const expar_ll_config *config, uint32_t number, expar_status own)
 {
+    const ep_name_text sums = ep_tell(&ep_names_sums, config->sums ? config->sums : LL_ALL_SUMS),
+                       device = ep_tell(&ep_names_device, config->device.type ? config->device.type : EXPAR_CPU);
+    const int64_t row_bytes = config->max_row_bytes ? config->max_row_bytes : 2 * (int64_t)config->hidden;
     const boot_field fields[] = {
         {.name = "config.max_tokens", .value = (uint64_t)config->max_tokens},
         {.name = "config.hidden", .value = (uint64_t)config->hidden},
         {.name = "config.max_topk", .value = (uint64_t)config->max_topk},
         {.name = "config.num_experts", .value = (uint64_t)config->num_experts},
-        {.name = "config.max_row_bytes", .value = (uint64_t)config->max_row_bytes},
-        {.name = "config.sums", .value = (uint64_t)config->sums},
-        {.name = "config.device.type", .value = (uint64_t)config->device.type},
+        {.name = "config.max_row_bytes", .value = (uint64_t)row_bytes},
+        {.name = "config.sums", .text = sums.text},
+        {.name = "config.device.type", .text = device.text},
         {.name = "config.masking", .value = (uint64_t)config->masking},
         {.name = "config.unmapped", .value = (uint64_t)config->unmapped},
         {.name = "config.reserve_bytes", .value = config->reserve_bytes},

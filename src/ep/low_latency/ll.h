@@ -22,6 +22,9 @@
 #include <expar/low_latency.h>
 #include <expar/python.h>
 
+/* config.sums of a buffer that carries out all sums. */
+#define LL_ALL_SUMS (1 << EXPAR_LL_SUM_EXACT | 1 << EXPAR_LL_SUM_REDUCED)
+
 #define LL_MAGIC        0x66667562656c6c65u
 #define LL_HANDLE_MAGIC 0x646e6168656c6c65u
 #define LL_HOOK_MAGIC   0x6b6f6f68656c6c65u

@@ -7,7 +7,6 @@
 #define LL_MOST_TOKENS  65535
 #define LL_MOST_HIDDEN  (1 << 24)
 #define LL_MOST_EXPERTS (1 << 22)
-#define LL_ALL_SUMS     (1 << EXPAR_LL_SUM_EXACT | 1 << EXPAR_LL_SUM_REDUCED)
 #define LL_ROW_UNIT     16
 #define LL_MOST_RESERVE ((uint64_t)1 << 60)
 

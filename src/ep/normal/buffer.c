@@ -37,8 +37,9 @@ static expar_status buffer_agree(expar_group *group, const expar_ep *ep, expar_s
     const expar_ep none = {0};
     if (!ep) ep = &none;
     const ep_shape *shape = &ep->shape;
+    const ep_name_text device = ep_tell(&ep_names_device, ep->base.device.type);
     const boot_field fields[] = {
-        {.name = "config.device.type", .value = (uint64_t)ep->base.device.type},
+        {.name = "config.device.type", .text = device.text},
         {.name = "config.max_tokens", .value = (uint64_t)ep->limits.tokens},
         {.name = "config.max_row_bytes", .value = (uint64_t)ep->limits.row_bytes},
         {.name = "config.max_topk", .value = (uint64_t)ep->limits.topk},

@@ -147,9 +147,9 @@ expar_status ep_shape_check_across(const expar_ep_config *config, int32_t nodes)
 {
     if (kind_of(config)->spans_nodes) return EXPAR_OK;
     return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "config.device.type is %d, and the ranks are on %d nodes, or do not map each other's memory; "
+                     "config.device.type is %s, and the ranks are on %d nodes, or do not map each other's memory; "
                      "expected one node: rows of this device travel inside a node only",
-                     (int)config->device.type, nodes);
+                     ep_tell(&ep_names_device, config->device.type).text, nodes);
 }
 
 static int64_t limit_or(int64_t given, int64_t most)

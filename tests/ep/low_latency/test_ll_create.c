@@ -188,9 +188,12 @@ static void create_different(expar_group *group, void *shared)
     struct {
         const char *words[3];
         expar_ll_config config;
-    } others[] = {{{"config.max_tokens", "9", "8"}, good}, {{"config.hidden", "256", "128"}, good},
-                  {{"config.max_topk", "3", "4"}, good},   {{"config.num_experts", "15", "12"}, good},
-                  {{"config.max_row_bytes", "512"}, good}, {{"config.sums", "1"}, good},
+    } others[] = {{{"config.max_tokens", "9", "8"}, good},
+                  {{"config.hidden", "256", "128"}, good},
+                  {{"config.max_topk", "3", "4"}, good},
+                  {{"config.num_experts", "15", "12"}, good},
+                  {{"config.max_row_bytes", "512"}, good},
+                  {{"config.sums is EXACT on rank 2", "EXACT | REDUCED on rank 0"}, good},
                   {{"config.masking", "1"}, good}};
     others[0].config.max_tokens = 9;
     others[1].config.hidden = 256;
@@ -213,6 +216,26 @@ static void test_create_with_different_configs(void **state)
 {
     (void)state;
     run_on(RANKS, 0, create_different);
+}
+
+/* A member that is left out equals its default. */
+static void create_by_defaults(expar_group *group, void *shared)
+{
+    expar_ll_config config = good;
+    expar_ll *ll = NULL;
+    (void)shared;
+    if (expar_group_rank(group) == 1) {
+        config.sums = 1 << EXPAR_LL_SUM_EXACT | 1 << EXPAR_LL_SUM_REDUCED;
+        config.device.type = EXPAR_CPU;
+        config.max_row_bytes = 2 * (int64_t)config.hidden;
+    }
+    if (CHECK_OK(expar_ll_create(group, &config, &ll))) CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void test_create_by_defaults(void **state)
+{
+    (void)state;
+    run_on(RANKS, 0, create_by_defaults);
 }
 
 /* Threads and SMs are each rank's own. */
@@ -450,17 +473,12 @@ static void test_formula(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_buffer_size_rejects),
-        cmocka_unit_test(test_buffer_size_overflow),
-        cmocka_unit_test(test_create_rejects),
-        cmocka_unit_test(test_create_without_pointers),
-        cmocka_unit_test(test_create_with_different_configs),
-        cmocka_unit_test(test_own_members_may_differ),
-        cmocka_unit_test(test_not_mapped),
-        cmocka_unit_test(test_bytes_are_the_heaps),
-        cmocka_unit_test(test_used_memory_is_cleared),
-        cmocka_unit_test(test_create_without_space),
-        cmocka_unit_test(test_formula),
+        cmocka_unit_test(test_buffer_size_rejects),    cmocka_unit_test(test_buffer_size_overflow),
+        cmocka_unit_test(test_create_rejects),         cmocka_unit_test(test_create_without_pointers),
+        cmocka_unit_test(test_create_by_defaults),     cmocka_unit_test(test_create_with_different_configs),
+        cmocka_unit_test(test_own_members_may_differ), cmocka_unit_test(test_not_mapped),
+        cmocka_unit_test(test_bytes_are_the_heaps),    cmocka_unit_test(test_used_memory_is_cleared),
+        cmocka_unit_test(test_create_without_space),   cmocka_unit_test(test_formula),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ static void reject_normal(expar_group *group)
     const expar_ep_config config = idle_config(group);
     expar_ep *ep = NULL;
     CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ep_create(group, &config, &ep));
-    CHECK_TEXT("expar_ep_create", "config.device.type is 2", "do not map each other's memory", "expected one node");
+    CHECK_TEXT("expar_ep_create", "config.device.type is CUDA", "do not map each other's memory", "expected one node");
     CHECK(!ep, "a buffer that was rejected was given");
 }
 

@@ -14,8 +14,10 @@
 extern "C" {
 #endif
 
-/* The way of rows inside a node. AUTO takes DIRECT where the receiver's output (combine: the sender's input) is in
-   symmetric memory, else QUEUE. */
+/* How rows move inside a node. DIRECT: senders write rows to their places in the output (combine: receivers read rows
+   from the input). QUEUE: rows pass a ring. AUTO takes DIRECT if peers reach the receiver's output (combine: the
+   sender's input). On a GPU AUTO also takes DIRECT if the library can copy the rows through the pool. Otherwise it
+   takes QUEUE. */
 typedef enum expar_ep_path { EXPAR_EP_PATH_AUTO = 0, EXPAR_EP_PATH_DIRECT = 1, EXPAR_EP_PATH_QUEUE = 2 } expar_ep_path;
 
 typedef struct expar_ep_dispatch_args {
@@ -25,8 +27,8 @@ typedef struct expar_ep_dispatch_args {
     /* ---- inputs ---- */
     /* [T][H] bf16, f16, f32, f8e4m3 or i8, H contiguous; rows are 16-byte aligned and a multiple of 16 bytes long */
     expar_tensor x;
-    /* [T][S] f32, or i32 with four packed exponents each; any strides. Carried bit for bit. For f8e4m3 and i8 rows; or
-       none */
+    /* [T][S] f32, or i32 with four packed exponents each; any strides; or none. Only for f8e4m3 and i8 rows. Scales are
+       carried bit for bit */
     expar_tensor x_scales;
     /* [T][K] i32 or i64, K contiguous. May be absent with a handle or token_in_rank */
     expar_tensor topk_idx;
@@ -36,59 +38,61 @@ typedef struct expar_ep_dispatch_args {
     /* ---- routing ---- */
     /* E. Ignored with a handle */
     int32_t num_experts;
-    /* [T][N] u8, N contiguous: decides the routing instead of topk_idx; or none. With topk_idx a slot counts for its
-       expert if the token goes to the expert's rank */
+    /* [T][N] u8, N contiguous; or none. A token goes to the ranks whose entries are not 0, whatever topk_idx says. If
+       topk_idx is given, too, a slot counts for its expert only if the token goes to the expert's rank */
     expar_tensor token_in_rank;
-    /* [E]: how many of this rank's tokens go to each expert; in host memory or where the tensors are. NULL: zeros. Only
-       with token_in_rank and without topk_idx */
+    /* [E]: the number of this rank's tokens for each expert, in host memory or where the tensors are. NULL: all are 0.
+       Only with token_in_rank and without topk_idx */
     const int32_t *tokens_per_expert;
-    /* the routing of an earlier dispatch or route: this call computes no layout and exchanges no counts. Rows and their
-       places follow the handle; topk_idx (with the handle's K) and topk_weights are only carried */
+    /* the routing of an earlier dispatch or route; or NULL. With a handle this call computes no layout and exchanges no
+       counts. The handle decides where rows go; topk_idx (with the handle's K) and topk_weights are carried as data */
     const expar_ep_handle *handle;
-    /* per-expert counts are rounded up to multiples of it; 0 or 1: no rounding. Ignored with a handle, which has its
-       own */
+    /* the count of each expert is rounded up to a multiple of this number; 0 or 1: no rounding. Ignored with a handle,
+       which has its own */
     int32_t expert_alignment;
-    /* W > 0: outputs have W rows, however many come, so that nothing waits for counts. Needs topk_idx. 0: outputs have
-       R rows. May differ between ranks */
+    /* W > 0: outputs have W rows, however many come, so the call does not wait for counts. Needs topk_idx. 0: outputs
+       have R rows. May differ between ranks */
     int64_t num_worst_tokens;
 
     /* ---- options ---- */
-    /* DIRECT fails with EXPAR_ERR_BUFFER_SIZE if the output does not fit into the pool */
+    /* with DIRECT the call fails if the output does not fit into the pool: with EXPAR_ERR_BUFFER_SIZE, or with
+       EXPAR_ERR_MEMORY if only the machine limits the pool */
     expar_ep_path path;
     /* 1: recv_x has one row for each (token, local expert); see expar_ep_dispatch_result. Needs topk_idx, or a handle
        from an expert-major dispatch */
     int32_t expert_major;
-    /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
+    /* with expert_major, 1: padding rows, which belong to no slot, are zero; 0: they are not written */
     int32_t zero_padding;
-    /* 1: the handle keeps the rank of each slot's expert, 2 bytes for each slot. Combines with a sum_order by slots or
-       with weights_of the owner need this. Needs topk_idx. Ignored with a handle. Across nodes all ranks must set the
-       same value. A forwarder's handle then also keeps 2 bytes for each slot of the tokens that it receives */
+    /* 1: the handle keeps the rank of each slot's expert, 2 bytes for each slot. A combine needs this if its sum_order
+       is not BY_RANK, or if its weights_of is OWNER. Needs topk_idx. Ignored with a handle. Across nodes all ranks must
+       set the same value. A forwarder's handle then also keeps 2 bytes for each slot of the tokens that it receives */
     int32_t keep_slots;
     /* 1, on all ranks: recv_topk_idx has global expert numbers, as in topk_idx, -1 where the expert is on another rank;
        0: local numbers */
     int32_t global_experts;
-    /* 1, on all ranks: recv_src_token is given */
+    /* 1, on all ranks: the result has recv_src_token */
     int32_t src_tokens;
-    /* M > 0, on all ranks: recv_src_metadata is given, and recv_src_token with it. At least T, at most (2^31 - 1) / N;
-       the same on all ranks, so that no number stands for two tokens */
+    /* M > 0, on all ranks: the result has recv_src_metadata and recv_src_token. M is at least T and at most (2^31 - 1)
+       / N. It is the same on all ranks, so that no number stands for two tokens */
     int32_t src_stride;
-    /* 1: recv_row_weights is given. Needs expert_major and topk_weights */
+    /* 1: the result has recv_row_weights. Needs expert_major and topk_weights */
     int32_t row_weights;
     /* 1: recv_scales is column-major, with strides (1, the number of its rows rounded up to a multiple of 4). Each
        column then begins at a multiple of 16 bytes, as TMA needs it. Needs x_scales. out_scales then has strides (1, a
        multiple of 4), and is aligned to 16 bytes */
     int32_t column_scales;
-    /* CUDA: SMs of this call's kernels that wait for other ranks; CPU: worker threads of this call, the caller's
-       included. The bounds are those of the buffer's config. 0: as the buffer says. May differ between ranks */
+    /* CUDA: the number of SMs for those kernels of this call that wait for other ranks. CPU: the number of threads for
+       this call, the calling thread included. The bounds are those of the buffer's config. 0: the number of the buffer.
+       May differ between ranks */
     int32_t num_sms;
 
     /* ---- the caller's outputs ---- */
     /* the caller's own tensor for recv_x, [≥ R][H], contiguous; none: the library allocates. If peers cannot reach it,
-       rows come by QUEUE, or into the pool, from where the library copies them. With path DIRECT that is
-       EXPAR_ERR_ADDRESS */
+       rows come by QUEUE, or into the pool, from where the library copies them. With path DIRECT the call then fails
+       with EXPAR_ERR_ADDRESS. With expert_major any memory will do, since this rank itself writes those rows */
     expar_tensor out_x;
     /* the caller's own tensor for recv_scales, with at least as many rows, contiguous; or none. If peers cannot reach
-       it, all rows come as for such an out_x */
+       it, all rows come as for such an out_x. With expert_major or column_scales any memory will do */
     expar_tensor out_scales;
     /* the caller's own tensor for recv_topk_idx, with at least as many rows, contiguous; or none. If peers cannot reach
        it, all rows come as for such an out_x */
@@ -96,31 +100,32 @@ typedef struct expar_ep_dispatch_args {
     /* the caller's own tensor for recv_topk_weights, with at least as many rows, contiguous; or none. If peers cannot
        reach it, all rows come as for such an out_x */
     expar_tensor out_topk_weights;
-    /* the caller's own tensor for recv_row_map, with at least as many rows, contiguous; or none. If it is not in
-       symmetric memory, rows come as with such an out_x */
+    /* the caller's own tensor for recv_row_map, with at least as many rows, contiguous; or none. Any memory will do,
+       since this rank itself writes the map */
     expar_tensor out_row_map;
-    /* the caller's own tensor for recv_src_token, [≥ R] i32, contiguous; giving it also requests the result */
+    /* the caller's own tensor for recv_src_token, [≥ R] i32, contiguous; giving it also requests the result; or none.
+       If peers cannot reach it, all rows come as for such an out_x */
     expar_tensor out_src_token;
-    /* the caller's own tensor for recv_src_metadata, [≥ R][2 + K] i32, contiguous. Needs src_stride */
+    /* the caller's own tensor for recv_src_metadata, [≥ R][2 + K] i32, contiguous; or none. Needs src_stride */
     expar_tensor out_src_metadata;
     /* the caller's own tensor for recv_row_weights, f32, with at least as many rows as recv_x, contiguous; giving it
-       also requests the result */
+       also requests the result; or none */
     expar_tensor out_row_weights;
-    /* the caller's own tensor, [T][K], dtype of topk_idx, contiguous: gets the values of topk_idx that this call has
-       read, so that the caller may overwrite topk_idx. Needs topk_idx, and no handle; or none */
+    /* the caller's own tensor, [T][K], dtype of topk_idx, contiguous; or none. The call copies the values of topk_idx
+       into it as it reads them, so the caller may then overwrite topk_idx. Needs topk_idx, and no handle */
     expar_tensor topk_idx_copy;
-    /* counts that are written where the tensors are; or NULL */
+    /* arrays on the device of the tensors, which the call fills with counts; or NULL */
     const expar_ep_recv_counts *recv_counts;
 
     /* ---- completion ---- */
     /* no argument is read before this event has happened; or NULL. A fresh dispatch that waits for counts returns only
-       after the event. On a GPU every call does, unless the event lies on a stream (expar_event_record, events of calls
-       on GPUs): then the call's stream waits for it */
+       after the event. On a GPU every call returns only after the event, unless the event lies on a stream
+       (expar_event_record, events of calls on GPUs). In that case the call's stream waits for it */
     expar_event *wait_event;
-    /* 1: returns once the places of the outputs are known; with num_worst_tokens or a handle that is at once. Rows have
-       arrived when result.event has happened */
+    /* 1: the call returns once it knows the addresses of the outputs. With num_worst_tokens or a handle it knows them
+       at once. Rows have arrived when result.event has happened */
     int32_t async_finish;
-    /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+    /* CUDA: the CUstream that the call is put on. See "On GPUs" in expar/ep.h */
     void *stream;
 } expar_ep_dispatch_args;
 #define EXPAR_EP_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_ep_dispatch_args)
@@ -128,14 +133,16 @@ typedef struct expar_ep_dispatch_args {
 /* Rows are ordered by source rank, then by the source's token number. The same input always gives the same bytes.
  *
  * With num_worst_tokens W, tensors have W rows where the shapes below say R. Rows from R on have recv_topk_idx -1, and
- * their x, scales and weights are not written. If more than W rows come, the rows beyond are dropped. This rank's call
- * (or event) then ends with EXPAR_ERR_DROPPED, its result is filled, and num_dropped_tokens says how many were dropped.
+ * their x, scales and weights are not written. If more than W rows come, the rows beyond W are dropped. This rank's
+ * call (or event) then ends with EXPAR_ERR_DROPPED. Its result is filled all the same, and num_dropped_tokens has the
+ * number of dropped rows.
  *
  * Expert-major: recv_x (and recv_scales) have one row for each (token, slot) whose expert is on this rank. Rows are
  * sorted by expert, then in the order above, then by slot. The rows of local expert e begin at the sum of
- * recv_tokens_per_expert[0 .. e-1]. recv_topk_* stay [R][K]; recv_row_map says which row belongs to which slot. With
- * num_worst_tokens recv_x has W * K + (expert_alignment - 1) * L rows. recv_tokens_per_expert also counts dropped rows,
- * so rows may lie beyond that size. Slots of such rows are dropped, too, and have -1 in the map. */
+ * recv_tokens_per_expert[0 .. e-1]. recv_topk_idx and recv_topk_weights stay [R][K]; recv_row_map says which row
+ * belongs to which slot. With num_worst_tokens recv_x has W * K + (expert_alignment - 1) * L rows.
+ * recv_tokens_per_expert also counts dropped rows, so some rows may have no place in that size. Such rows are dropped,
+ * too, and their slots have -1 in the map. */
 typedef struct expar_ep_dispatch_result {
     /* set by EXPAR_EP_DISPATCH_RESULT_INIT */
     size_t struct_size;
@@ -152,24 +159,24 @@ typedef struct expar_ep_dispatch_result {
     expar_tensor recv_topk_weights;
     /* expert-major: [R][K] i32, the row of recv_x, or -1. Else none */
     expar_tensor recv_row_map;
-    /* with src_tokens: [R] i32, the row's token number at its source. rank_prefix of the handle tells the row's source.
-       With num_worst_tokens -1 from R on. Else none */
+    /* [R] i32: the token number of each row at its source, if it was requested; else none. The handle's rank_prefix
+       tells the source of a row. With num_worst_tokens, entries from R on are -1 */
     expar_tensor recv_src_token;
-    /* with src_stride: [R][2 + K] i32. Each row has (source rank · M + token number there), the source rank, and then
-       the K entries of recv_row_map, -1 where there is none. With num_worst_tokens -1 from R on. Else none */
+    /* with src_stride: [R][2 + K] i32; else none. Each row has source rank · M + token number there, then the source
+       rank, then the K entries of recv_row_map, -1 where there is none. With num_worst_tokens, rows from R on are -1 */
     expar_tensor recv_src_metadata;
-    /* expert-major, with row_weights: [rows of recv_x] f32, the weight of the slot that each row belongs to, bit for
-       bit. Entries of rows without a slot are treated like these rows of recv_x. Else none */
+    /* expert-major: [rows of recv_x] f32, the weight of the slot that each row belongs to, bit for bit. Entries of
+       padding rows are zero with zero_padding, else they are not written. None if it was not requested */
     expar_tensor recv_row_weights;
 
     /* ---- numbers ---- */
-    /* [L] in host memory; NULL for a dispatch with a handle, and if the call has not waited for its counts */
+    /* [L] in host memory; NULL for a dispatch with a handle, and for a call that has not waited for its counts */
     const int32_t *recv_tokens_per_expert;
     /* L */
     int32_t num_local_experts;
-    /* R, without rows that were dropped; -1: the host does not know it */
+    /* R, without dropped rows; -1: the host does not know it */
     int64_t num_recv_tokens;
-    /* the number of dropped rows, as far as the host knows it */
+    /* the number of dropped rows that the host knows of */
     int64_t num_dropped_tokens;
     /* how this rank's rows came: DIRECT or QUEUE */
     expar_ep_path path;
@@ -184,19 +191,19 @@ typedef struct expar_ep_dispatch_result {
 } expar_ep_dispatch_result;
 #define EXPAR_EP_DISPATCH_RESULT_INIT EXPAR_STRUCT_INIT(expar_ep_dispatch_result)
 
-/* Carries each token to the ranks that hold its experts. Collective; returns when the rows have arrived, or with
-   async_finish when the outputs' places are known. With async_finish do not touch any tensor of args and result before
-   result.event has happened. *result is written on EXPAR_OK and EXPAR_ERR_DROPPED only. The backward pass is
-   expar_ep_combine with the same handle. The protocol is the library's own (docs/internals/normal-mode.md). Counts must
-   fit 31 bits, so expert_alignment is at most 2^30, T · K · N is at most 2^30, and each of tokens_per_expert is at most
-   2^30 / N.
+/* Carries each token to the ranks that hold its experts. Collective. The call returns when the rows have arrived; with
+   async_finish it returns when it knows the addresses of the outputs. In that case do not touch any tensor of args and
+   result before result.event has happened. *result is written on EXPAR_OK and EXPAR_ERR_DROPPED only. The backward pass
+   is expar_ep_combine with the same handle. docs/internals/normal-mode.md describes the protocol. Counts must fit 31
+   bits, so expert_alignment is at most 2^30, T · K · N is at most 2^30, and each of tokens_per_expert is at most 2^30 /
+   N.
 
    Errors of this rank's arguments: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE,
    EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_DEVICE, EXPAR_ERR_INDEX, EXPAR_ERR_HANDLE, EXPAR_ERR_ADDRESS,
-   EXPAR_ERR_BUFFER_SIZE, EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM, EXPAR_ERR_CUDA. Also EXPAR_ERR_LIMIT (names the member of
-   config to raise), EXPAR_ERR_STATE (wait_event ended badly, or a ninth capture) and EXPAR_ERR_UNSUPPORTED (no kernels
-   for the shape). Errors of all ranks together: EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER,
-   EXPAR_ERR_ABORTED; and EXPAR_ERR_BUSY, EXPAR_ERR_DROPPED. */
+   EXPAR_ERR_BUFFER_SIZE, EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM, EXPAR_ERR_CUDA. Also EXPAR_ERR_LIMIT (the text names the
+   member of config to raise), EXPAR_ERR_STATE (wait_event ended with an error, or eight other captures are open) and
+   EXPAR_ERR_UNSUPPORTED (no kernels for the shape). Other errors: EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER,
+   EXPAR_ERR_ABORTED, EXPAR_ERR_BUSY, EXPAR_ERR_DROPPED. */
 EXPAR_API expar_status expar_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args,
                                          expar_ep_dispatch_result *result);
 

@@ -22,29 +22,29 @@ typedef struct expar_unique_id {
     unsigned char bytes[EXPAR_UNIQUE_ID_BYTES];
 } expar_unique_id;
 
-/* Makes an id and starts serving it from a thread of this process, until the process ends or
-   expar_unique_id_retire() is called. Groups may be formed with it one after another. The socket is bound to
-   the interface or address in EXPAR_BOOTSTRAP_INTERFACE (default: 127.0.0.1 only, which other hosts do not reach).
-   Errors: EXPAR_ERR_NULL, EXPAR_ERR_SYSTEM. Any thread. */
+/* Makes an id, and starts a thread of this process that serves it until the process ends or expar_unique_id_retire() is
+   called. Several groups may be formed with the id, one after another. The socket is bound to the interface or address
+   in EXPAR_BOOTSTRAP_INTERFACE (default: 127.0.0.1 only, which other hosts do not reach). Errors: EXPAR_ERR_NULL,
+   EXPAR_ERR_SYSTEM. Any thread. */
 EXPAR_API expar_status expar_unique_id_create(expar_unique_id *id);
-/* Like expar_unique_id_create, on an interface that the caller names ("eth0", or one of its addresses), whatever the
-   environment says. NULL or "": as expar_unique_id_create. EXPAR_ERR_ARGUMENT: there is no such interface, or it has no
-   address. */
+/* Like expar_unique_id_create, but on the interface that the caller names ("eth0", or one of its addresses), whatever
+   the environment says. With NULL or "" it does the same as expar_unique_id_create. EXPAR_ERR_ARGUMENT: there is no
+   such interface, or it has no address. */
 EXPAR_API expar_status expar_unique_id_create_on(const char *interface, expar_unique_id *id);
-/* Stops serving an id that this process made. Groups that were formed with it continue. EXPAR_ERR_ARGUMENT: another id.
-   EXPAR_ERR_NULL. Any thread. */
+/* Stops serving an id that this process made. Groups that were formed with it continue. EXPAR_ERR_ARGUMENT: this
+   process does not serve that id. EXPAR_ERR_NULL. Any thread. */
 EXPAR_API expar_status expar_unique_id_retire(const expar_unique_id *id);
 /* Writes the id as hexadecimal digits, for environment variables and files. The text has EXPAR_UNIQUE_ID_TEXT
-   characters, the last of them 0. id NULL: text becomes "", which expar_unique_id_parse rejects. text NULL: nothing is
-   written. In both cases expar_last_error says so. Any thread. */
+   characters, the last of them 0. If id is NULL, text becomes "", which expar_unique_id_parse rejects. If text is NULL,
+   nothing is written. In both cases expar_last_error names the argument that is NULL. Any thread. */
 #define EXPAR_UNIQUE_ID_TEXT (2 * EXPAR_UNIQUE_ID_BYTES + 1)
 EXPAR_API void expar_unique_id_format(const expar_unique_id *id, char text[EXPAR_UNIQUE_ID_TEXT]);
 /* Reads an id from the text that expar_unique_id_format writes. EXPAR_ERR_ARGUMENT: the text is not of that form.
    EXPAR_ERR_NULL. Any thread. */
 EXPAR_API expar_status expar_unique_id_parse(const char *text, expar_unique_id *id);
 
-/* The way in which the symmetric heap gets its memory. A dynamic heap gets it as allocations need it. A static heap
-   gets all of it when the group is formed, so that no allocation lacks memory later. A static heap needs a size. */
+/* Says when the symmetric heap gets its memory. A dynamic heap gets it as allocations need it. A static heap gets all
+   of it when the group is formed, so that no allocation lacks memory later. A static heap needs a size. */
 typedef enum expar_heap_kind {
     EXPAR_HEAP_DEFAULT = 0, /* EXPAR_HEAP_KIND, else dynamic */
     EXPAR_HEAP_DYNAMIC = 1,
@@ -53,9 +53,9 @@ typedef enum expar_heap_kind {
 
 /* The kind of pages that the heap of a process uses; each rank decides for itself. System: small pages, which the
    kernel may turn into huge ones. Huge: pages of 2 MiB that the administrator has reserved (vm.nr_hugepages). If too
-   few are free at the start, the heap uses system pages, with a warning. An allocation for which they run out later
-   fails with EXPAR_ERR_MEMORY, and variables of the program cannot be shared. docs/pgas.md, "The heap", has the
-   details. */
+   few of these are free at the start, the heap uses system pages, with a warning. If they run out later, the allocation
+   fails with EXPAR_ERR_MEMORY. With huge pages, variables of the program cannot be shared. docs/pgas.md, "The heap",
+   has the details. */
 typedef enum expar_heap_pages {
     EXPAR_HEAP_PAGES_DEFAULT = 0, /* EXPAR_HEAP_PAGES, else system */
     EXPAR_HEAP_PAGES_SYSTEM = 1,
@@ -72,18 +72,18 @@ typedef struct expar_group_options {
     int32_t rank;
     /* with id: ≥ 1 */
     int32_t size;
-    /* 0: the library finds it out. Else it must divide size; ranks are numbered node by node */
+    /* 0: the library finds this number out. Any other number must divide size; ranks are numbered node by node */
     int32_t ranks_per_node;
 
-    /* how long a rank of the formed group may be silent; 0: EXPAR_TIMEOUT seconds, else 30 s. The library waits for a
-       rank that answers, however late it is: docs/internals/waiting.md */
+    /* how long a rank of the formed group may be silent; 0: EXPAR_TIMEOUT seconds, else 30 s. For a rank that answers
+       the library waits longer: see late_limit_ms, and docs/internals/waiting.md */
     int64_t timeout_ms;
-    /* how long to wait for a rank that answers; 0: EXPAR_LATE_LIMIT seconds, else no limit */
+    /* how long to wait for a rank that answers but is late; 0: EXPAR_LATE_LIMIT seconds, else no limit */
     int64_t late_limit_ms;
     /* how long forming the group may take; 0: EXPAR_BOOTSTRAP_TIMEOUT seconds, else 30 s */
     int64_t bootstrap_timeout_ms;
 
-    /* the most bytes that the symmetric heap of a rank may grow to, or the size of a static one; 0: EXPAR_HEAP_SIZE,
+    /* the largest size in bytes of a rank's dynamic symmetric heap, or the size of a static one; 0: EXPAR_HEAP_SIZE,
        else 16 GiB */
     size_t heap_bytes;
     expar_heap_kind heap_kind;
@@ -91,53 +91,55 @@ typedef struct expar_group_options {
 } expar_group_options;
 #define EXPAR_GROUP_OPTIONS_INIT EXPAR_STRUCT_INIT(expar_group_options)
 
-/* Joins a group. Collective: returns when all ranks have joined. `options` may be NULL (environment). The environment
-   is read in this order: EXPAR_RANK/EXPAR_SIZE/EXPAR_UNIQUE_ID (set by `expar run`), torchrun's RANK/WORLD_SIZE/
-   MASTER_ADDR/MASTER_PORT, PMIx (mpirun, srun --mpi=pmix), Open MPI's OMPI_COMM_WORLD_RANK/…. Without any of them a
-   group of one rank is made. *group is set on success only. Errors: EXPAR_ERR_ARGUMENT, EXPAR_ERR_RANGE,
-   EXPAR_ERR_BOOTSTRAP (which ranks came, which did not), EXPAR_ERR_AUTH, EXPAR_ERR_VERSION, EXPAR_ERR_MISMATCH,
-   EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM. */
+/* Joins a group. Collective: returns when all ranks have joined. If `options` is NULL, the environment has rank, size
+   and meeting place. The library reads it in this order: EXPAR_RANK/EXPAR_SIZE/EXPAR_UNIQUE_ID (set by `expar run`),
+   torchrun's RANK/WORLD_SIZE/MASTER_ADDR/MASTER_PORT, PMIx (mpirun, srun --mpi=pmix), Open MPI's
+   OMPI_COMM_WORLD_RANK/…. Without any of them the group has one rank. *group is set on success only. Errors:
+   EXPAR_ERR_ARGUMENT, EXPAR_ERR_RANGE, EXPAR_ERR_BOOTSTRAP (the text names the ranks that came and those that did not),
+   EXPAR_ERR_AUTH, EXPAR_ERR_VERSION, EXPAR_ERR_MISMATCH, EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM. */
 EXPAR_API expar_status expar_group_create(const expar_group_options *options, expar_group **group);
 
-/* Makes all `size` ranks of a group at once inside this process, one for each thread that will use it; no sockets. The
-   rank groups[r] is used and destroyed by one thread, as a process would use its own. In `options` id and rank are
-   ignored, and size must be 0 or `size`. Not collective: one thread calls it. The array `groups`, [size], belongs to
-   the caller, and is written on success only. Errors: EXPAR_ERR_NULL, EXPAR_ERR_RANGE (size, 1 to 4096),
+/* Makes all `size` ranks of a group at once inside this process, without sockets. Each rank is for one thread: that
+   thread uses and destroys groups[r], as a process would use its own group. In `options`, id and rank are ignored, and
+   size must be 0 or equal to the argument `size`. Not collective: one thread calls it. The array `groups`, [size],
+   belongs to the caller, and is written on success only. Errors: EXPAR_ERR_NULL, EXPAR_ERR_RANGE (size, 1 to 4096),
    EXPAR_ERR_ARGUMENT, EXPAR_ERR_UNSUPPORTED (a transport that this build lacks), EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM. */
 EXPAR_API expar_status expar_group_create_threads(int32_t size, const expar_group_options *options,
                                                   expar_group **groups);
 
-/* Leaves the group and frees it. Collective unless the group has failed; after a failure each rank leaves by itself. EP
-   buffers of the group must be destroyed before (EXPAR_ERR_STATE). NULL is allowed. EXPAR_ERR_BUSY: another thread is
-   still in a call on it after the library has waited for the time-out. EXPAR_ERR_STATE also for a group that has been
-   destroyed or abandoned, and in a child of fork, which is no rank; nothing happens then. */
+/* Leaves the group and frees it. Collective unless the group has failed; after a failure each rank leaves by itself.
+   The EP buffers of the group must be destroyed first. NULL is allowed. EXPAR_ERR_BUSY: the library has waited for the
+   time-out, and another thread is still in a call on the group. EXPAR_ERR_STATE: EP buffers are alive, the group has
+   been destroyed or abandoned, or the caller is a child of fork, which is no rank. After an error the group is
+   unchanged. */
 EXPAR_API expar_status expar_group_destroy(expar_group *group);
 
-/* Ends every pending and later call of this rank on the group with EXPAR_ERR_ABORTED; the other ranks see this
-   rank as gone (EXPAR_ERR_PEER) when it destroys the group. Any thread, also while another one waits.
-   EXPAR_ERR_NULL. */
+/* Ends every pending and later call of this rank on the group with EXPAR_ERR_ABORTED. The other ranks see this rank as
+   gone (EXPAR_ERR_PEER) when it destroys the group. Any thread, also while another one waits. EXPAR_ERR_NULL,
+   EXPAR_ERR_STATE (the group has been destroyed or abandoned). */
 EXPAR_API expar_status expar_group_abort(expar_group *group);
 
-/* Leaves without the other ranks and waits for none: for finalisers, handlers of atexit, exceptions. Any thread, in any
-   state, with live EP buffers, and while other threads are in calls. These calls end normally if everything that they
-   wait for has come, else with EXPAR_ERR_ABORTED.
+/* Leaves the group on this rank alone, and waits for no other rank. It is for finalisers, handlers of atexit, and
+   exceptions. Any thread may call it, in any state, with live EP buffers, and while other threads are in calls. Calls
+   of those threads end normally if everything that they wait for has come, else with EXPAR_ERR_ABORTED.
 
-   The other ranks see within a second that this one has gone. Calls that have ended there stay valid; calls in progress
-   and later ones end with EXPAR_ERR_PEER. On the CPU a call in progress on a buffer ends normally if this rank has done
-   its part. That is so if its own call has ended, or in low-latency mode has sent. Any other call in progress on a rank
-   ends normally only if everything that it waits for has come before that rank sees that this one has gone.
+   The other ranks see within a second that this one has gone. Results of calls that have ended there stay valid; calls
+   in progress and later ones end with EXPAR_ERR_PEER, with two exceptions. On the CPU a call in progress on a buffer
+   ends normally if this rank has done its part. It has done so if its own call has ended, or, in low-latency mode, has
+   sent. Any other call in progress ends normally only if everything that it waits for comes before its rank sees that
+   this one has gone.
 
-   Pointers into the symmetric heap are invalid from then on; tensors of outputs are not. Buffers of the group still
-   have to be destroyed or abandoned, before or after. Memory that calls of other threads use is freed when these calls
-   have ended. Calls that do not wait (puts, gets, atomics) must not run at the same time.
+   After this call pointers into the symmetric heap are invalid; tensors of outputs stay valid. Buffers of the group
+   must still be destroyed or abandoned, before or after this call. Memory that calls of other threads use is freed when
+   these calls have ended. Calls that do not wait (puts, gets, atomics) must not run at the same time as this call.
 
-   The call has no effect with NULL, or on a group that has been abandoned or destroyed; the library knows this while
-   fewer than 256 groups have ended since. Other calls on such a group return EXPAR_ERR_STATE where the library detects
-   it. In a child of fork the child's copies of the control sockets are closed, and nothing else happens. Always
+   The call has no effect with NULL, or on a group that has been abandoned or destroyed. The library recognises such a
+   group until 256 more groups have ended. Other calls on it return EXPAR_ERR_STATE if the library recognises it. In a
+   child of fork this call closes the child's copies of the control sockets, and does nothing else. Always returns
    EXPAR_OK. */
 EXPAR_API expar_status expar_group_abandon(expar_group *group);
 
-/* Facts of a group; 0 (rank: -1) for NULL. Any thread. */
+/* Each returns a fact about the group. With NULL, expar_group_rank returns -1 and the others return 0. Any thread. */
 EXPAR_API int32_t expar_group_rank(const expar_group *group);
 EXPAR_API int32_t expar_group_size(const expar_group *group);
 EXPAR_API int32_t expar_group_num_nodes(const expar_group *group);
@@ -145,10 +147,11 @@ EXPAR_API int32_t expar_group_ranks_per_node(const expar_group *group);
 EXPAR_API int32_t expar_group_node(const expar_group *group);
 EXPAR_API int32_t expar_group_local_rank(const expar_group *group);
 
-/* Set-up helpers over the control sockets, for small host data; not for a hot path. Collective. allgather: every rank
-   gives `bytes` bytes at `mine`. `all` has size·bytes, by rank; mine may be inside it. broadcast: copies root's `data`
-   to that of all ranks. `bytes` must be the same on all ranks and ≤ EXPAR_CONTROL_MAX_BYTES; with 0 the pointers may be
-   NULL. One thread of a rank at a time. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (bytes), EXPAR_ERR_RANGE (root),
+/* Helpers for set-up, which send small host data over the control sockets; they are too slow for a hot path.
+   Collective. allgather: every rank gives `bytes` bytes at `mine`. `all` gets size·bytes bytes, ordered by rank; `mine`
+   may lie inside `all`. broadcast: copies root's `data` to `data` of all ranks. barrier: returns when all ranks have
+   called it. `bytes` must be the same on all ranks and ≤ EXPAR_CONTROL_MAX_BYTES; with 0 the pointers may be NULL. One
+   thread of a rank at a time. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (bytes), EXPAR_ERR_RANGE (root),
    EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
 #define EXPAR_CONTROL_MAX_BYTES (1 << 20)
 EXPAR_API expar_status expar_group_allgather(expar_group *group, const void *mine, void *all, size_t bytes);

@@ -6,36 +6,38 @@
  * on rank e / L and is local expert e % L there.
  *
  * This mode has no header exchange before the rows. Every rank writes directly into slots that are large enough for the
- * worst case, and counts travel with the rows. A buffer is made for B, H, K and E. It never grows, and a call beyond
- * these limits is rejected before anything is sent. docs/internals/low-latency.md explains slots, counts, epochs and
- * hooks.
+ * worst case, and counts travel ahead of the rows. A buffer is made for B, H, K and E. It never grows, and a call
+ * beyond these limits is rejected before anything is sent. docs/internals/low-latency.md explains slots, counts, epochs
+ * and hooks.
  *
  * A call either sends and receives, or only sends and returns a hook. Calling the hook receives. Between the two no
  * thread or kernel of the library runs for the call. At most two dispatches and two combines of a buffer may be open at
- * once. A third one is EXPAR_ERR_STATE, and the open hooks stay valid. Hooks may be called in any order, each once.
+ * once. A third one returns EXPAR_ERR_STATE, and the open hooks stay valid. Hooks may be called in any order, each
+ * once.
  *
  * All ranks of a buffer make the calls on it in the same order. Only one thread at a time may be in a call on it; a
- * second one gets EXPAR_ERR_BUSY. A hook counts as such a call, but has no place in that order. Calls with async_finish
- * return at once. Any number of them may be queued, and they are carried out one after the other. Other calls, and
- * hooks, run after all of them. Each queued call receives before the next one sends. A call fails with EXPAR_ERR_STATE
- * if the call of its kind two before it still waits for its hook when it starts. This holds with and without
- * async_finish.
+ * second one gets EXPAR_ERR_BUSY. Calling a hook counts as a call here, but ranks may call hooks in different orders.
+ * Calls with async_finish return at once. Any number of them may be queued; they are carried out one after the other,
+ * and each one receives before the next one sends. Other calls, and hooks, run after all queued calls. With and without
+ * async_finish, a dispatch fails with EXPAR_ERR_STATE if the dispatch two before it still waits for its hook when it
+ * starts. The same holds for combines.
  *
  * A rank whose arguments are rejected returns its own error and tells the others. They return EXPAR_ERR_REMOTE with
  * that rank and reason, from the call or from its hook (on a GPU see below). Calls whose forms differ between ranks
- * (format, dtype, sum, weights given or not) are EXPAR_ERR_MISMATCH. In both cases the buffer stays usable. A call that
- * has begun poisons the buffer when it ends with EXPAR_ERR_PEER, EXPAR_ERR_ABORTED or EXPAR_ERR_INTERRUPTED. Rows
- * beyond an expert's places (EXPAR_ERR_LIMIT, see expar_ll_dispatch) poison it, too. Later calls and hooks then return
- * that report at once. With config.masking the loss of a rank is no error: the rank is masked.
+ * (format, dtype, sum, weights given or not) return EXPAR_ERR_MISMATCH. In both cases the buffer stays usable. A call
+ * that has begun poisons the buffer when it ends with EXPAR_ERR_PEER, EXPAR_ERR_ABORTED or EXPAR_ERR_INTERRUPTED. So
+ * does an expert that gets more rows than it has places (EXPAR_ERR_LIMIT, see expar_ll_dispatch). On a poisoned buffer
+ * later calls and hooks return the same error at once. With config.masking the loss of a rank is no error: the rank is
+ * masked.
  *
- * On a GPU a call is put on its stream and returns. Its event says how it ended. For a call without an event,
- * expar_ll_query says so once the stream has passed the call. If expar_ll_query is not called, a later call without a
- * hook, or a later hook, returns the error: the first that finds that the failed call has ended. This later call is
- * carried out, but gives no result.
+ * On a GPU a call is put on its stream and returns. Its event tells its result. For a call without an event,
+ * expar_ll_query tells the result once the stream has passed the call. If expar_ll_query is not called, a later call
+ * without a hook, or a later hook, returns the error. This is the first call or hook that finds that the failed call
+ * has ended. It is carried out, but gives no result.
  *
- * Ranks on the CPU may be on several nodes: the network reaches those whose memory is not mapped. Ranks on GPUs must
- * all be mapped. Otherwise expar_ll_create returns EXPAR_ERR_UNSUPPORTED: for several nodes, for config.unmapped, and
- * where EXPAR_TRANSPORTS leaves out mapped memory. */
+ * Ranks on the CPU may be on several nodes: they reach unmapped memory over the network. Ranks on GPUs must all map
+ * each other's memory. Otherwise expar_ll_create returns EXPAR_ERR_UNSUPPORTED: for several nodes, for config.unmapped,
+ * and if EXPAR_TRANSPORTS leaves out mapped memory. */
 #ifndef EXPAR_LOW_LATENCY_H
 #define EXPAR_LOW_LATENCY_H
 
@@ -55,23 +57,24 @@ typedef struct expar_ll_handle expar_ll_handle;
 /* A hook is the receiving part of a call that only sent. */
 typedef struct expar_ll_hook expar_ll_hook;
 
-/* The format of rows on their way. Quantised rows go in groups of 128 elements, so H is a multiple of 128.
-   docs/low-latency-formats.md has the arithmetic and the error bounds. Values are part of the ABI. */
+/* The format of rows on their way. Rows are quantised in groups of 128 elements, so all formats but PLAIN need an H
+   that is a multiple of 128. docs/low-latency-formats.md has the arithmetic and the error bounds. Values are part of
+   the ABI. */
 typedef enum expar_ll_format {
     EXPAR_LL_FORMAT_PLAIN = 0,     /* as given: bf16, f16 or f32; no scales */
     EXPAR_LL_FORMAT_FP8 = 1,       /* f8e4m3, scales f32 */
     EXPAR_LL_FORMAT_FP8_ROUND = 2, /* f8e4m3, scales f32, each rounded up to a power of two */
-    EXPAR_LL_FORMAT_FP8_UE8M0 = 3, /* f8e4m3, the exponents of such scales, four in an int32 */
+    EXPAR_LL_FORMAT_FP8_UE8M0 = 3, /* f8e4m3, the exponents of such powers of two, four in an int32 */
     EXPAR_LL_FORMAT_INT8 = 4,      /* i8, scales f32 */
     /* only for combines with EXPAR_LL_SUM_EXACT: 10 bits an element, logarithmic; rows arrive in the dtype of x */
     EXPAR_LL_FORMAT_LOGFMT = 5
 } expar_ll_format;
 
-/* The rank that sums a token's rows. */
+/* Says which ranks add the rows of a token. */
 typedef enum expar_ll_sum {
-    /* one row for each slot travels back; the token's rank sums in the order of slots */
+    /* one row for each slot travels back; the token's rank adds them in the order of slots */
     EXPAR_LL_SUM_EXACT = 0,
-    /* each rank sums its rows of a token, rounds, and sends one row; the token's rank adds those */
+    /* each rank adds its rows of a token, rounds the sum, and sends it back; the token's rank adds those sums */
     EXPAR_LL_SUM_REDUCED = 1
 } expar_ll_sum;
 
@@ -84,54 +87,55 @@ typedef struct expar_ll_config {
     int32_t max_tokens;
     /* H of all calls */
     int32_t hidden;
-    /* the largest number of bytes of a row of x, a multiple of 16: 2 · H for bf16 and f16, 4 · H if f32 is used, too;
-       0: 2 · H */
+    /* the most bytes in a row of x, a multiple of 16: 2 · H for bf16 and f16, or 4 · H if f32 is used, too. 0: 2 · H */
     int64_t max_row_bytes;
     /* largest K, 1 to 32 */
     int32_t max_topk;
     /* E, a multiple of N */
     int32_t num_experts;
-    /* the kinds of combines that will be made, (1 << EXPAR_LL_SUM_EXACT) | …; 0: all */
+    /* the set of sums that combines will use, (1 << EXPAR_LL_SUM_EXACT) | …; 0: all */
     int32_t sums;
 
     /* ---- workers and memory ---- */
     /* type 0 or EXPAR_CPU: the CPU; or a GPU. All tensors of all calls are in its memory */
     expar_device device;
-    /* CPU: threads of a call on each rank, up to 1024. 0: as EXPAR_THREADS says. Without that variable: the host's
-       cores divided by its ranks, and fewer for a call with few rows */
+    /* CPU: threads of a call on each rank, up to 1024. 0: the number in EXPAR_THREADS. Without that variable: the
+       host's cores divided by its ranks, and fewer for a call with few rows */
     int32_t num_threads;
     /* CUDA: SMs of a call; 0: the library chooses. May differ between ranks */
     int32_t num_sms;
-    /* CPU: 1: peers are reached only through transports, even where their memory is mapped */
+    /* CPU only; 1: peers are reached only through transports, even if their memory is mapped */
     int32_t unmapped;
-    /* with masking: bytes for a shape that each rank gives later by expar_ll_set_shape. In that case max_tokens,
-       hidden, max_row_bytes, max_topk and num_experts are 0. 0: the buffer is made for these members */
+    /* 0: the members above give the shape. Else, with masking: the bytes to reserve for a shape that each rank gives
+       later by expar_ll_set_shape. In that case max_tokens, hidden, max_row_bytes, max_topk and num_experts must be
+       0 */
     size_t reserve_bytes;
 
     /* ---- masks ---- */
     /* 1: a rank that is lost is masked, and the calls of the others continue */
     int32_t masking;
-    /* with masking: a rank that answers but is later than this is masked; the group's late limit counts if it is
-       shorter. 0: the group's late limit. May differ between ranks */
+    /* with masking: a rank that answers but is later than this limit is masked. The shorter of this limit and the
+       group's late limit counts. 0: the group's late limit. May differ between ranks */
     int64_t late_limit_ms;
 } expar_ll_config;
 #define EXPAR_LL_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ll_config)
 
 /* Computes the bytes that expar_ll_create takes on each of num_ranks ranks: of the symmetric heap, or of a GPU's
-   memory. Local; needs no group. Where ranks are not mapped, a buffer also takes 256 messages and space for the rows
-   that come back, and as much again for each region that masks add. This function counts that only with
-   config.unmapped. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member; also when a size overflows 64
-   bits). */
+   memory. Local; needs no group. If ranks do not map each other's memory, a buffer also takes space for 256 messages
+   and for the rows that come back. It takes the same space again for each region that masks add. This function counts
+   that only with config.unmapped. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member; also when a size
+   overflows 64 bits). */
 EXPAR_API expar_status expar_ll_get_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes);
-/* Creates a buffer. Collective. Every member of config except num_threads, num_sms, device.index and late_limit_ms is
-   the same on all ranks (EXPAR_ERR_MISMATCH, names a rank and both values). *ll is set on success only. The group must
-   outlive it. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_UNSUPPORTED, EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM;
-   the other ranks then return EXPAR_ERR_REMOTE. Also EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
+/* Creates a buffer. Collective. Every member of config except num_threads, num_sms, device.index and late_limit_ms must
+   be the same on all ranks. Otherwise all return EXPAR_ERR_MISMATCH, whose text names a rank and both values. *ll is
+   set on success only. The group must outlive it. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_UNSUPPORTED,
+   EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM; the other ranks then return EXPAR_ERR_REMOTE. Also EXPAR_ERR_PEER,
+   EXPAR_ERR_ABORTED. */
 EXPAR_API expar_status expar_ll_create(expar_group *group, const expar_ll_config *config, expar_ll **ll);
 /* Gives a shape, once, to a buffer that was made with reserve_bytes. Before that, masks may be set, queried and
-   cleaned; other calls are EXPAR_ERR_STATE. Local, so a rank that never makes its first call blocks no other rank. The
-   first call of each other rank waits for it, and masks it like any rank that does not come. The shape is the same on
-   all ranks. A call that meets a rank with another shape is EXPAR_ERR_MISMATCH, and so are all later calls.
+   cleaned; other calls return EXPAR_ERR_STATE. Local: it waits for no rank. The first dispatch or combine of each rank
+   waits until the other ranks have a shape, and masks a rank that does not come. The shape must be the same on all
+   ranks. A call that meets a rank with another shape returns EXPAR_ERR_MISMATCH, and so do all later calls.
 
    Only max_tokens, hidden, num_experts, max_row_bytes, sums and max_topk of config are used. The buffer gets the
    largest K with which the shape fits: at least max_topk, at most 32 and num_experts. *max_topk is set to that K unless
@@ -139,8 +143,8 @@ EXPAR_API expar_status expar_ll_create(expar_group *group, const expar_ll_config
 
    Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_STATE (made without reserve_bytes, or has a shape),
    EXPAR_ERR_MEMORY, EXPAR_ERR_BUSY. EXPAR_ERR_LIMIT: the shape does not fit; the text has the bytes.
-   EXPAR_ERR_UNSUPPORTED: a GPU cannot carry it out. After an error the buffer has no shape. On a GPU another attempt is
-   possible only after EXPAR_ERR_LIMIT and the errors that are found before it. */
+   EXPAR_ERR_UNSUPPORTED: the GPU cannot run calls of this shape. After an error the buffer has no shape. On a GPU
+   another attempt is possible only after EXPAR_ERR_LIMIT and the errors that are found before it. */
 EXPAR_API expar_status expar_ll_set_shape(expar_ll *ll, const expar_ll_config *config, int32_t *max_topk);
 /* Destroys the buffer. Collective unless the group has failed. Waits for calls in flight. Hooks that were not called
    are allowed; calling them afterwards returns EXPAR_ERR_STATE. Outputs, handles and hooks still have to be released.
@@ -162,10 +166,10 @@ typedef struct expar_ll_dispatch_args {
     /* ---- inputs ---- */
     /* [T][H] bf16, f16 or f32, H contiguous, rows 16-byte aligned */
     expar_tensor x;
-    /* [T][K] i32 or i64, K contiguous; -1: no expert. An expert stands at most once in a token */
+    /* [T][K] i32 or i64, K contiguous; -1: no expert. A token may name an expert in several slots */
     expar_tensor topk_idx;
-    /* [T][K] f32, K contiguous: sent with the rows, for a reduced combine; or none. Either all ranks give them or none
-       does */
+    /* [T][K] f32, K contiguous; or none. They are sent with the rows, for a reduced combine. Either all ranks give
+       weights or none does */
     expar_tensor topk_weights;
 
     /* ---- options ---- */
@@ -181,19 +185,19 @@ typedef struct expar_ll_dispatch_args {
     expar_tensor out_scales;
     /* the caller's own tensor for recv_count, with its shape, dtype and strides; none: the library allocates */
     expar_tensor out_count;
-    /* [L] i32: the numbers of rows received are added to it; or none. Rows that arrived also count if the call fails.
-       Where forms differ between ranks no row arrives */
+    /* [L] i32; or none. The call adds to it the number of rows that arrived for each local expert, even if the call
+       fails. If forms differ between ranks, no row arrives */
     expar_tensor expert_recv_stats;
-    /* [N] i64: the nanoseconds that this rank waited for each source are added to it; or none */
+    /* [N] i64; or none. The call adds to it the nanoseconds that this rank waited for each source */
     expar_tensor wait_ns;
 
     /* ---- completion ---- */
-    /* no argument is read before it has happened; or NULL */
+    /* no argument is read before this event has happened; or NULL */
     expar_event *wait_event;
-    /* 1: only sends; result.hook receives */
+    /* 1: the call only sends; result.hook receives */
     int32_t hook;
-    /* 1: returns once the places of the results are known. They are filled when result.event has happened; do not touch
-       any tensor of the call before that. Not with hook */
+    /* 1: the call returns once it knows the addresses of the results. They are filled when result.event has happened;
+       do not touch any tensor of the call before that. Not with hook */
     int32_t async_finish;
     /* CUDA: the CUstream that the call is put on */
     void *stream;
@@ -206,7 +210,7 @@ typedef struct expar_ll_dispatch_result {
     /* set by EXPAR_LL_DISPATCH_RESULT_INIT */
     size_t struct_size;
 
-    /* [L][N*B][H], the dtype of x, or that of the format */
+    /* [L][N*B][H], of the dtype of x with PLAIN, else of the dtype of the format */
     expar_tensor recv_x;
     /* f32 [L][N*B][H/128], with UE8M0 i32 [L][N*B][ceil(H/512)]; the token dimension is contiguous (strides [.., 1,
        N*B]). None for a format without scales */
@@ -217,8 +221,8 @@ typedef struct expar_ll_dispatch_result {
     expar_ll_handle *handle;
     /* belongs to the caller; owns the tensors here that the library allocated */
     expar_ep_output *output;
-    /* with args.hook: belongs to the caller. Until it has been called nothing above is filled, and only x may be
-       reused. Else NULL */
+    /* with args.hook: belongs to the caller; else NULL. Until the hook has been called, no tensor above is filled, and
+       only x may be reused */
     expar_ll_hook *hook;
     /* with async_finish: belongs to the caller. Else NULL */
     expar_event *event;
@@ -231,15 +235,15 @@ typedef struct expar_ll_dispatch_result {
    Errors of this rank's arguments, found before a row is sent: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE,
    EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_DEVICE, EXPAR_ERR_HANDLE (the last reference to
    wait_event was dropped), EXPAR_ERR_MEMORY. Also EXPAR_ERR_LIMIT (T over B, K over max_topk) and EXPAR_ERR_STATE (two
-   are open; wait_event ended badly).
+   dispatches are open; wait_event ended with an error).
 
-   EXPAR_ERR_INDEX: an index is out of range. That token went nowhere; all others have arrived. With a hook or
-   async_finish this error comes from the hook or the event, and the handle cannot be used for a combine.
-   EXPAR_ERR_LIMIT also says that an expert of this rank gets more rows than its N*B places. The rows that fit have
+   EXPAR_ERR_INDEX: an index is out of range. The token with that index went nowhere; all others have arrived. With a
+   hook or async_finish the hook or the event returns this error, and the handle cannot be used for a combine.
+   EXPAR_ERR_LIMIT is also returned if an expert of this rank gets more rows than its N*B places. The rows that fit have
    arrived, and no rank can use the buffer any more.
 
-   Errors of all ranks together: EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED,
-   EXPAR_ERR_INTERRUPTED; and EXPAR_ERR_BUSY. */
+   Other errors: EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED,
+   EXPAR_ERR_BUSY. */
 EXPAR_API expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args,
                                          expar_ll_dispatch_result *result);
 
@@ -250,10 +254,10 @@ typedef struct expar_ll_combine_args {
     size_t struct_size;
 
     /* ---- inputs ---- */
-    /* [L][N*B][H] bf16, f16 or f32, in the layout of dispatch. For zero copy: the tensor of
+    /* [L][N*B][H] bf16, f16 or f32, in the layout of recv_x. For zero copy: the tensor of
        expar_ll_get_combine_buffer */
     expar_tensor x;
-    /* [T][K], the same as in the dispatch: with other experts the call is rejected */
+    /* [T][K], the same as in the dispatch; a call with other experts is rejected */
     expar_tensor topk_idx;
     /* [T][K] f32 */
     expar_tensor topk_weights;
@@ -279,8 +283,8 @@ typedef struct expar_ll_combine_args {
     /* ---- completion ---- */
     /* as in expar_ll_dispatch_args */
     expar_event *wait_event;
-    /* 1: only sends; result.hook receives. Not for EXPAR_LL_SUM_REDUCED if the dispatch had no weights: the ranks
-       exchange weights first and wait for them */
+    /* 1: the call only sends; result.hook receives. Not for EXPAR_LL_SUM_REDUCED if the dispatch had no weights, since
+       ranks then exchange weights first and wait for them */
     int32_t hook;
     /* as in expar_ll_dispatch_args */
     int32_t async_finish;
@@ -296,7 +300,7 @@ typedef struct expar_ll_combine_result {
     expar_tensor y;
     /* belongs to the caller; owns y, unless y is the caller's own tensor */
     expar_ep_output *output;
-    /* as in expar_ll_dispatch_result: until it has been called y is not filled, and only x may be reused */
+    /* as in expar_ll_dispatch_result. Until the hook has been called, y is not filled, and only x may be reused */
     expar_ll_hook *hook;
     /* as in expar_ll_dispatch_result */
     expar_event *event;
@@ -310,9 +314,9 @@ typedef struct expar_ll_combine_result {
    and EXPAR_ERR_UNSUPPORTED (a hook where weights must be sent first, zero copy with LOGFMT). */
 EXPAR_API expar_status expar_ll_combine(expar_ll *ll, const expar_ll_combine_args *args,
                                         expar_ll_combine_result *result);
-/* Gives memory in the layout of dispatch, which a GEMM may write to and a combine then sends from without a copy. *x is
+/* Gives memory in the layout of recv_x. A GEMM may write to it, and a combine then sends from it without a copy. *x is
    [L][N*B][H] of the dtype. Its address stays the same as long as the buffer lives; the pitch of its rows may exceed H.
-   The first such call takes the memory. The caller may use it from this call until the combine has sent it. Not
+   The first such call allocates the memory. The caller may use it from this call until the combine has sent it. Not
    collective. Errors: EXPAR_ERR_NULL, EXPAR_ERR_DTYPE, EXPAR_ERR_HANDLE, EXPAR_ERR_MEMORY, EXPAR_ERR_BUSY. */
 EXPAR_API expar_status expar_ll_get_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype,
                                                    expar_tensor *x);
@@ -330,8 +334,8 @@ EXPAR_API expar_status expar_ll_hook_retain(expar_ll_hook *hook);
    places of its kind. NULL is allowed. Any thread. */
 EXPAR_API void expar_ll_hook_release(expar_ll_hook *hook);
 
-/* The contents of a handle. Tensors are where the data is, last as long as the handle, and are filled when recv_x
-   is. */
+/* The contents of a handle. Its tensors lie on the device of the buffer, and last as long as the handle. They are
+   filled at the same time as recv_x. */
 typedef struct expar_ll_handle_info {
     /* set by EXPAR_LL_HANDLE_INFO_INIT */
     size_t struct_size;
@@ -348,43 +352,45 @@ typedef struct expar_ll_handle_info {
 /* Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size), EXPAR_ERR_HANDLE (the last reference was
    dropped). */
 EXPAR_API expar_status expar_ll_handle_get_info(const expar_ll_handle *handle, expar_ll_handle_info *info);
-/* Handles are counted, as outputs are (expar/ep_output.h); they may outlive buffer and group. Any thread. */
+/* Handles are counted by references, as outputs are (expar/ep_output.h); they may outlive buffer and group. Any
+   thread. */
 EXPAR_API expar_status expar_ll_handle_retain(expar_ll_handle *handle);
 EXPAR_API void expar_ll_handle_release(expar_ll_handle *handle);
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
 
-/* Nothing is sent to a masked rank, and no wait here waits for it. Its experts add nothing to y, and weights are not
-   changed for it. Rows that the masked rank had announced in a dispatch, but that did not come, are zero, with src_info
-   -1. With config.masking, the wait that finds a rank lost (dead, silent, gone, or late beyond the late limit) masks
-   it, and the call continues without an error. Without config.masking such a wait ends with EXPAR_ERR_PEER. A live rank
-   that was masked masks its masker when it next waits for it. All three calls: EXPAR_ERR_NULL, EXPAR_ERR_STATE
-   (config.masking is 0), EXPAR_ERR_BUSY.
+/* This rank sends nothing to a rank that it has masked, and does not wait for it. The experts of a masked rank add
+   nothing to y, and weights are not renormalised. Rows that the masked rank announced in a dispatch, but that did not
+   come, are zero, with src_info -1. With config.masking, the wait that finds a rank lost (dead, silent, gone, or late
+   beyond the late limit) masks it, and the call continues without an error. Without config.masking such a wait ends
+   with EXPAR_ERR_PEER. A live rank that was masked masks its masker when it next waits for it. Errors of all three
+   calls: EXPAR_ERR_NULL, EXPAR_ERR_STATE (config.masking is 0), EXPAR_ERR_BUSY.
 
    A masked rank might still write late to the places that combines write to. So combines move to another region of
    memory, whose place that rank does not know. A buffer has min(N, 4) regions. Three ranks that were masked at
-   different times, and that all live or are silent, use them up. A fourth masked rank finds no region until one of the
-   three is dead, has come back by a clean, or has left the buffer. (A rank that is not mapped here counts as silent
-   when it is dead, since rows that it sent may still arrive.) Masking that fourth rank is EXPAR_ERR_LIMIT. A wait or
-   clean that would have to mask it ends with EXPAR_ERR_PEER. The other ranks learn of that, and continue without this
-   rank.
+   different times use them up, as long as each of them lives or is silent. A fourth masked rank finds no region until
+   one of the three is dead, has come back by a clean, or has left the buffer. (A dead rank that is not mapped here
+   counts as silent, since rows that it sent may still arrive.) For that fourth rank expar_ll_mask_set returns
+   EXPAR_ERR_LIMIT. A wait or clean that would have to mask it ends with EXPAR_ERR_PEER. The other ranks learn of that,
+   and continue without this rank.
 
-   On a GPU set and clean first wait until this rank's calls have ended there. A query is put on the stream, after the
-   calls before it. The default stream is EXPAR_ERR_ARGUMENT if ranks are threads of a process. */
+   On a GPU expar_ll_mask_set and expar_ll_mask_clean first wait until this rank's calls have ended there.
+   expar_ll_mask_query is put on the stream, after the calls before it. If ranks are threads of a process, it returns
+   EXPAR_ERR_ARGUMENT for the default stream. */
 
-/* Masks the rank if masked is 1. If masked is 0, removes the mask. That is possible only while no call has begun or
-   ended since the rank was masked, and the rank has not masked this one. Otherwise it is EXPAR_ERR_STATE, and only
-   expar_ll_mask_clean takes the rank back in. Local. EXPAR_ERR_ARGUMENT: rank is not a rank of the group or is this
-   one, or masked is neither 0 nor 1. EXPAR_ERR_LIMIT: see above. */
+/* Masks the rank if masked is 1, and removes the mask if masked is 0. A mask can be removed only if no call has begun
+   or ended since it was set, and the masked rank has not masked this one. Otherwise the call returns EXPAR_ERR_STATE,
+   and only expar_ll_mask_clean takes the rank back in. Local. EXPAR_ERR_ARGUMENT: rank is not a rank of the group or is
+   this one, or masked is neither 0 nor 1. EXPAR_ERR_LIMIT: see above. */
 EXPAR_API expar_status expar_ll_mask_set(expar_ll *ll, int32_t rank, int32_t masked);
-/* Writes the masks to status: [N] i32 where the data is, 1 for masked ranks, else 0. Local. Errors: EXPAR_ERR_NULL,
-   EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE, EXPAR_ERR_DEVICE. */
+/* Writes the masks to status: [N] i32 on the device of the buffer, 1 for masked ranks, else 0. Local. Errors:
+   EXPAR_ERR_NULL, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE, EXPAR_ERR_DEVICE. */
 EXPAR_API expar_status expar_ll_mask_query(expar_ll *ll, const expar_tensor *status, void *stream);
-/* Makes epochs, masks and slots equal again on all living ranks, and takes ranks back in. Collective among the living:
-   it does not wait for dead ranks, and leaves out a silent one. A rank that was masked calls it, too, and waits there
-   until the others do. Handles made before this call cannot be used for later combines (EXPAR_ERR_HANDLE). No call may
-   be open: the rank with an open one returns EXPAR_ERR_STATE, the others EXPAR_ERR_REMOTE, and nothing changes.
-   EXPAR_ERR_PEER, EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED: the buffer is poisoned. */
+/* Makes epochs, masks and slots equal again on all living ranks, and takes ranks back in. Collective among the living
+   ranks: it does not wait for dead ranks, and leaves out silent ones. A rank that was masked calls it, too, and waits
+   until the others call it. Handles made before this call cannot be used for later combines (EXPAR_ERR_HANDLE). No call
+   may be open. Otherwise the rank with the open call returns EXPAR_ERR_STATE, the others return EXPAR_ERR_REMOTE, and
+   nothing changes. EXPAR_ERR_PEER, EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED: the buffer is poisoned. */
 EXPAR_API expar_status expar_ll_mask_clean(expar_ll *ll);
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
@@ -393,15 +399,15 @@ EXPAR_API expar_status expar_ll_mask_clean(expar_ll *ll);
 typedef struct expar_ll_stats {
     /* set by EXPAR_LL_STATS_INIT */
     size_t struct_size;
-    /* bytes of the symmetric heap */
+    /* bytes that this buffer takes of the symmetric heap */
     uint64_t heap_bytes;
-    /* dispatches that sent */
+    /* dispatches that have sent their rows */
     uint64_t dispatches;
-    /* combines that sent */
+    /* combines that have sent their rows */
     uint64_t combines;
-    /* one for each (token, destination rank) */
+    /* messages sent: one for each pair of a token and a destination rank */
     uint64_t dispatch_messages;
-    /* rows sent back */
+    /* rows that combines have sent back */
     uint64_t combine_rows;
     /* bytes of rows, message headers and scales, to other ranks and to this one */
     uint64_t bytes_sent;
@@ -409,10 +415,10 @@ typedef struct expar_ll_stats {
 #define EXPAR_LL_STATS_INIT EXPAR_STRUCT_INIT(expar_ll_stats)
 
 /* Reports failures of calls and hooks on a GPU that returned before they ended and have no event. Returns EXPAR_OK, or
-   the first such failure since the last one that was reported, with its text. Never waits: nothing is known yet about
-   calls that their stream has not passed. For a poisoned buffer it returns the reason every time. On the CPU calls and
-   hooks report all failures themselves. Local. EXPAR_ERR_NULL, EXPAR_ERR_STATE (destroyed), EXPAR_ERR_BUSY (another
-   thread is in a call on the buffer). */
+   the first such failure since the last report, with its text. It never waits, so it cannot report a call that the
+   stream has not passed yet. For a poisoned buffer it returns the reason every time. On the CPU calls and hooks report
+   all failures themselves. Local. EXPAR_ERR_NULL, EXPAR_ERR_STATE (destroyed), EXPAR_ERR_BUSY (another thread is in a
+   call on the buffer). */
 EXPAR_API expar_status expar_ll_query(expar_ll *ll);
 
 /* Fills *stats. Any thread, also while a call is running. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size). */

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Buffer`: dispatch and combine with the interface that engines know, in normal and in low-latency mode.
+"""`Buffer`: dispatch and combine with the interface of DeepEP V1, in normal and in low-latency mode.
 
-Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, M nodes, L = E/N local experts.
-R rows that this rank receives; low latency: B maximum of tokens a rank. Expert e is local expert e % L of rank e // L.
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, M nodes, L = E/N local experts. R is
+the number of rows that this rank receives. In low-latency mode B is the largest number of tokens of a rank. Expert e is
+local expert e % L of rank e // L.
 
 Wrong use that is found here raises AssertionError. Errors that the library reports raise RuntimeError with its text.
 """
@@ -33,7 +34,7 @@ topk_idx_t = torch.int64
 
 
 class Runtime:
-    """The place of a buffer in its group, for engines that ask."""
+    """Facts about the group of a buffer, for engines that ask for them."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
@@ -60,17 +61,19 @@ def _choice(name: str, fallback: str, others: tuple[str, ...]) -> str:
 
 
 class Buffer(NormalCalls, LowLatencyCalls):
-    """The buffer with which the ranks of a group dispatch and combine. Creating it is collective.
+    """The buffer with which the ranks of a group dispatch and combine. Its constructor is collective.
 
     group: a process group of torch.distributed. comm: an mpi4py communicator, in place of group.
-    num_nvl_bytes, num_rdma_bytes: memory for results that is allocated now; on a CPU they are hints. They are no limit:
-        calls allocate more. In low-latency mode num_rdma_bytes is not allocated; the first call of a shape allocates
-        its memory.
+    num_nvl_bytes, num_rdma_bytes: bytes of memory for results; on a CPU they are hints. On a GPU the buffer allocates
+        them when it is made for a device. They are no limit: calls allocate more. In low-latency mode num_rdma_bytes is
+        not allocated, except with enable_shrink; the first call of a shape allocates its memory.
     num_qps_per_rank, allow_mnnvl, use_fabric: stored and shown.
-    allow_nvlink_for_low_latency_mode: False forbids mapped memory there. On a GPU such calls then raise RuntimeError.
+    allow_nvlink_for_low_latency_mode: False forbids low-latency calls to use mapped memory. On a GPU they then raise
+        RuntimeError.
     explicitly_destroy: the caller will call `destroy()`. Without it the garbage collector releases the buffer.
-    enable_shrink: low-latency calls mask ranks that are lost or do not come in time (`mask_ms`), and go on. Twice
-        num_rdma_bytes are allocated for the first shape, so that they work even if a rank never makes its first call.
+    enable_shrink: low-latency calls mask ranks that are lost or do not come in time (`mask_ms`), and go on. In
+        low-latency mode twice num_rdma_bytes are allocated for the first shape. Calls of that shape then work even if a
+        rank never makes its first call.
     """
 
     num_sms: int = 20
@@ -114,9 +117,10 @@ class Buffer(NormalCalls, LowLatencyCalls):
         self._masked: set[int] = set()  # the ranks that the caller has masked
         reserved = reserve_of(num_rdma_bytes) if low_latency_mode else 0
         self._shrink = Shrink(self._masked, mask_ms(), reserved) if enable_shrink else None
-        self._forms: Forms = {}  # forms of low-latency calls that have been checked
-        self._normal_forms: Forms = {}  # forms of normal calls
-        # One pair of modes for each place of tensors. Where there is a choice, the tensors of the first call decide.
+        self._forms: Forms = {}  # forms of low-latency calls whose arguments have been checked
+        self._normal_forms: Forms = {}  # the same for normal calls
+        # One pair of modes for each device with tensors. On a host with GPUs the tensors of the first call choose the
+        # device.
         self._modes: dict[_place.Place, tuple[NormalMode, LowLatencyMode]] | None = {}
         usual = _place.usual()
         if not usual.on_gpu or (enable_shrink and low_latency_mode and num_rdma_bytes):
@@ -137,8 +141,8 @@ class Buffer(NormalCalls, LowLatencyCalls):
         return made
 
     def destroy(self) -> None:
-        """Destroys the buffer. Collective. Results and handles stay valid. A second call has no effect. AssertionError
-        for a buffer without explicitly_destroy."""
+        """Destroys the buffer. Collective. Results and handles stay valid. A second call has no effect. Raises
+        AssertionError without explicitly_destroy."""
         if not self.explicitly_destroy:
             raise AssertionError("destroy() is for buffers with explicitly_destroy=True; others end by themselves")
         if self._modes is None:
@@ -148,7 +152,7 @@ class Buffer(NormalCalls, LowLatencyCalls):
         self._local.clear()
         self._forms.clear()
         self._normal_forms.clear()
-        for normal, low_latency in modes.values():  # in the order of the first calls, which is that of all ranks
+        for normal, low_latency in modes.values():  # in the order of the first calls, which all ranks share
             low_latency.end(LowLatencyBuffer.close)
             normal.ep.close()
 
@@ -161,20 +165,20 @@ class Buffer(NormalCalls, LowLatencyCalls):
 
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
-        """Sets the number of SMs of later normal calls. On a CPU it is the number of threads, if there are enough
-        cores."""
+        """Sets the number of SMs of later normal calls. On a CPU it is the number of threads, if it is less than the
+        rank's share of the cores. Otherwise the library chooses the number."""
         if whole(new_num_sms, "new_num_sms") % 2 != 0:
             raise AssertionError(f"new_num_sms is {new_num_sms}: expected an even number")
         Buffer.num_sms = new_num_sms
 
     @staticmethod
     def get_dispatch_config(num_ranks: int) -> Config:
-        """The default for so many ranks, any number of them."""
+        """Returns the default settings, which are the same for every number of ranks."""
         return Buffer._config(num_ranks)
 
     @staticmethod
     def get_combine_config(num_ranks: int) -> Config:
-        """The default for so many ranks, any number of them."""
+        """Returns the default settings, which are the same for every number of ranks."""
         return Buffer._config(num_ranks)
 
     @staticmethod
@@ -187,8 +191,8 @@ class Buffer(NormalCalls, LowLatencyCalls):
     def get_low_latency_rdma_size_hint(
         num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int, num_experts: int
     ) -> int:
-        """Returns the bytes that low-latency calls of that shape take on each rank, in BF16 and for any supported
-        top-k."""
+        """Returns the bytes that low-latency calls of that shape need on each rank, in BF16 and for any supported
+        top-k. The hint is without masks."""
         config = _abi.LlConfig(
             struct_size=sizeof(_abi.LlConfig),
             max_tokens=whole(num_max_dispatch_tokens_per_rank, "num_max_dispatch_tokens_per_rank"),
@@ -208,16 +212,16 @@ class Buffer(NormalCalls, LowLatencyCalls):
         return EventOverlap(EventHandle())
 
     def get_comm_stream(self) -> Any:
-        """Returns the stream of calls with async_finish or previous_event; other calls run on the current stream. On a
-        CPU it is a stream that does nothing."""
+        """Returns the stream on which calls with async_finish or previous_event run. Other calls run on the current
+        stream. On a CPU it is a stream that does nothing."""
         place = _place.usual()
         return place.comm() if isinstance(place, _place.Gpu) else torch.cpu.Stream()
 
     def get_local_buffer_tensor(
         self, dtype: Any, size: Any = None, offset: int = 0, use_rdma_buffer: bool = False
     ) -> Any:
-        """Returns memory of num_nvl_bytes or num_rdma_bytes, from byte offset on. It belongs to the caller: no call
-        uses it, so anything may be written to it. On a CPU pages are allocated when they are written."""
+        """Returns separate memory of num_nvl_bytes, or with use_rdma_buffer of num_rdma_bytes, from byte offset on. No
+        call uses it, so the caller may write anything to it. On a CPU pages are allocated when they are written."""
         self._check_open()
         memory = self._local.get(use_rdma_buffer)
         if memory is None:

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The wait registry: what a rank says of its own waits, and of calls to which it comes no more. */
+/* The wait registry: the waits of this rank, and the operations in which it takes part no more, for peers that ask. */
 #include "boot/registry.h"
 #include "base/interrupt.h"
 
@@ -60,26 +60,27 @@ static bool is_of(const boot_topic *topic, uint32_t kind, uint32_t object)
     return topic->kind == kind && topic->object == object;
 }
 
-/* Rejections of collectives are told to ranks that had fewer of them since all last met; the record counts them. */
+/* Each rank counts the collectives that it has rejected since all ranks last met. The record has the count. Only ranks
+   with a lower count are told of the rejection. */
 static bool is_collective(uint32_t kind)
 {
     return kind == BOOT_KIND_CONTROL || kind == BOOT_KIND_TEAM;
 }
 
-/* Returns whether the topics share a record. Teams that share a slot have one each. */
+/* Returns whether the topics share a record. Teams that share a slot have a record each. */
 static bool share_note(const boot_topic *a, const boot_topic *b)
 {
     return is_of(a, b->kind, b->object) && (a->kind != BOOT_KIND_TEAM || a->number == b->number);
 }
 
-/* The caller holds the lock. */
+/* Returns how many records are in use. The caller holds the lock. */
 static uint32_t count_ended(const boot_registry *self)
 {
     const uint32_t ever = atomic_load_explicit(&self->num_ended, memory_order_relaxed);
     return ever < REGISTRY_ENDED ? ever : REGISTRY_ENDED;
 }
 
-/* The caller holds the lock. */
+/* Returns the topic's record; NULL: none. The caller holds the lock. */
 static note_ended *find_ended(boot_registry *self, const boot_topic *topic)
 {
     for (uint32_t i = 0; i < count_ended(self); i++)
@@ -87,13 +88,15 @@ static note_ended *find_ended(boot_registry *self, const boot_topic *topic)
     return NULL;
 }
 
-/* The caller holds the lock. */
+/* Returns an unused record, or else the oldest one. The caller holds the lock. */
 static note_ended *oldest_end(boot_registry *self)
 {
     return &self->ended[atomic_fetch_add_explicit(&self->num_ended, 1, memory_order_relaxed) % REGISTRY_ENDED];
 }
 
-/* A record for good stays. Another one is replaced, but not by one in passing. The caller holds the lock. */
+/* Stores a record, unless an earlier one of the topic stays. A record stays if it is neither passing nor of a
+   rejection. A record of a rejection stays if the new one is passing. When a passing record is replaced, the new one
+   takes over what it says of the wait. The caller holds the lock. */
 static void keep_end(boot_registry *self, note_ended end, const char *reason)
 {
     note_ended *one = find_ended(self, &end.topic);
@@ -164,7 +167,7 @@ void boot_note_rejected(boot *self, const boot_topic *topic, expar_status status
     pthread_mutex_unlock(&registry->lock);
 }
 
-/* Limits the count to what a topic can hold; a rank that has rejected more counts as having rejected that many. */
+/* Limits the count to the largest one that a topic can hold. */
 static uint16_t rejected_within(uint32_t rejected)
 {
     return rejected < UINT16_MAX ? (uint16_t)rejected : UINT16_MAX;
@@ -179,7 +182,8 @@ uint16_t registry_rejected(boot_registry *self, const boot_topic *topic)
     return rejected_within(rejected);
 }
 
-/* Which records to forget: those for good, the others, or both. `counted`: also the number of rejections. */
+/* Selects what to forget: `others` are records of rejections, `for_good` are all other records. `counted` also sets the
+   number of rejections to 0. */
 typedef struct forgetting {
     bool for_good, others, counted;
 } forgetting;
@@ -210,7 +214,7 @@ void boot_note_met(boot *self, const boot_topic *topic)
     forget_end(self->registry, topic, (forgetting){.others = true, .counted = true});
 }
 
-/* Marks the number of graphs' calls; the bits below say how many calls this rank has rejected. */
+/* This bit marks the topic number of calls in graphs. The bits below it say how many calls the rank has rejected. */
 #define OF_GRAPHS (UINT64_C(1) << 63)
 
 uint64_t boot_graph_number(const boot *self, boot_kind kind, uint32_t object)
@@ -219,8 +223,8 @@ uint64_t boot_graph_number(const boot *self, boot_kind kind, uint32_t object)
     return OF_GRAPHS | atomic_load_explicit(&calls->rejected, memory_order_relaxed);
 }
 
-/* Returns whether a record of the topic's object concerns the rank that asks. A rank that has broken off a collective
-   of a team is out of step with all teams that share its slot. */
+/* Returns whether a record of the topic's object concerns the rank that asks about the topic. If a rank has broken off
+   a collective of a team, that concerns all teams that share the slot: they are out of step. */
 static bool concerns(const note_ended *one, const boot_topic *topic)
 {
     if (!one->rejected) return topic->kind == BOOT_KIND_TEAM || one->topic.number <= topic->number;
@@ -263,16 +267,16 @@ void registry_remove(boot_registry *self, boot_wait *wait)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* For two topics of one object: returns whether a wait in the first keeps the rank from the other. */
+/* For two topics of one object: returns whether a wait in the first topic keeps this rank from the other. */
 static bool comes_first(const boot_topic *one, const boot_topic *other)
 {
     return one->kind == BOOT_KIND_TEAM || one->number <= other->number;
 }
 
-/* Returns the wait that must end before the rank comes to the topic, or goes on in it. That is a wait on the same
-   object, for an earlier call or this one. Else it is a wait of the thread that calls there, or of another thread to
-   which that one has left its call. NULL: none is known, so the rank may come at any time. The caller holds the
-   lock. */
+/* Returns the wait that must end before this rank comes to the topic, or goes on in it. If there is a wait on the same
+   object, for this call or an earlier one, it is the one for the earliest call. Else it is a wait of the thread that
+   made the last call there. If that thread rests meanwhile, it may also be a wait of another thread that carries out a
+   call for it. NULL: none is known, so this rank may come at any time. The caller holds the lock. */
 static const boot_wait *find_hindrance(const boot_registry *self, const boot_topic *topic)
 {
     const boot_wait *found = NULL;
@@ -299,8 +303,8 @@ int64_t registry_waited_ns(const boot_wait *wait, int64_t timeout_ns)
     return clock_ns() - looked_ns < REGISTRY_FRESH_NS(timeout_ns) ? registry_looked_for_ns(wait) : 0;
 }
 
-/* Topics of a buffer with such a number stand for calls that are not counted: those of graphs and of kernels, and
-   cleans. */
+/* From this number on, a buffer's topics stand for calls that hosts do not count: calls in graphs, calls that kernels
+   count, and cleans. */
 #define UNCOUNTED (UINT64_C(1) << 62)
 
 static int describe_object(const boot_topic *topic, char *text, size_t bytes)
@@ -316,8 +320,8 @@ static int describe_object(const boot_topic *topic, char *text, size_t bytes)
     return 0;
 }
 
-/* Writes a text as "expar_ep_combine: … (call 7 on buffer 1)". For calls on a buffer, its end included, and over
-   control sockets, the name of the wait is shown as a part of the call. */
+/* Writes a text like "expar_ep_combine: … (call 7 on buffer 1)". The call's name comes first for calls on a
+   buffer, ends of buffers, and collectives over control sockets. Otherwise the name of the wait stands alone. */
 static void describe_call(const boot_registry *self, const boot_wait *wait, char *text, size_t bytes)
 {
     const uint32_t kind = wait->topic.kind;
@@ -356,7 +360,7 @@ static bool concerns_all(const note_ended *one, const boot_topic *topic)
     return one->topic.kind == BOOT_KIND_ALL || (one->topic.kind == BOOT_KIND_MEETINGS && topic->kind != BOOT_KIND_NONE);
 }
 
-/* The caller holds the lock. */
+/* Returns a record that concerns the rank that asks about the topic; NULL: none. The caller holds the lock. */
 static const note_ended *find_concerning(const boot_registry *self, const boot_topic *topic)
 {
     const note_ended *found = NULL;
@@ -369,7 +373,7 @@ static const note_ended *find_concerning(const boot_registry *self, const boot_t
     return found;
 }
 
-/* The caller holds the lock. */
+/* Fills in the part of the answer that records give. The caller holds the lock. */
 static void read_ended(const boot_registry *self, const boot_topic *topic, boot_answer *out)
 {
     const note_ended *one = find_concerning(self, topic);

@@ -5,56 +5,61 @@
  * This header compiles as C17, under nvcc and under NVRTC: no libc, no pointers to host objects. ep/low_latency, its
  * executors and the tests use it.
  *
- * A low-latency buffer is the same range of offsets in every PE's heap. The table shows it as its owner sees it. B, K,
- * L and N are those of the buffer. Each kind of call (dispatch, combine) has a double buffer: the parity of a call's
- * epoch chooses the slot (`half` in the code).
+ * A low-latency buffer is the same range of offsets in every PE's heap. The table lists the parts of this range in
+ * their order, with dimensions, and the bytes of one element. It shows them from the owner's side: a source is a rank
+ * that writes to the owner. N is the number of ranks, B the most tokens of a rank, K the buffer's top-k, and L the
+ * number of local experts. Each kind of call (dispatch, combine) has a double buffer: the parity of a call's epoch
+ * chooses the slot (`half` in the code).
  *
  *     headers       [kind][N][4]  unit_bytes      message headers (`unit`) from each source, by epoch modulo 4
  *     acks          [N][kind][2]  8               acknowledgements (`read`), "I have read that slot", from each rank
- *                                                 to which this one sends
- *     message flags [2][N][B]     8               flags of messages
- *     row flags     [2][B][P]     8               flags of places
- *     weight flags  [2][N][B]     8               flags of weights that are sent ahead
+ *                                                 to which the owner sends
+ *     message flags [2][N][B]     8               a flag for each message
+ *     row flags     [2][B][P]     8               a flag for each place
+ *     weight flags  [2][N][B]     8               a flag for the weights of each message that are sent ahead
  *     word messages [2][N][W]     2 message_bytes messages of small batches, in words
  *     word rows     [2][W][P]     2 place_bytes   rows of small batches' places, in words
  *     weights       [2][N][B][K]  4               weights of a reduced combine whose dispatch had none
  *     messages      [2][N][B]     message_bytes   dispatch: two message slots (`bank`), each with a share for each
- *                                                 source, in the order of its tokens
- *     places        [2][B][P]     place_bytes     combine: rows of token b. P is K, or min(K, N) without exact sums
+ *                                                 source, which has messages in the order of the source's tokens
+ *     places        [2][B][P]     place_bytes     combine: P places for the rows of token b. P is K, or min(K, N)
+ *                                                 without exact sums
  *
- * Where some ranks are not mapped, these follow:
+ * If some ranks are not mapped, these follow:
  *
  *     returns       [2][R]        piece           combine: rows from ranks that are not mapped, in pieces
  *     stage         [32]          piece           outgoing messages and rows, which leave from here. Only the owner
  *                                                 uses it. With masks it is [regions][32]
  *
- * Pieces. A rank that is not mapped sends pieces of LL_PIECE_ROWS messages or rows, one put each; the last piece may
- * have fewer. A piece ends with a flag in a line of its own, whose place never changes, and its rows stand right before
- * it. So a piece is contiguous, however many rows it has and however long they are. The share of such a source among
- * the messages is divided into pieces, too, and its message slot has the parity of the call. R is the number of pieces
- * for B * P rows that are divided among N ranks. Flags of pieces are zero in a clean buffer, too.
+ * A rank that is not mapped sends its messages and rows in pieces of LL_PIECE_ROWS, one put for each piece. The last
+ * piece may have fewer. A piece ends with a flag, which has a cache line of its own at a fixed place. The rows end
+ * right before this line. So a piece is contiguous, however many rows it has and however long they are. The share of
+ * such a source among the messages is divided into pieces, too. Its message slot is the one of the call's parity. R
+ * pieces suffice for B * P rows, however these are divided among N ranks. Flags of pieces are zero when the buffer is
+ * made.
  *
- * Everything before the weights consists of words, which are all zero in a clean buffer. Nothing is cleared later: each
- * word carries the stamp of its call's epoch.
+ * Everything before the weights consists of words, which are all zero when the buffer is made. Calls need not clear
+ * words, since each word carries the stamp of its call's epoch.
  *
- * W is the largest number of tokens in a small batch. A rank with no more tokens sends its messages, and gets its rows
- * back, in words that carry 32 bits of data each. That takes twice the bytes, but no reader waits for a flag after
- * them. W is 0 if an executor makes no such batches.
+ * A small batch has W tokens at most. A rank with such a batch sends its messages, and gets its rows back, in words
+ * that carry 32 bits of data each. That takes twice the bytes, but readers need not wait for a flag that comes after
+ * the data. W is 0 if the executor does not use words for data.
  *
- * All messages that a dispatch sends to one rank lie in one message slot. Their source chooses it among the free ones
- * there, and the message flags name it. So it need not have the parity of the call. An executor whose flags name no
- * slot uses the one of that parity.
+ * All messages that a dispatch sends to one rank lie in one message slot. The source chooses a free one there, and its
+ * message flags name it. So this slot need not have the parity of the call. An executor whose flags name no slot uses
+ * the one of that parity.
  *
  * A buffer with masks has several regions of row flags, places and returns: [regions][2][B][P]. Each slot of the double
- * buffer lies in one region, and moves to another when a masked rank may still write to the present one. Every other
- * word has one writer, so late stores meet no other rank's. After the weight flags such a buffer has
+ * buffer lies in one region. It moves to another region when a masked rank may still write to the present one. Every
+ * other word has only one writer, so late stores of a masked rank change no other rank's words. After the weight flags
+ * such a buffer has
  *
  *     maskers       [N]           64              "you are masked here", from each rank
- *     cleans        [N]           clean_bytes     what each rank says in a clean
+ *     cleans        [N]           clean_bytes     words that each rank writes in a clean
  *
- * Epochs of a kind count from 1 in 64 bits. Words have 32 bits for them (ll_stamp), and stamp 0 belongs to no epoch. A
- * word could be mistaken for that of a call 2^32 - 4 calls later if no call in between wrote it. Flags that may stay
- * unwritten for so long are swept (LL_SWEEP_CALLS). */
+ * Epochs of a kind count from 1 in 64 bits. Words have 32 bits for them (ll_stamp), and stamp 0 belongs to no epoch.
+ * Epochs that differ by 2^32 - 4 have the same stamp. So a word could be mistaken for that of a call so much later, if
+ * no call in between wrote it. Flags that may stay unwritten for so long are swept (LL_SWEEP_CALLS). */
 #ifndef EXPAR_PROTO_LOW_LATENCY_H
 #define EXPAR_PROTO_LOW_LATENCY_H
 
@@ -64,16 +69,16 @@
 typedef enum ll_kind { LL_DISPATCH = 0, LL_COMBINE = 1 } ll_kind;
 #define LL_KINDS         2
 #define LL_SLOTS         2
-#define LL_HEADER_COPIES 4 /* a rank may be two calls ahead of a rank that has two open */
+#define LL_HEADER_COPIES 4 /* two calls may be open, and a peer may be two calls ahead */
 #define LL_MOST_TOPK     32
 #define LL_SWEEP_CALLS   ((uint64_t)1 << 30)
 #define LL_PIECE_ROWS    8
-#define LL_STAGED        32 /* pieces: as many as the rows that a network carries at a time */
+#define LL_STAGED        32 /* pieces: their 256 rows are as many as a network carries at a time */
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
-/* Returns the stamp of an epoch, for words. It is never 0, and equals the epoch modulo 4, so either one selects the
-   slots and copies. */
+/* Returns the stamp of an epoch, for words. It is 0 only for epoch 0, which no call has. Modulo 4 it equals the epoch,
+   so slots, and the four copies of headers, can be selected by either. */
 EP_FUNC uint32_t ll_stamp(uint64_t epoch)
 {
     return epoch == 0 ? 0 : (uint32_t)((epoch - 1) % 0xfffffffcu + 1);
@@ -99,7 +104,7 @@ typedef struct ll_form {
     int32_t format;  /* expar_ll_format */
     int32_t dtype;   /* expar_dtype of x */
     int32_t sum;     /* expar_ll_sum of a combine */
-    int32_t weights; /* 1: dispatch: they travel along; combine: they go ahead of the rows */
+    int32_t weights; /* 1: weights travel in the messages of a dispatch, or ahead of the rows of a combine */
     int32_t topk;    /* K of the call */
     uint32_t route;  /* combine: stamp of the dispatch whose handle is used */
 } ll_form;
@@ -110,7 +115,7 @@ EP_FUNC int32_t ll_codec_of(const ll_form *form)
     return form->format == 0 ? form->dtype : form->format + CODEC_FP8 - 1;
 }
 
-/* The tag has all members but the route. */
+/* Packs all members but the route into a tag. */
 EP_FUNC uint32_t ll_form_tag(const ll_form *form)
 {
     return (uint32_t)form->format | (uint32_t)form->dtype << 4 | (uint32_t)form->sum << 12 |
@@ -129,17 +134,21 @@ EP_FUNC ll_form ll_form_of(uint32_t tag, uint32_t route)
 }
 
 /* Marks in LL_HEADER_MESSAGES of a dispatch. LL_HEADER_IN_WORDS: the messages come in words, and sums go back in words.
-   LL_HEADER_FEW: rows of slots go back in words, too. */
+   LL_HEADER_FEW: rows of top-k slots go back in words, too. */
 #define LL_HEADER_IN_WORDS   0x40000000u
 #define LL_HEADER_FEW        0x20000000u
 #define LL_HEADER_MARKS      (LL_HEADER_IN_WORDS | LL_HEADER_FEW)
 #define LL_WORD_TOKENS       16 /* the most tokens of a small batch */
 #define LL_EXACT_WORD_TOKENS 4  /* the most tokens of a batch whose exact combines have rows in words */
 
-/* Words of a message header. Each is complete by itself once it has the call's stamp. The source writes them (release),
-   the status last; the owner reads them (acquire). In a dispatch the counts of the L experts here follow. If some ranks
-   are not mapped, one more word follows: the first piece of the source's returns that is for rows from here. After the
-   words comes the reason of a rejection, as plain bytes, which are written before the status. */
+/* Words of a message header. The source writes them, and the owner reads them (acquire). Each word is complete by
+   itself once it has the call's stamp. A CPU stores them with release, the status last. A GPU stores them in any order
+   (relaxed), but stores the status of a rejection last (release). Words from a rank that is not mapped come by a put,
+   and are complete once the last word is there.
+
+   In a dispatch the counts of the owner's L experts follow. If some ranks are not mapped, one more word follows. It is
+   the number of the piece of the source's `returns` with which the rows from the owner begin. After the words comes the
+   reason of a rejection, as plain bytes, which are written before the status. */
 typedef enum ll_header_word {
     /* expar_status: 0, or why the source takes no part, or only a limited one */
     LL_HEADER_STATUS = 0,
@@ -150,40 +159,40 @@ typedef enum ll_header_word {
     LL_HEADER_COUNTS = 4
 } ll_header_word;
 
-/* Words that a rank writes in a clean; each clean is an attempt. That rank writes them (release), the owner reads them
-   (acquire). Three sets of ranks follow: the views of even and of odd steps, and the decision. A set has 32 bits for
-   each rank: the attempt of that rank which was taken, or 0 if the rank is not in the set. Then LL_CLEAN_RESULTS words
-   follow, which are the result of the decision: the most calls, the highest epochs, and the lowest rank that rejects
-   (its rank << 32 | its status, or 0). */
+/* Words that a rank writes in a clean. Each try of a clean is an attempt, which has a number. The rank writes the words
+   (release), and the owner of the memory reads them (acquire). Three sets of ranks follow: the views of even and of odd
+   steps, and the decision. A set has 32 bits for each rank: the number of that rank's attempt, or 0 if the rank is not
+   in the set. Then LL_CLEAN_RESULTS words follow, which are the result of the decision. They are the highest number of
+   calls, the highest epoch of each kind, and the lowest rank that rejects: rank << 32 | status, or 0. */
 typedef enum ll_clean_word {
-    /* attempt << 32 | step. The step is 0 while the words below are written, and 1 once they are there. From 2 on it is
-       the number of the view that is there. */
+    /* attempt << 32 | step. The step is 0 while LL_CLEAN_CALLS to LL_CLEAN_STATUS are written, and 1 once they are
+       there. From 2 on it is the number of the view that is there. */
     LL_CLEAN_STAGE = 0,
-    /* The attempt that has come to a decision, once that and its result are there. It stays until the next decision,
-       and is 0 while they are written. */
+    /* The attempt that has come to a decision. The decision and its result are there. It is 0 while a decision is
+       written, and keeps its value until the next one. */
     LL_CLEAN_DECIDED = 1,
     LL_CLEAN_CALLS = 2,
     LL_CLEAN_EPOCHS = 3, /* one for each kind */
-    /* expar_status: 0, or why the rank cannot */
+    /* expar_status: 0, or why the rank rejects the clean */
     LL_CLEAN_STATUS = 5,
-    /* the number of words that a rank writes when it comes */
+    /* the number of the words above, which a rank writes when it comes to the clean */
     LL_CLEAN_SAID = 6,
     LL_CLEAN_SET = 6
 } ll_clean_word;
 #define LL_CLEAN_RESULTS 4
 #define LL_CLEAN_SETS    3
-#define LL_REGIONS       4 /* at most: one in use, and others to move to */
+#define LL_REGIONS       4 /* the most regions: one in use, and others to move to */
 
-/* A bit of a masker, beside its count: "I have left the buffer". It is stored after all else that this rank has
-   written. */
+/* A bit in the word of `maskers`, which also has a count: "I have left the buffer". A rank stores it after everything
+   else that it writes. */
 #define LL_MASKER_PARTED ((uint64_t)1 << 63)
 
-/* The first bytes of a message. int32 expert[K] (local, or -1), int32 row[K] (among this source's rows for that expert)
-   and, if given, float weights[K] follow. The payload and its scales follow at header_bytes. K is that of the
-   buffer. */
+/* The first bytes of a message. After them come int32 expert[K] (local, or -1) and int32 row[K] (its number among the
+   source's rows for that expert). If weights are given, float weights[K] comes next. The payload and its scales begin
+   at header_bytes. K is that of the buffer. */
 typedef struct ll_header {
     int32_t token; /* its number at the source */
-    /* how many distinct ranks the token's slots have before this rank */
+    /* how many distinct ranks the token's top-k slots name before they name this rank */
     int32_t place;
 } ll_header;
 EP_FUNC int32_t *ll_header_experts(ll_header *header)
@@ -234,22 +243,24 @@ EP_FUNC uint64_t ll_payload_bytes(const ll_shape *shape)
     uint64_t row = (uint64_t)shape->hidden * (uint64_t)shape->element_bytes;
     return shape->hidden % 128 ? row : row + (uint64_t)shape->hidden / 128 * 8;
 }
-/* Returns how many pieces the stage holds. Ranks that are masked while they are silent may keep some occupied for long.
-   So there is a stage for each region, since no more such ranks can know one. */
+/* Returns how many pieces the stage holds. Pieces that are under way to a rank which was masked while it was silent may
+   occupy it for long. So a buffer with masks has LL_STAGED pieces for each region. */
 EP_FUNC uint64_t ll_staged(const ll_shape *shape)
 {
     return LL_STAGED * (uint64_t)shape->regions;
 }
-/* Returns how many pieces so many messages or rows take; the next function returns how many of them one piece has. */
+/* Returns how many pieces so many messages or rows take. */
 EP_FUNC int32_t ll_pieces(int32_t rows)
 {
     return (rows + LL_PIECE_ROWS - 1) / LL_PIECE_ROWS;
 }
+/* Returns how many of these messages or rows are in that piece. */
 EP_FUNC int32_t ll_piece_rows(int32_t rows, int32_t piece)
 {
     const int32_t left = rows - piece * LL_PIECE_ROWS;
     return left < LL_PIECE_ROWS ? left : LL_PIECE_ROWS;
 }
+/* Returns P. */
 EP_FUNC int32_t ll_places(const ll_shape *shape)
 {
     return shape->exact || shape->topk < shape->ranks ? shape->topk : shape->ranks;
@@ -333,7 +344,7 @@ EP_FUNC uint64_t ll_message_at(const ll_space *space, const ll_shape *shape, int
     uint64_t share = (uint64_t)bank * (uint64_t)shape->ranks + (uint64_t)source;
     return space->messages + share * space->share_bytes + (uint64_t)message * space->message_bytes;
 }
-/* Returns the number of a token's place, in the slot of the epoch, which lies in that region. */
+/* Returns the number of a place of a token among all places. The slot of the epoch lies in that region. */
 EP_FUNC uint64_t ll_place_number(const ll_space *space, const ll_shape *shape, uint64_t epoch, int32_t region,
                                  int32_t token, int32_t place)
 {
@@ -376,7 +387,7 @@ EP_FUNC uint64_t ll_return_flag_at(const ll_space *space, uint64_t epoch, int32_
            EP_LINE_BYTES;
 }
 
-/* Small batches: returns the offset of the word that carries the first 32 bits. */
+/* For small batches: these return the offset of the word that carries the first 32 bits. */
 EP_FUNC uint64_t ll_word_message_at(const ll_space *space, const ll_shape *shape, int32_t source, uint64_t epoch,
                                     int32_t message)
 {
@@ -401,17 +412,17 @@ EP_FUNC uint64_t ll_clean_at(const ll_space *space, int32_t source, int32_t word
 
 /* ---- what a dispatch leaves -------------------------------------------------------------------------------------- */
 
-/* The first function returns the places for rows of one expert at its rank, N*B. The second returns the most rows of
-   one source for an expert: B*K, since a token may name an expert in several slots. */
+/* Returns the number of places for rows of one expert at its rank, N*B. */
 EP_FUNC int32_t ll_expert_places(const ll_shape *shape)
 {
     return shape->ranks * shape->tokens;
 }
+/* Returns the most rows of one source for an expert: B*K, since a token may name an expert in several top-k slots. */
 EP_FUNC int32_t ll_rows_at_most(const ll_shape *shape)
 {
     return shape->tokens * shape->topk;
 }
-/* A range says where a source's rows of one expert begin in its [N*B], and how many they are. */
+/* A range says where the rows of one source begin among the [N*B] places of an expert, and how many they are. */
 EP_FUNC int64_t ll_range(int32_t begin, int32_t count)
 {
     return (int64_t)begin << 32 | count;
@@ -432,8 +443,9 @@ EP_FUNC int32_t ll_range_count(int64_t range)
        messages [N] i32       how many messages each source sent; on GPUs with LL_HEADER_MARKS
        idx      [B][K] i32    experts of this rank's own tokens; -1 where a token went nowhere
        headers  [N][B]        the headers of the messages that came
-       stamp    u64           the stamp of the dispatch once all of it has come, for hosts that do not know it
-       returns  [N] i32       CPUs: for each source that is not mapped, its piece with which the rows from here begin */
+       stamp    u64           the stamp of the dispatch once all of it has come, for hosts that do not know that
+       returns  [N] i32       CPUs: the piece of each source's `returns` with which the rows of this rank begin, if that
+                              source is not mapped */
 typedef struct ll_route_map {
     uint64_t range, src_info, messages, idx, headers, stamp, returns, header_bytes, total_bytes;
 } ll_route_map;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Decides the way of the rows of a dispatch or a combine on this rank, and the place of each part.
  *
- * Rows go directly (DIRECT) if peers reach every part: in the pool, in the caller's memory, or in a copy of that in the
- * pool. Else all parts go by the queue. */
+ * All parts go the same way. Rows go directly (DIRECT) if peers reach every part. A part that they reach is in the
+ * pool, or in the caller's memory, or the pool has a copy of it. Else all parts go by the queue. */
 #include "ep/normal/combine.h"
 #include "ep/normal/request.h"
 
@@ -10,8 +10,8 @@
 
 /* ---- the way ----------------------------------------------------------------------------------------------------- */
 
-/* Finds which parts with bytes peers reach. Returns a bit for each part that they do not reach; maps: bits of those
-   that they may map beside the heap. */
+/* Finds out where peers reach each part that has bytes. Returns the bits of those that they do not reach. maps: the
+   bits of those that peers may map if they are outside the heap. */
 static uint32_t find_places(const ep_call *call, ep_plan *plan, uint32_t maps)
 {
     executor *exec = call->buffer->exec;
@@ -53,14 +53,14 @@ static expar_status reject_pool(const expar_ep *ep, uint64_t bytes, const char *
 
 /* ---- blocks of a dispatch ---------------------------------------------------------------------------------------- */
 
-/* Takes the block from the pool while rows are to come directly, else from other memory. With AUTO a full pool also
-   leads to other memory, which then decides the way, too. */
+/* Takes the block from the pool if rows come directly, else from other memory. If the pool is full and the path is
+   AUTO, it takes other memory, and rows come by the queue. */
 static expar_status output_take_block(expar_ep *ep, const request *w, uint64_t bytes, ep_plan *plan, mem_block **block)
 {
     bytes = request_at_least_one(bytes);
     if (plan->mode == EP_MODE_QUEUE) return ep_other_take(ep, bytes, block);
     if (mem_pool_take(ep->base.exec->pool, bytes, block) == EXPAR_OK) return EXPAR_OK;
-    /* Without a limit there is no memory, as the error says. */
+    /* A pool without a limit fails only because there is no memory, and the last error says so. */
     if (w->path == EXPAR_EP_PATH_DIRECT && !ep->pool_limit_bytes && !ep->shape.pool_bytes)
         return error_prefix(EXPAR_ERR_MEMORY, "path is DIRECT, but");
     if (w->path == EXPAR_EP_PATH_DIRECT) {
@@ -73,7 +73,7 @@ static expar_status output_take_block(expar_ep *ep, const request *w, uint64_t b
     return ep_other_take(ep, bytes, block);
 }
 
-/* All that there is may be the caller's. */
+/* If all results are in the caller's memory, the block is one byte outside the pool, since an output has a block. */
 static expar_status take_result_block(expar_ep *ep, const request *w, ep_plan *plan)
 {
     const uint64_t bytes = request_block(w).total_bytes;
@@ -81,7 +81,8 @@ static expar_status take_result_block(expar_ep *ep, const request *w, ep_plan *p
     return output_take_block(ep, w, bytes, plan, &plan->output->block);
 }
 
-/* Rows that were to pass through the pool on their way to the caller's memory come by the queue if it is full. */
+/* Takes the block of the pool through which staged rows pass on their way to the caller's memory. If the pool is full,
+   no row is staged, and rows come by the queue. */
 static void take_stage(const expar_ep *ep, request *w, ep_plan *plan)
 {
     if (mem_pool_take(ep->base.exec->pool, request_block(w).total_bytes, &plan->output->block) == EXPAR_OK) return;
@@ -89,7 +90,8 @@ static void take_stage(const expar_ep *ep, request *w, ep_plan *plan)
     plan->mode = EP_MODE_QUEUE;
 }
 
-/* All blocks of one output are of one kind: if the second does not fit into the pool, the first is taken again. */
+/* Takes the block of the results. For an expert-major output it also takes the block where token-major rows arrive.
+   Both are in the pool, or both are outside: if the second does not fit into the pool, the first is taken again. */
 static expar_status take_blocks(expar_ep *ep, request *w, ep_plan *plan)
 {
     expar_ep_output *output = plan->output;
@@ -107,13 +109,13 @@ static expar_status take_blocks(expar_ep *ep, request *w, ep_plan *plan)
 
 /* ---- places of its parts ----------------------------------------------------------------------------------------- */
 
-/* The blocks that were taken, and where parts begin in them. */
+/* The blocks that were taken, and the offsets of the parts in them. */
 typedef struct blocks {
     const mem_block *result, *arrival;
     ep_block_map of_result, of_arrival;
 } blocks;
 
-/* Where rows of the part come: to the caller's memory, whose offset is known, or into a block. */
+/* Sets where rows of the part arrive: in the caller's memory, whose offset choose_way has found, or in a block. */
 static void place_arrival(const request *w, const blocks *in, int part, ep_plan_place *place)
 {
     const bool first = request_expands(w, part);
@@ -127,7 +129,7 @@ static void place_arrival(const request *w, const blocks *in, int part, ep_plan_
     place->travels = (uint8_t *)block->data + at;
 }
 
-/* The result: in the caller's memory, where rows have come, or where it is made of them. */
+/* Returns where the part's result is: in the caller's memory, where its rows arrive, or where a later step makes it. */
 static void *place_result(const request *w, const blocks *in, int part, const ep_plan_place *place)
 {
     const bool columns = part == EXPAR_EP_PART_SCALES && w->shape.column_bytes;
@@ -163,8 +165,8 @@ static expar_status check_space(const request *w)
     return EXPAR_OK;
 }
 
-/* Says whether the caller's request and memory allow senders to write rows. Rows that do not come are not written: if
-   rows are staged, their number must be known to copy the others. */
+/* Decides whether senders write rows to their places, as far as the caller's path and memory allow it. Rows are staged
+   only if their number is known. The copy to the caller's memory then writes no row that did not come. */
 static expar_status choose_way(const ep_call *call, request *w, ep_plan *plan)
 {
     plan->mode = w->path == EXPAR_EP_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
@@ -210,7 +212,7 @@ bool dispatch_lies_beside(const dispatch_call *call)
 
 /* ---- a combine --------------------------------------------------------------------------------------------------- */
 
-/* The part is made before it travels: in the pool if it fits there, else beside it. */
+/* Takes memory for a part that this rank makes before it travels: in the pool if it fits, else outside the pool. */
 static expar_status take_made(combine_call *call, ep_plan_place *place)
 {
     ep_plan *plan = &call->plan;
@@ -222,7 +224,7 @@ static expar_status take_made(combine_call *call, ep_plan_place *place)
     return EXPAR_OK;
 }
 
-/* Rows, from the first byte to the last. */
+/* Returns the number of bytes from the first row's first byte to the last row's last byte. */
 static uint64_t span_bytes(const ep_plan_place *place, int64_t rows, int64_t row_bytes)
 {
     return rows > 0 ? (uint64_t)((rows - 1) * place->pitch_bytes + row_bytes) : 0;
@@ -239,7 +241,7 @@ static expar_status place_rows(combine_call *call)
     return combine_reduces(call) ? take_made(call, place) : EXPAR_OK;
 }
 
-/* Weights of expert-major rows travel as [R][K]. */
+/* Weights of expert-major rows are made into an [R][K] array before they travel. */
 static expar_status place_weights(combine_call *call)
 {
     const expar_tensor *weights = &call->args.topk_weights;
@@ -252,7 +254,7 @@ static expar_status place_weights(combine_call *call)
     return combine_weighs_rows(call) ? take_made(call, place) : EXPAR_OK;
 }
 
-/* With it every row is found that travels. */
+/* If each slot is added, the row map travels too: the owner finds the rows of its tokens by it. */
 static void place_map(combine_call *call)
 {
     const expar_ep_handle *handle = call->args.handle;
@@ -273,7 +275,8 @@ static expar_status reject_direct(const combine_call *call, int part)
     return reject_pool(ep_of(&call->base), place->bytes, what);
 }
 
-/* Blocks of the pool for parts that peers do not reach; the copies are made when the call runs. All, or none. */
+/* Takes blocks of the pool for copies of these parts, which peers do not reach. It takes all of them or none. The
+   copies are made when the call runs (plan_copy). */
 static bool take_copies(const executor *exec, ep_plan *plan, uint32_t parts)
 {
     mem_block *taken[EP_OUTPUT_PARTS] = {0};
@@ -294,8 +297,8 @@ static bool take_copies(const executor *exec, ep_plan *plan, uint32_t parts)
     return true;
 }
 
-/* The handle's map is the library's own: the pool takes a copy of it on any device. With path DIRECT the caller's
-   memory beside the heap is rejected, whether peers map it or not. */
+/* Decides the way of a combine's rows. The handle's map is the library's own, so it may be copied to the pool on any
+   device. With path DIRECT the caller's memory outside the heap is rejected, even if peers could map it. */
 static expar_status choose_combine_way(combine_call *call)
 {
     const executor *exec = call->base.buffer->exec;
@@ -363,7 +366,7 @@ void plan_count(expar_ep *ep, const ep_plan *plan)
     if (direct && plan->copied) raise_count(&ep->copied_calls);
 }
 
-/* An executor that has mapped nothing may have gone by now. */
+/* Uses the executor only to end mappings: an executor without any may have been destroyed by now. */
 void plan_release(const ep_call *call, ep_plan *plan)
 {
     executor *exec = call->buffer->exec;

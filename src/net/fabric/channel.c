@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Endpoints: their queues, their staging memory, and where the peers' endpoints are. */
+/* Opens, connects and closes channels. A channel has an endpoint, a completion queue, staging memory, and the addresses
+ * of the peers' endpoints. */
 #include "base/knobs.h"
 #include "net/fabric/fabric.h"
 
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The data that a rank sends about itself. */
+/* The addresses of a rank's endpoints, which all ranks exchange. */
 typedef struct introduction {
     uint8_t names[FABRIC_MAX_CHANNELS][FABRIC_NAME_BYTES];
 } introduction;
@@ -36,7 +37,8 @@ static expar_status open_endpoint(fabric *f, fabric_channel *c)
     return EXPAR_OK;
 }
 
-/* Returns fewer than the provider's queue holds, so that the provider never rejects one for lack of space. */
+/* Returns how many operations a channel may have under way: half of what the provider's queue holds, so that the
+   provider rejects none for lack of space. It is 16 at least, and the knob's number at most. */
 static uint32_t count_ops(const fabric *f)
 {
     const uint32_t wanted = knob_count(KNOB_FABRIC_IN_FLIGHT);
@@ -90,7 +92,7 @@ static expar_status introduce(const fabric *f, introduction *mine)
     return EXPAR_OK;
 }
 
-/* The peer's endpoint is the one from which its own operations to this rank leave. */
+/* Inserts one address for each peer. It is that of the endpoint by which the peer sends to this rank. */
 static expar_status insert(fabric *f, const introduction *all)
 {
     int32_t theirs = f->rank % f->num_channels;
@@ -103,7 +105,7 @@ static expar_status insert(fabric *f, const introduction *all)
     return EXPAR_OK;
 }
 
-/* If one rank has no such network, no rank uses it. A rank without it knows no provider. */
+/* Exchanges addresses. If one rank cannot open the network, no rank uses it. Such a rank has no provider to compare. */
 static expar_status channel_exchange(const fabric *f, const introduction *own, expar_status mine, introduction *all)
 {
     const bool known = mine == EXPAR_OK;

@@ -10,7 +10,7 @@
  * 3. Completion flags. Each rank tells each receiver that it has written all its rows.
  *
  * With several nodes, these steps carry rows between the ranks of one node. A lane then also sends records of its
- * channels to other nodes, and forwards those that come from there (nodes.h). */
+ * channels to other nodes, and forwards records that come from other nodes (nodes.h). */
 #include "base/knobs.h"
 #include "exec/cpu/normal/nodes.h"
 
@@ -68,9 +68,9 @@ static expar_status dispatch_exchange_adverts(cpu_executor *self, ep_dispatch_st
     return EXPAR_OK;
 }
 
-/* Stores in the routing the first row that each receiver of this node has advertised, and returns whether all rows are
-   direct. They are if this rank, and every rank to which it sends, takes its rows directly. With several nodes they
-   never are, because forwarders must help. */
+/* In a fresh dispatch, stores in the routing the first row that each receiver of this node has advertised. Returns
+   whether all rows go the direct way: to this rank, and from it to every receiver. With several nodes it returns false,
+   because forwarders must help. */
 static bool accept_adverts(const cpu_dispatch_run *run)
 {
     ep_routing *routing = run->step->routing;
@@ -86,10 +86,11 @@ static bool accept_adverts(const cpu_dispatch_run *run)
 
 /* ---- one row to one place ---------------------------------------------------------------------------------------- */
 
-/* Writes recv_topk_idx and recv_topk_weights of one token, as `rank` sees them. */
+/* Writes recv_topk_idx and recv_topk_weights of one token for `rank`. Experts of other ranks get index -1 and weight 0.
+   An index is local to the rank, unless the call has EP_OPTION_GLOBAL_EXPERTS. */
 ROW_FUNC void write_topk(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, const cpu_place *to)
 {
-    /* The locals are copies, because the compiler must assume that the stores below change the originals. */
+    /* These variables are copies, because the compiler must assume that the stores below change the originals. */
     const ep_route_view route = *token->route;
     const int32_t topk = run->routing->topk, locals = run->routing->local_experts;
     const float *weights = to->weights ? route.weights + token->entry * route.weights_pitch : NULL;
@@ -157,8 +158,8 @@ void cpu_token_put(const cpu_dispatch_run *run, const cpu_token *token, int32_t 
     put_token(run, token, rank, row);
 }
 
-/* Puts a token into the ring of `peer`, with indices as `rank` sees them. Returns false if the ring is full. Rows that
-   the receiver will drop are sent, too, because the receiver counts the rows that come. */
+/* Puts a token into the ring of `peer`, with the top-k indices for `rank` (write_topk). Returns false if the ring is
+   full. Rows that the receiver will drop are sent too, because the receiver counts the rows that come. */
 ROW_FUNC bool queue_token(const cpu_dispatch_run *run, const cpu_token *token, int32_t channel, int32_t rank,
                           int32_t peer)
 {
@@ -176,7 +177,7 @@ bool cpu_token_queue(const cpu_dispatch_run *run, const cpu_token *token, int32_
     return queue_token(run, token, channel, rank, peer);
 }
 
-/* Returns one of this rank's own tokens. */
+/* Returns this rank's token with that number. */
 ROW_FUNC cpu_token token_of(const cpu_dispatch_run *run, int64_t number)
 {
     const ep_dispatch_step *step = run->step;
@@ -293,7 +294,8 @@ static int32_t dispatch_rings(const cpu_dispatch_run *run)
     return ep_rings_of(run->routing->channels, run->joined);
 }
 
-/* Looks once at all channels of a lane; returns true if rows moved. turn->open counts rows to be sent or received. */
+/* Looks once at all channels of a lane, and returns true if rows moved. Adds to turn->open the rows that are still to
+   be sent or received. */
 static bool dispatch_lane_turn(const void *context, int32_t worker, cpu_lane_turn *turn)
 {
     const cpu_dispatch_run *run = context;
@@ -308,8 +310,8 @@ static bool dispatch_lane_turn(const void *context, int32_t worker, cpu_lane_tur
     return moved;
 }
 
-/* Reports for each peer how many rows came through its rings, and how many this rank has put into the peer's rings,
-   each beside the expected number. */
+/* Reports for each peer the rows that came from it through rings, and the rows that this rank has put into its rings.
+   Each number has the expected one beside it. */
 static expar_status dispatch_report_lane(const void *context, int32_t worker, expar_status status)
 {
     const cpu_dispatch_run *run = context;
@@ -373,8 +375,8 @@ static int64_t dispatch_bytes(const ep_dispatch_step *step)
     return (routing->first[routing->tokens] + taken) * step->row_bytes;
 }
 
-/* If all rows are direct, this function sends them, because that needs no help of other ranks. Otherwise
-   cpu_dispatch_receive sends them, while it takes rows out of rings. */
+/* Sends the rows if all of them go the direct way, because that needs no help of other ranks. Otherwise
+   cpu_dispatch_receive sends them while it takes rows out of rings. */
 expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
 {
     cpu_executor *self = cpu_of(base);

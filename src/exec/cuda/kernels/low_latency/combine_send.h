@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The send of a combine. It answers each message of the dispatch by the rows of its slots, or by one sum. */
+/* The send of a combine. It answers each message of the dispatch by the rows of its top-k slots, or by their sum. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_SEND_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_SEND_H
 
@@ -9,8 +9,8 @@
 
 /* ---- message headers --------------------------------------------------------------------------------------------- */
 
-/* Counts the rows that go to the rank, whose number is known before they are sent. Counts their bytes, too, unless they
-   are coded. The last warp calls it. */
+/* Counts the rows that this rank will return to rank pe: their number is known before they are sent. Also counts their
+   bytes, unless they are coded. All threads of a block call it, and the last warp does the work. */
 GPU_FUNC void ll_count_returned(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t pe)
 {
     const ll_gpu_call *c = &a->call;
@@ -27,12 +27,12 @@ GPU_FUNC void ll_count_returned(const ll_combine_args *a, const ll_shared *s, co
         ll_count_bytes(c, pe, (uint64_t)rows * (uint64_t)a->row_bytes);
 }
 
-/* False: a wait was given up. */
+/* Opens the call at the ranks that this block serves: posts this rank's headers there. False: a wait was given up. */
 GPU_FUNC bool ll_open_owners(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t route)
 {
     const ll_gpu_call *c = &a->call;
     if (now->after && blockIdx.x == 0 && !ll_await_between(c, *now)) return false;
-    /* No acknowledgement has told others the region of this slot, so this header does. */
+    /* No acknowledgement has told the others the region of this slot, so this header tells it. */
     if (LL_MASKS && now->after && blockIdx.x == 0 && !ll_line_of(c, LL_COMBINE)->open[now->slot])
         ll_settle(c, s, now->slot);
     const int32_t region = LL_MASKS ? c->masks->region[now->slot] : 0;
@@ -50,7 +50,8 @@ GPU_FUNC bool ll_open_owners(const ll_combine_args *a, const ll_shared *s, const
 
 /* ---- rows as they are -------------------------------------------------------------------------------------------- */
 
-/* Sends the team's part of the rows of up to LL_GPU_PARTS slots, from the lowest one in *mask on. */
+/* Sends the team's pieces of the rows of up to LL_GPU_PARTS top-k slots. These are the lowest ones in *mask, whose bits
+   it clears. Lane k has the row and the place of slot k. */
 GPU_FUNC void ll_bring_rows(const ll_combine_args *a, const ll_team *team, uint32_t *mask, const uint8_t *row,
                             const uint8_t *place, uint32_t stamp)
 {
@@ -75,7 +76,8 @@ GPU_FUNC void ll_bring_rows(const ll_combine_args *a, const ll_team *team, uint3
     }
 }
 
-/* Sends each slot's row to the slot's place. If several blocks share the message, each sends those of its slots. */
+/* Sends the rows of a message's top-k slots to their places, then stores their flags, unless the rows go in words. If
+   several blocks share the message, each block sends some of the slots. */
 GPU_FUNC void ll_send_slots(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_split *split,
                             int32_t source, const ll_header *header, const ll_slot *slot)
 {
@@ -98,7 +100,8 @@ GPU_FUNC void ll_send_slots(const ll_combine_args *a, const ll_shared *s, const 
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */
 
-/* True if all ranks that get rows were open when the call began, as nearly always, and none may be left out. */
+/* Returns whether rows may go to all ranks without a wait: the slots were free when the call began. This is nearly
+   always so. Returns false with masks, and with weights that go ahead, since some ranks may then get no rows. */
 GPU_FUNC bool ll_all_are_open(const ll_combine_args *a, const ll_shared *s)
 {
     bool open = !LL_MASKS && !a->call.form.weights;
@@ -107,7 +110,8 @@ GPU_FUNC bool ll_all_are_open(const ll_combine_args *a, const ll_shared *s)
     return open;
 }
 
-/* Waits until it is known whether rows may go to each rank (s->credits). False: a wait was given up. */
+/* Waits until it is known for each rank whether rows may go to it, and stores that in s->credits. False: a wait was
+   given up. */
 GPU_FUNC bool ll_await_owners(const ll_combine_args *a, const ll_shared *s, const ll_now *now)
 {
     const ll_gpu_call *c = &a->call;
@@ -124,7 +128,8 @@ GPU_FUNC bool ll_await_owners(const ll_combine_args *a, const ll_shared *s, cons
     return !__syncthreads_or(!ok);
 }
 
-/* False: a wait was given up. */
+/* Answers one message. A message with a broken header gets no answer, nor does one of a rank that is lost. False: a
+   wait was given up. */
 GPU_FUNC bool ll_return_message(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_split *split,
                                 int32_t source, int32_t number)
 {
@@ -147,8 +152,8 @@ GPU_FUNC bool ll_return_message(const ll_combine_args *a, const ll_shared *s, co
     return true;
 }
 
-/* Answers the messages of all ranks, in turn from the next rank on, this one last. *sending: only that many blocks, the
-   first ones, have a message. */
+/* Answers the messages of all ranks in turn, from the next rank on; this rank's own come last (ll_source_of). Sets
+   *sending to the number of blocks that have a message; these are the first blocks. False: a wait was given up. */
 GPU_FUNC bool ll_return_messages(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t *sending)
 {
     const ll_gpu_call *c = &a->call;
@@ -168,8 +173,8 @@ GPU_FUNC bool ll_return_messages(const ll_combine_args *a, const ll_shared *s, c
     return true;
 }
 
-/* *mismatched: nothing is sent, since weights that were sent ahead are not those of this call. False: there is nothing
-   to receive. */
+/* Sends a combine. Sets *mismatched, and sends no rows, if weights that were sent ahead belong to a call with other
+   parameters. False: there is nothing to receive, because a wait was given up or this rank rejects the call. */
 GPU_FUNC bool ll_combine_send(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t route,
                               bool *mismatched, int32_t *sending)
 {

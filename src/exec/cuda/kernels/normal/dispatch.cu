@@ -2,19 +2,22 @@
 /* Dispatch: rows from their source to the outputs of their receivers.
  *
  * Grid: as many blocks as SMs were granted, each with as many warps as fit. A warp writes a row only after the row's
- * receiver has advertised the place (ep_advert). In a fresh dispatch the receivers' headers, for which the previous
- * kernel (ep_notify) has waited, may contain an early advertisement. If it holds, every block computes the place from
- * it (standing_advert). Otherwise block 0 writes this rank's advertisements into every peer's memory (release), and all
- * blocks poll those of the peers in this rank's memory (acquire).
+ * receiver has advertised the place (ep_advert). In a fresh dispatch the previous kernel (ep_notify) has waited for the
+ * headers of all ranks. A receiver's header may contain an early advertisement (ep_free_space). It holds if the rows
+ * fit and no pools grow; every block then computes the place from it (standing_advert). Otherwise block 0 of the
+ * receiver writes advertisements into every peer's memory (release). All blocks poll those of the peers in their own
+ * rank's memory (acquire).
  *
- * Then each warp takes every n-th token. It looks up the ranks that the token goes to, loads the row once and stores it
- * at each of them, with its indices, weights and scales. If some rank advertised rings, each block then takes channels.
- * Half of its warps put rows into the rings of other ranks, and the others take rows out of this rank's rings
- * (dispatch_queue.h). The last block to finish posts the completion flags (release) and polls those of all peers
- * (acquire). The kernel ends when all rows are here.
+ * Then warps take tokens: first the token of the warp's number, later the next one by a counter (deal_token). A warp
+ * looks up the ranks that the token goes to. It loads the row once and stores it at each of them, with its indices,
+ * weights and scales. If some rank advertised rings, each block then takes channels. Half of the block's warps put rows
+ * into the rings of other ranks, and the others take rows out of this rank's rings (dispatch_queue.h). The last block
+ * to finish posts the completion flags (release) and polls those of all peers (acquire). The kernel ends when all rows
+ * are here.
  *
- * The kernel may be launched before the host knows how many rows come. Then each block first computes where they lie in
- * this rank's free space. If they do not fit, or if pools grow before rows move, all blocks exit without moving a row.
+ * The kernel may be launched before the host knows how many rows come. Then each block first computes where the rows
+ * lie in this rank's free space. If they do not fit, or if pools grow before rows move, all blocks exit without moving
+ * a row.
  *
  * Bytes of a token: one row is read, and one row is written to each destination. If the GPU has bulk copies (sm_90),
  * the row goes through the warp's stage of shared memory. Otherwise it goes by 16-byte loads and stores, four at once
@@ -67,8 +70,8 @@ GPU_FUNC bool settle_arrival(const gpu_dispatch_args *a, gpu_arrival *arrival)
 
 /* ---- buffer advertisements --------------------------------------------------------------------------------------- */
 
-/* Sends this rank's advertisement, or its rejection, to all ranks. In a cached dispatch it is part of the header, in a
-   fresh one it is the reply to the sender's header. Block 0 calls it. */
+/* Sends this rank's advertisement, or its rejection, to all ranks. A cached dispatch sends it in the header, a fresh
+   one in the reply to the sender's header. Block 0 calls it. */
 GPU_FUNC void post_adverts(const gpu_dispatch_args *a, const gpu_arrival *arrival, uint32_t epoch)
 {
     const gpu_world *world = &a->world;
@@ -92,8 +95,8 @@ GPU_FUNC void post_adverts(const gpu_dispatch_args *a, const gpu_arrival *arriva
     }
 }
 
-/* Computes rank pe's advertisement from the free space in its header. Returns false if the header has none, or if it
-   does not hold. ep_notify has waited for all headers. */
+/* Computes rank pe's advertisement from the free space in its header. Returns false if the header has none, if the rows
+   do not fit, or if pools grow. ep_notify has waited for all headers. */
 GPU_FUNC bool standing_advert(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe, ep_advert *advert)
 {
     const gpu_world *world = &a->world;
@@ -112,8 +115,8 @@ GPU_FUNC bool standing_advert(const gpu_dispatch_args *a, uint32_t epoch, int32_
     return !grows && spare.bytes && advert_of_space(a, &spare, all, advert);
 }
 
-/* Finds the place of this rank's rows at rank pe. Returns false if the wait for the advertisement was given up. Then it
-   sets *against if rank pe rejects the call, or if the form in its header differs from this rank's. */
+/* Finds the place of this rank's rows at rank pe. Returns false if the wait for the advertisement was given up. Sets
+   *against if rank pe rejects the call, or if the form in its header differs from this rank's. */
 GPU_FUNC bool find_target(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe, gpu_target *target, bool *against)
 {
     const gpu_world *world = &a->world;
@@ -208,8 +211,8 @@ GPU_ASIDE void tell_dropped(const gpu_dispatch_args *a, const gpu_arrival *arriv
 
 /* ---- all rows ---------------------------------------------------------------------------------------------------- */
 
-/* Sends this rank's rows to all targets, then moves those that go through rings. Shared memory: rings [2][N], and the
-   stages of the warps after them. */
+/* Sends this rank's rows to the targets that take them directly. If some target takes its rows through rings, then
+   moves rows through rings. Shared memory: rings [2][N], and the stages of the warps after them. */
 GPU_FUNC void move_rows(const gpu_dispatch_args *a, const gpu_arrival *arrival, const gpu_target *targets,
                         gpu_ring *rings, uint8_t *stages, uint32_t epoch)
 {
@@ -234,7 +237,7 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch_impl(GPU_ARGS gpu_dispatch_args 
     __shared__ gpu_arrival settled;
     const gpu_arrival *arrival = &a.arrival;
     bool cached = a.form.kind == EP_DISPATCH_CACHED, rejected = !cached && world->place.state->rejected;
-    bool stands = a.spare.bytes && ep_tells_space(GPU_RANKS(&world->place)); /* the header advertised it */
+    bool stands = a.spare.bytes && ep_tells_space(GPU_RANKS(&world->place)); /* the header has advertised `spare` */
     if (a.spare.bytes) {
         /* `grows` is loaded together with the words of settle_arrival. A block that waits for one load and then for the
            other starts later. */

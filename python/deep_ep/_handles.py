@@ -86,7 +86,9 @@ def find(handle: Sequence[Any]) -> Handle:
     at = 0 if len(handle) == 6 else _ACROSS_OWNER
     found = owner_of(handle[at])
     if not isinstance(found, Handle):
-        raise AssertionError(f"handle is of no dispatch of this process: its tensor {at}, or a view of it, is needed")
+        raise AssertionError(
+            f"handle was not made by a dispatch of this process: expected its own tensor {at}, or a view of it"
+        )
     return found
 
 
@@ -121,5 +123,7 @@ def find_low_latency(handle: Sequence[Any]) -> LowLatencyHandle:
         raise AssertionError(f"handle has {len(handle)} items: expected the tuple that low_latency_dispatch gave, of 5")
     found = owner_of(handle[0])
     if not isinstance(found, LowLatencyHandle):
-        raise AssertionError("handle is of no low-latency dispatch of this process: its first tensor is needed")
+        raise AssertionError(
+            "handle was not made by a low-latency dispatch of this process: expected its own first tensor"
+        )
     return found

@@ -348,9 +348,9 @@ static void describe_idle(const boot_registry *self, char *text, size_t bytes)
 {
     const char *name = atomic_load_explicit(&self->last.name, memory_order_relaxed);
     if (name)
-        snprintf(text, bytes, "waiting for nobody; it last called %s", name);
+        snprintf(text, bytes, "waiting for no rank; it last called %s", name);
     else
-        snprintf(text, bytes, "waiting for nobody");
+        snprintf(text, bytes, "waiting for no rank");
 }
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank that abandons its group: in any state, from any thread, waiting for nobody; the others learn of it. */
+/* A rank that abandons its group: in any state, from any thread, waiting for no rank; the others learn of it. */
 #include "shmem/kind.h"
 
 #include <pthread.h>

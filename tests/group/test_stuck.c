@@ -267,10 +267,10 @@ static void limit(expar_group *group, void *shared)
         if (s->call->kind != CALLS_END) CHECK_TEXT("the late limit");
         if (strcmp(s->call->name, "lock") == 0) CHECK_TEXT("expar_lock_set: after rank ");
         if (s->call->kind == CALLS_OPEN) /* who will change a word is not known, so all are told of */
-            CHECK_TEXT("no rank is silent", "rank 2 is waiting for nobody; it last called ", "of the heap holds ",
+            CHECK_TEXT("no rank is silent", "rank 2 is waiting for no rank; it last called ", "of the heap holds ",
                        ", waited for ", ": any rank may change it");
         else if (s->call->kind != CALLS_END && !heard_of_it())
-            CHECK_TEXT("rank 2 is alive but has not come to this call: it is waiting for nobody; it last called ");
+            CHECK_TEXT("rank 2 is alive but has not come to this call: it is waiting for no rank; it last called ");
         pthread_join(l.thread, NULL);
     }
     stay(group, s);

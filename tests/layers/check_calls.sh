@@ -6,7 +6,7 @@
 set -eu
 cd "$1/ep"
 calls=$(find . -name '*.[ch]' | sed 's|^\./||' | sort |
-    grep -E '/(call|verdict|issue|dispatch|combine|output|handle|hook|layout|lay_out|mask|buffer|rest|times)[a-z_]*[.]')
+    grep -E '/(call|vote|rejection|teardown|unread|issuer|dispatch|combine|output|handle|hook|layout|lay_out|mask|buffer|times|route|plan|prologue|request|requirements)[a-z_]*[.]')
 [ "$(echo "$calls" | wc -l)" -ge 24 ] || { echo "ep: its files have other names than tests/layers knows"; exit 1; }
 # shellcheck disable=SC2086 # words on purpose
 if grep -nEi 'cuda|gpu|EXPAR_CPU *[)?:;,]|exec/cpu' $calls /dev/null | grep -v '^normal/layout.c:.*const expar_device cpu\|/buffer.c:.*device.type : EXPAR_CPU'; then

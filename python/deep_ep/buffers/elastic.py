@@ -80,7 +80,7 @@ class ElasticBuffer(Sizes, Others):
             integer(given, name)
         qps = integer(num_allocated_qps, "num_allocated_qps")
         if qps < 0:
-            raise AssertionError(f"num_allocated_qps is {qps}: expected 0, for a number that is usual, or more")
+            raise AssertionError(f"num_allocated_qps is {qps}: expected 0 (the default number) or more")
         for name, seconds in (("cpu", num_cpu_timeout_secs), ("gpu", num_gpu_timeout_secs)):
             if real(seconds, f"num_{name}_timeout_secs") <= 0:
                 raise AssertionError(f"num_{name}_timeout_secs is {seconds!r}: expected more than 0")
@@ -135,7 +135,9 @@ class ElasticBuffer(Sizes, Others):
         if self._modes is None:
             return
         if not self.explicitly_destroy:
-            raise AssertionError("destroy() is for buffers with explicitly_destroy=True; others end by themselves")
+            raise AssertionError(
+                "destroy() is for buffers with explicitly_destroy=True; the garbage collector releases other buffers"
+            )
         modes, self._modes, self.runtime = self._modes, None, None
         self._unfinished.clear()
         self._calls.clear()
@@ -260,7 +262,9 @@ class ElasticBuffer(Sizes, Others):
 
     def _usual_most(self) -> int:
         if self.num_max_tokens_per_rank == 0:
-            raise AssertionError("num_max_tokens_per_rank is not given: expected 0 or more, or 1 or more of the buffer")
+            raise AssertionError(
+                "num_max_tokens_per_rank is not given: expected 0 or more here, or 1 or more in the constructor"
+            )
         return self.num_max_tokens_per_rank
 
     def _routing(

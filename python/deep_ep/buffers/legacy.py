@@ -144,7 +144,9 @@ class Buffer(NormalCalls, LowLatencyCalls):
         """Destroys the buffer. Collective. Results and handles stay valid. A second call has no effect. Raises
         AssertionError without explicitly_destroy."""
         if not self.explicitly_destroy:
-            raise AssertionError("destroy() is for buffers with explicitly_destroy=True; others end by themselves")
+            raise AssertionError(
+                "destroy() is for buffers with explicitly_destroy=True; the garbage collector releases other buffers"
+            )
         if self._modes is None:
             return
         modes, self._modes = self._modes, None

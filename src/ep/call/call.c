@@ -186,7 +186,7 @@ static expar_status wait_event(expar_event *event)
     expar_status status = expar_event_wait(event);
     if (status == EXPAR_OK || status == EXPAR_ERR_INTERRUPTED) return status;
     /* Another status than the event's: its failure says nothing about this group. */
-    return error_prefix(error_set(EXPAR_ERR_STATE, "%s", expar_last_error()), "wait_event ended badly");
+    return error_prefix(error_set(EXPAR_ERR_STATE, "%s", expar_last_error()), "wait_event ended with an error");
 }
 
 expar_status ep_call_follow(ep_call *call)

@@ -44,11 +44,12 @@ static expar_status reject_address(const char *name, const void *data)
 static expar_status reject_pool(const expar_ep *ep, uint64_t bytes, const char *what)
 {
     mem_pool *pool = ep->base.exec->pool;
-    return error_set(EXPAR_ERR_BUFFER_SIZE,
-                     "path is DIRECT, but the pool of %llu bytes has no space for %s (config.%s: %llu would do)",
-                     (unsigned long long)mem_pool_limit(pool), what,
-                     ep->base.exec->grows && !ep->pool_limit_bytes ? "pool_bytes" : "pool_limit_bytes",
-                     (unsigned long long)mem_pool_enough(pool, bytes));
+    return error_set(
+        EXPAR_ERR_BUFFER_SIZE,
+        "path is DIRECT, but the pool of %llu bytes has no space for %s (config.%s of %llu bytes would be enough)",
+        (unsigned long long)mem_pool_limit(pool), what,
+        ep->base.exec->grows && !ep->pool_limit_bytes ? "pool_bytes" : "pool_limit_bytes",
+        (unsigned long long)mem_pool_enough(pool, bytes));
 }
 
 /* ---- blocks of a dispatch ---------------------------------------------------------------------------------------- */

@@ -18,7 +18,8 @@ static expar_status open_queue(fabric *f, fabric_channel *c)
     struct fi_cq_attr attr = {
         .size = 2 * knob_count(KNOB_FABRIC_IN_FLIGHT), .format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_FD};
     int code = fi_cq_open(f->domain, &attr, &c->cq, NULL);
-    if (code != 0) return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "a queue that can be slept on (FI_WAIT_FD)");
+    if (code != 0)
+        return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "a completion queue with a wait object (FI_WAIT_FD)");
     code = fi_control(&c->cq->fid, FI_GETWAIT, &c->wait_fd);
     return code == 0 ? EXPAR_OK : fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "a queue's wait object");
 }
@@ -99,8 +100,8 @@ static expar_status insert(fabric *f, const introduction *all)
     for (int32_t pe = 0; pe < f->size; pe++) {
         fabric_channel *c = fabric_channel_of(f, pe);
         if (fi_av_insert(c->av, all[pe].names[theirs], 1, &c->addresses[pe], 0, NULL) != 1)
-            return error_set(EXPAR_ERR_SYSTEM, "rank %d: its address is not accepted by %s", pe,
-                             f->info->fabric_attr->prov_name);
+            return error_set(EXPAR_ERR_SYSTEM, "provider %s does not accept the address of rank %d",
+                             f->info->fabric_attr->prov_name, pe);
     }
     return EXPAR_OK;
 }

@@ -224,7 +224,7 @@ static void trial_events(table *t)
     one.wait_event = t->rank == 1 ? table_failed_event() : NULL;
     CHECK_OK(single_dispatch(t, &one));
     CHECK_STATUS(t->rank == 1 ? EXPAR_ERR_STATE : EXPAR_ERR_REMOTE, single_end(&one));
-    CHECK_TEXT("expar_ep_dispatch", "wait_event ended badly", "three of five");
+    CHECK_TEXT("expar_ep_dispatch", "wait_event ended with an error", "three of five");
     expar_event_release(one.wait_event);
     one.wait_event = NULL;
     CHECK_OK(single_dispatch(t, &one));

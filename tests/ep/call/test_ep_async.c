@@ -362,7 +362,7 @@ static void reject_by_event(table *t, hand *h, move_kind kind, bool async)
     }
     CHECK_STATUS(mine ? EXPAR_ERR_STATE : EXPAR_ERR_REMOTE, got);
     if (mine)
-        CHECK_TEXT("wait_event ended badly", "three of five");
+        CHECK_TEXT("wait_event ended with an error", "three of five");
     else
         CHECK_TEXT("rank 1", "EXPAR_ERR_STATE", "wait_event");
     expar_event_release(event);

@@ -252,7 +252,7 @@ static bool trial_bad_event(const ll_case *c, int32_t rank, expar_ll *ll)
     if (rank == BAD) sync->dispatch.wait_event = async->dispatch.wait_event = index->received.event;
     good = good && CHECK_STATUS(rank == BAD ? EXPAR_ERR_STATE : EXPAR_ERR_REMOTE,
                                 expar_ll_dispatch(ll, &sync->dispatch, &sync->received));
-    good = good && CHECK_TEXT("wait_event ended badly");
+    good = good && CHECK_TEXT("wait_event ended with an error");
     if (rank == BAD && hold_finds_late()) /* what is wrong with an event the host knows before kernels do */
         good = good && CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_dispatch(ll, &async->dispatch, &async->received));
     else

@@ -197,7 +197,7 @@ static bool tells_of_a_wait(const char *text, const strike_case *what)
     snprintf(from, sizeof from, " of rank %d: ", (int)what->victim);
     const char *told = strstr(text, from);
     if (!reach_is_mapped() && strstr(text, "answer")) return names_its_wait(text, what);
-    if (!hold_goes_on() && strstr(text, "the stream had not come to the call")) return names_its_wait(text, what);
+    if (!hold_goes_on() && strstr(text, "the stream has not reached the call")) return names_its_wait(text, what);
     return names_its_wait(text, what) && strstr(text, "timed out after") && told &&
            sscanf(told + strlen(from), "%lld of %lld", &came, &all) == 2 && came >= 0 && came < all;
 }

@@ -140,10 +140,10 @@ static void trial_abort(expar_group *group, void *shared)
     helper h = {.group = group};
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32) || !begin_to_hold(&h)) return;
     CHECK_STATUS(EXPAR_ERR_ABORTED, (*call)(&one));
-    CHECK_TEXT("the stream had not come to the call", "has aborted the group");
+    CHECK_TEXT("the stream has not reached the call", "has aborted the group");
     end_of_help(&h, "the call did not end with the group");
     CHECK_STATUS(EXPAR_ERR_ABORTED, (*call)(&one));
-    CHECK_TEXT("poisoned", "the stream had not come to the call");
+    CHECK_TEXT("poisoned", "the stream has not reached the call");
     end_after_the_stream(&one, &h);
 }
 
@@ -199,7 +199,7 @@ static void trial_loss(expar_group *group, void *shared)
     helper h = {0};
     if (!begin_without_peer(&one, &h, group)) return;
     CHECK_STATUS(EXPAR_ERR_PEER, combine(&one));
-    CHECK_TEXT("the stream had not come to the call", "rank 1");
+    CHECK_TEXT("the stream has not reached the call", "rank 1");
     end_of_help(&h, "the call did not end with its peer");
     end_after_the_stream(&one, &h);
 }
@@ -224,7 +224,7 @@ static void trial_next(expar_group *group, void *shared)
     args.async_finish = 1;
     CHECK_OK(expar_ep_combine(one.ep, &args, &done));
     CHECK_STATUS(EXPAR_ERR_PEER, fresh(&one));
-    CHECK_TEXT("the stream had not come to the call", "rank 1");
+    CHECK_TEXT("the stream has not reached the call", "rank 1");
     end_of_help(&h, "the call behind another did not end with the group");
     end_after_the_stream(&one, &h);
     CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(done.event));
@@ -265,7 +265,7 @@ static void trial_event(expar_group *group, void *shared)
     args.async_finish = 1;
     CHECK_OK(expar_ep_combine(one.ep, &args, &done));
     CHECK_STATUS(EXPAR_ERR_ABORTED, (*way)(done.event));
-    CHECK_TEXT("expar_ep_combine", "the stream had not come to the call", "has aborted the group");
+    CHECK_TEXT("expar_ep_combine", "the stream has not reached the call", "has aborted the group");
     end_of_help(&h, "the event did not happen with the group's end");
     expar_event_release(done.event);
     end_after_the_stream(&one, &h);

@@ -35,7 +35,7 @@ static expar_status begin_anew(ll_cpu *self)
     if (status != EXPAR_OK) return status;
     if (!ll_regions_suffice(self))
         return error_set(EXPAR_ERR_PEER,
-                         "masked ranks that are neither dead nor gone nor back may still write to all %d regions of "
+                         "masked ranks that are alive or silent may still write to all %d regions of "
                          "this buffer",
                          self->shape.regions);
     for (int slot = 0; slot < LL_SLOTS; slot++)

@@ -145,11 +145,10 @@ expar_status ll_mask(ll_cpu *self, int32_t rank, const char *why)
         masks->knows[rank][slot] = (int8_t)masks->region[slot];
     if (!ll_regions_suffice(self)) {
         masks->masked[rank] = 0;
-        return error_set(
-            EXPAR_ERR_PEER,
-            "rank %d cannot be masked: masked ranks that are neither dead nor gone nor back may still write to all "
-            "%d regions of this buffer",
-            rank, self->shape.regions);
+        return error_set(EXPAR_ERR_PEER,
+                         "rank %d cannot be masked: masked ranks that are alive or silent may still write to all "
+                         "%d regions of this buffer",
+                         rank, self->shape.regions);
     }
     expar_status status = self->far ? self->far->set_aside(self, rank) : EXPAR_OK;
     if (status != EXPAR_OK) {

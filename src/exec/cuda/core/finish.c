@@ -98,8 +98,8 @@ static expar_status failure(const gpu_core *self, const char *what)
     const unsigned long long seen = r->seen, expected = r->expected;
     if (r->was_abort == GPU_NO_REGION)
         return error_set(EXPAR_ERR_PEER,
-                         "%s: no %s from rank %d, which cannot be masked: masked ranks that are neither dead nor gone "
-                         "nor back may still write to all regions of this buffer",
+                         "%s: no %s from rank %d, which cannot be masked: masked ranks that are alive or "
+                         "silent may still write to all regions of this buffer",
                          what, waits[r->wait], r->peer);
     if (r->was_abort)
         return error_prefix(why_waits_end(self, what), "no %s from rank %d (seen %#llx, expected %#llx)",
@@ -167,7 +167,7 @@ expar_status gpu_look_at_group(const gpu_core *self, int64_t *seen_ns, const cha
     if (!gpu_group_failed(self)) return EXPAR_OK;
     if (*seen_ns == 0) *seen_ns = clock_ns();
     if (clock_ns() - *seen_ns < (timeout_ns < grace_ns ? timeout_ns : grace_ns)) return EXPAR_OK;
-    return error_prefix(why_waits_end(self, what), "the stream had not come to the call");
+    return error_prefix(why_waits_end(self, what), "the stream has not reached the call");
 }
 
 /* Polls at first, then yields the core.

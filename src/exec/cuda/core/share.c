@@ -43,8 +43,8 @@ static expar_status share_sms(gpu_core *self, int32_t asked, knob_id usual, int3
     if (self->num_sms >= 1 && self->num_sms <= most) return EXPAR_OK;
     if (most < 1)
         return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "%d ranks share GPU %d, which has %d SM%s; expected at most one rank an SM", sharers, index,
-                         all, all == 1 ? "" : "s");
+                         "%d ranks share GPU %d, which has %d SM%s; expected at most one rank for each SM", sharers,
+                         index, all, all == 1 ? "" : "s");
     return error_set(EXPAR_ERR_ARGUMENT,
                      "config.num_sms is %d; expected 1 to %d, or 0 for the library's choice: GPU %d has %d SMs for %d "
                      "rank%s",

@@ -90,7 +90,7 @@ expar_status ll_gpu_mask_set(executor *base, int32_t rank, bool masked)
                          "expar_ll_mask_clean to take it in again",
                          rank);
     return error_set(EXPAR_ERR_LIMIT,
-                     "rank %d cannot be masked: masked ranks that are neither dead nor gone nor back may still write "
+                     "rank %d cannot be masked: masked ranks that are alive or silent may still write "
                      "to all %d regions of this buffer",
                      rank, self->shape.regions);
 }
@@ -132,7 +132,7 @@ expar_status ll_gpu_begin_anew(ll_gpu *self, const uint64_t epochs[LL_KINDS])
     expar_status status = task_do(self, &args);
     if (status != EXPAR_OK || self->answer->status == EXPAR_OK) return status;
     return error_set(EXPAR_ERR_PEER,
-                     "masked ranks that are neither dead nor gone nor back may still write to all %d regions of "
+                     "masked ranks that are alive or silent may still write to all %d regions of "
                      "this buffer",
                      self->shape.regions);
 }

@@ -70,17 +70,17 @@ pack() {
     pack_program "$build/bin/expar" "$out"
     cp "$data/config.json" "$data/model.safetensors" "$out/moe-lm"
     cp "$data/routing_topk_idx.npy" "$script" "$out"
-    pack_python "$build" "$out"
+    pack_python "$out"
 }
 
 # Copies the packages with their library, and the tests that use them.
 pack_python() {
-    mkdir -p "$2/python" "$2/python-tests"
-    cp -r "$root/python/expar" "$root/python/deep_ep" "$2/python"
-    find "$2/python" -name __pycache__ -prune -exec rm -r {} +
-    cp "$root"/tests/python/{gpu_torch,gpu_elastic,gpu_times,gpu_calls,torch_card,played,reference,deep_ep_engines,deep_ep_ranks,deep_ep_reference}.py "$2/python-tests"
-    cp "$root"/tests/python/deep_ep_elastic_{calls,layer,reference}.py "$root"/examples/python/{generate,grouped_gemm,moe}.py "$2/python-tests"
-    cp "$root"/bench/python/{overhead,deep_ep_overhead,deep_ep_steps,engine_view,engine_times,long_waits}.py "$2/python-tests"
+    mkdir -p "$1/python" "$1/python-tests"
+    cp -r "$root/python/expar" "$root/python/deep_ep" "$1/python"
+    find "$1/python" -name __pycache__ -prune -exec rm -r {} +
+    cp "$root"/tests/python/{gpu_torch,gpu_elastic,gpu_times,gpu_calls,torch_card,simulated,reference,deep_ep_engines,deep_ep_ranks,deep_ep_reference}.py "$1/python-tests"
+    cp "$root"/tests/python/deep_ep_elastic_{calls,layer,reference}.py "$root"/examples/python/{generate,grouped_gemm,moe}.py "$1/python-tests"
+    cp "$root"/bench/python/{overhead,deep_ep_overhead,deep_ep_steps,engine_view,engine_times,long_waits}.py "$1/python-tests"
 }
 
 # ---- where things lie, and how much time is left ---------------------------------------------------------------------
@@ -551,6 +551,7 @@ case ${1:-}:$# in
         ;;
     test:2) test_and_measure "$2" ;;
     pack:3) pack "$2" "$3" ;;
+    pack_python:2) pack_python "$2" ;;
     one:3 | sanitize_one:6 | sanitize_bench:3)
         open_packed "$2"
         "$1" "${@:3}"

@@ -9,7 +9,7 @@
 /* Names with a suffix, of numbers from `at` on (AT_LIMIT: the copy roofline's). */
 #define NOTIFY_SPANS(prefix, suffix)                                                                                   \
     FIELD(prefix "layout" suffix, NUMBER, AT_SPANS + BENCH_LAYOUT, 1),                                                 \
-        FIELD(prefix "hellos" suffix, NUMBER, AT_SPANS + BENCH_HEADERS, 1),                                            \
+        FIELD(prefix "headers" suffix, NUMBER, AT_SPANS + BENCH_HEADERS, 1),                                           \
         FIELD(prefix "wait" suffix, NUMBER, AT_SPANS + BENCH_WAIT, 1),                                                 \
         FIELD(prefix "counts" suffix, NUMBER, AT_SPANS + BENCH_COUNTS, 1),                                             \
         FIELD(prefix "gap" suffix, NUMBER, AT_SPANS + BENCH_GAP, 1)

@@ -184,3 +184,20 @@ expect 2 call "$work" 30 sanitize_ll=3
 export EXPAR_TEST_LOGS="$work/chosen"
 CUDA_VISIBLE_DEVICES=GPU-5,7 PATH=$work/path:$PATH expect 1 sanitize "$work"
 [ "$(awk '{ print $1 }' "$work/chosen/seen" | LC_ALL=C sort -u | tr '\n' ' ')" = '7 GPU-5 ' ] || fail "the GPUs are not the chosen ones"
+
+# The packed Python programs have every module of the tree that they import.
+"$1" pack_python "$work/pythons" || fail "the Python programs cannot be packed"
+missing=$(python3 - "$(dirname "$1")/.." "$work/pythons/python-tests" <<'PYTHON'
+import ast, pathlib, sys
+tree, packed = map(pathlib.Path, sys.argv[1:])
+known = {path.stem for folder in ("tests/python", "bench/python", "examples/python") for path in (tree / folder).glob("*.py")}
+there = {path.stem for path in packed.glob("*.py")}
+assert len(there) >= 15
+for path in packed.glob("*.py"):
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        print(*(f"{path.name}: {name}" for name in names if name in known - there), sep="\n", end="")
+PYTHON
+)
+[ -z "$missing" ] || fail "modules are not packed: $missing"

@@ -327,7 +327,7 @@ class Wrong(unittest.TestCase):
             (lambda: buffer.dispatch(x), "without a handle"),
             (lambda: buffer.dispatch(x, handle=handle, topk_idx=idx), "do not go with a handle"),
             (lambda: buffer.dispatch(x, handle=(1, 2)), "expected the tuple"),
-            (lambda: buffer.dispatch(x, handle=tuple(each.clone() for each in handle)), "of no dispatch"),
+            (lambda: buffer.dispatch(x, handle=tuple(each.clone() for each in handle)), "made by a dispatch"),
             (lambda: buffer.combine(rows, None), "expected the tuple"),
             (lambda: buffer.dispatch(x, **given, topk_weights=weights), "needs topk_idx"),
             (lambda: buffer.dispatch(x, **given, num_worst_tokens=4), "needs topk_idx"),

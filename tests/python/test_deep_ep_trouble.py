@@ -126,7 +126,7 @@ class Arguments(unittest.TestCase):
         self.assertIn("process_group is 'all'", said(AssertionError, lambda: deep_ep.Buffer("all")))
         self.assertIn("comm is 7: expected a communicator", said(AssertionError, lambda: deep_ep.Buffer(comm=7)))
         wrong_handle = said(AssertionError, lambda: buffer.get_next_low_latency_combine_buffer((1, 2, 3, 4, 5)))
-        self.assertIn("of no low-latency dispatch", wrong_handle)
+        self.assertIn("made by a low-latency dispatch", wrong_handle)
         ahead = torch.zeros(1, dtype=torch.int64)[0]  # whatever is an index
         self.assertEqual(len(world.dispatch(num_worst_tokens=ahead + 64)[0]), 64)
 

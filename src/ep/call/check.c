@@ -244,7 +244,8 @@ expar_status ep_check_columns(expar_device device, const char *name, const expar
 expar_status ep_check_wait_event(const expar_event *wait_event)
 {
     if (!wait_event || event_alive(wait_event)) return EXPAR_OK;
-    return error_set(EXPAR_ERR_HANDLE, "wait_event %p is not an event, or was freed already", (const void *)wait_event);
+    return error_set(EXPAR_ERR_HANDLE, "wait_event %p is not a living event; it has been released as often as retained",
+                     (const void *)wait_event);
 }
 
 expar_status ep_check_experts(int32_t num_experts, int32_t ranks)

@@ -196,8 +196,8 @@ static void table_of_gpu_results(void **state)
 static void breakdown_of_gpu_results(void **state)
 {
     (void)state;
-    static const char *const spans[] = {"layout", "hellos", "wait",  "counts", "gap",   "kernel",
-                                        "open",   "rows",   "warps", "ranks",  "close", "late"};
+    static const char *const spans[] = {"layout", "headers", "wait",  "counts", "gap",   "kernel",
+                                        "open",   "rows",    "warps", "ranks",  "close", "late"};
     static const char *const dispatch[] = {"1.5", "2.5", "3.5", "4.5", "5.5",  "42.5",
                                            "6.5", "7.5", "8.5", "9.5", "10.5", "0"};
     static const char *const combine[] = {"", "", "", "", "", "41.5", "3.0", "30.0", "0.2", "1.2", "7.0", "2"};

@@ -198,7 +198,7 @@ static void layouts(void **state)
 
 static void check_no_event(expar_event *event)
 {
-    static const char text[] = "is not an event, or was freed already";
+    static const char text[] = "is not a living event; it has been released as often as retained";
     int done = 77;
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_event_wait(event));
     CHECK_TEXT("expar_event_wait: event ", text);

@@ -107,7 +107,7 @@ static void too_large_by_any_path(expar_group *group, void *shared)
 static void too_large_for_direct(expar_group *group, void *shared)
 {
     (void)shared;
-    too_large(group, EXPAR_EP_PATH_DIRECT, "(config.pool_limit_bytes: ");
+    too_large(group, EXPAR_EP_PATH_DIRECT, "(config.pool_limit_bytes of ");
 }
 
 static void outputs_that_find_no_space(void **state)

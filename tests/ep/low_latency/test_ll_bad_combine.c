@@ -152,7 +152,7 @@ static const wrong_case cases[] = {
     {"hook and event", EXPAR_ERR_ARGUMENT, {"hook is 1 and async_finish is 1"}, .spoil_combine = hook_and_event},
     {"wait_event that has gone",
      EXPAR_ERR_HANDLE,
-     {"wait_event", "is not an event, or was freed"},
+     {"wait_event", "is not a living event"},
      .spoil_combine = event_that_has_gone},
     {"hook of 2", EXPAR_ERR_ARGUMENT, {"hook is 2", "expected 0 or 1"}, WRONG_SET_COMBINE(hook, 2)},
     {"async_finish of 3",

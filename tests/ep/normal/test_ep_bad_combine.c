@@ -157,7 +157,7 @@ static const rejection_case cases[] = {
                           "async_finish is 3; expected 0 or 1"),
     REJECTION_SET_COMBINE(nodes_sum_of_3, nodes_sum, 3, EXPAR_ERR_ARGUMENT, "nodes_sum is 3; expected",
                           "ROUNDED, EXACT or ONE_ORDER"),
-    REJECTION_COMBINE(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not an event, or was freed"),
+    REJECTION_COMBINE(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 
 int main(void)

@@ -262,7 +262,7 @@ static const rejection_case cases[] = {
                            "src_tokens is 256; expected 0 or 1"),
     REJECTION_SET_DISPATCH(global_experts_neither, global_experts, -7, EXPAR_ERR_ARGUMENT,
                            "global_experts is -7; expected 0 or 1"),
-    REJECTION_DISPATCH(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not an event, or was freed"),
+    REJECTION_DISPATCH(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 
 int main(void)

@@ -118,7 +118,7 @@ static const rejection_case cases[] = {
     REJECTION_SET_ROUTE(async_finish_neither, async_finish, 3, EXPAR_ERR_ARGUMENT,
                         "async_finish is 3; expected 0 or 1"),
     REJECTION_SET_ROUTE(keep_slots_neither, keep_slots, -1, EXPAR_ERR_ARGUMENT, "keep_slots is -1; expected 0 or 1"),
-    REJECTION_ROUTE(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not an event, or was freed"),
+    REJECTION_ROUTE(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 
 int main(void)

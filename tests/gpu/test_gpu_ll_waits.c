@@ -165,7 +165,7 @@ static void miss_half(const scene *s)
     lowlat_call calls[3];
     for (uint64_t epoch = 1; epoch <= 3; epoch++) {
         if (epoch < 3) open_dispatch(s, epoch, 0, 0);
-        dispatch(s, &hooked, &calls[epoch - 1], "no free half from rank 1",
+        dispatch(s, &hooked, &calls[epoch - 1], "no free slot from rank 1",
                  epoch < 3 ? NULL : "; acknowledgements of rank 1: 0 of 1");
     }
     for (int i = 0; i < 3; i++)

@@ -71,7 +71,7 @@ static bool is_first_part(const kept *k, const void *host)
 }
 
 /* Those of the caller's own device alone: another one is an error that the call is to find. */
-expar_tensor kept_lend(mirrored *t, const expar_tensor *host)
+expar_tensor kept_give(mirrored *t, const expar_tensor *host)
 {
     expar_tensor on = *host;
     pthread_mutex_lock(&lock);
@@ -83,7 +83,7 @@ expar_tensor kept_lend(mirrored *t, const expar_tensor *host)
         on.device = k->on[0].device;
     }
     pthread_mutex_unlock(&lock);
-    if (!k) return mirrored_lend(t, host);
+    if (!k) return mirrored_give(t, host);
     size_t bytes = mirrored_span_bytes(host);
     if (bytes) worker_send(t->worker, (cu_address)(uintptr_t)on.data, host->data, bytes);
     return on;

@@ -16,7 +16,7 @@ const int32_t *kept_counts(const expar_ep_output *output, int32_t *counts);
 /* The host copy of a tensor of the owner's that lies there on the GPU; NULL: there is none. */
 void *kept_host(const void *owner, const void *on_gpu);
 /* Rows as a combine is to see them: those that lie in a result's host copy go back there, others are copied. */
-expar_tensor kept_lend(mirrored *t, const expar_tensor *host);
+expar_tensor kept_give(mirrored *t, const expar_tensor *host);
 void kept_drop(const void *owner);
 
 #endif

@@ -102,12 +102,12 @@ static outputs outputs_of(expar_ep_dispatch_args *args)
                       &args->out_src_token, &args->out_row_weights, &args->out_src_metadata}};
 }
 
-static void lend_outputs(mirrored *t, const expar_ep_dispatch_args *args, expar_ep_dispatch_args *given)
+static void give_outputs(mirrored *t, const expar_ep_dispatch_args *args, expar_ep_dispatch_args *given)
 {
     expar_ep_dispatch_args host = *args;
     outputs from = outputs_of(&host), to = outputs_of(given);
     for (int i = 0; i < OUTPUTS; i++)
-        *to.of[i] = mirrored_lend(t, from.of[i]);
+        *to.of[i] = mirrored_give(t, from.of[i]);
 }
 
 /* The test is shown its own memory. */
@@ -189,13 +189,13 @@ expar_status mirror_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args
     await(args->wait_event);
     mirrored *t = mirrored_begin(b);
     expar_ep_dispatch_args given = *args;
-    given.x = mirrored_lend(t, &args->x);
-    given.topk_idx = mirrored_lend(t, &args->topk_idx);
-    given.topk_weights = mirrored_lend(t, &args->topk_weights);
-    given.x_scales = mirrored_lend(t, &args->x_scales);
-    given.token_in_rank = mirrored_lend(t, &args->token_in_rank);
-    given.topk_idx_copy = mirrored_lend(t, &args->topk_idx_copy);
-    lend_outputs(t, args, &given);
+    given.x = mirrored_give(t, &args->x);
+    given.topk_idx = mirrored_give(t, &args->topk_idx);
+    given.topk_weights = mirrored_give(t, &args->topk_weights);
+    given.x_scales = mirrored_give(t, &args->x_scales);
+    given.token_in_rank = mirrored_give(t, &args->token_in_rank);
+    given.topk_idx_copy = mirrored_give(t, &args->topk_idx_copy);
+    give_outputs(t, args, &given);
     given.path = path_on_gpu(b, args->path, &args->out_x);
     given.path = path_on_gpu(b, given.path, &args->out_scales);
     given.path = path_on_gpu(b, given.path, &args->out_topk_idx);
@@ -203,8 +203,8 @@ expar_status mirror_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args
     given.path = path_on_gpu(b, given.path, &args->out_src_token);
     expar_ep_recv_counts counts;
     int32_t experts = args->handle ? args->handle->routing.experts : args->num_experts;
-    given.recv_counts = mirrored_lend_counts(t, args->recv_counts, experts, &counts);
-    given.tokens_per_expert = mirrored_lend_numbers(t, args->tokens_per_expert, args->num_experts);
+    given.recv_counts = mirrored_give_counts(t, args->recv_counts, experts, &counts);
+    given.tokens_per_expert = mirrored_give_numbers(t, args->tokens_per_expert, args->num_experts);
     given.stream = t->worker->stream;
     /* The library rejects values other than 0 and 1. */
     if (args->async_finish == 0) given.async_finish = args->num_worst_tokens || !mirrored_is_plain();
@@ -234,13 +234,13 @@ expar_status mirror_ep_combine(expar_ep *ep, const expar_ep_combine_args *args, 
     await(args->wait_event);
     mirrored *t = mirrored_begin(b);
     expar_ep_combine_args given = *args;
-    given.x = kept_lend(t, &args->x);
-    given.topk_weights = mirrored_lend(t, &args->topk_weights);
-    given.expert_weights = mirrored_lend(t, &args->expert_weights);
-    given.bias[0] = mirrored_lend(t, &args->bias[0]);
-    given.bias[1] = mirrored_lend(t, &args->bias[1]);
-    given.out_y = mirrored_lend(t, &args->out_y);
-    given.out_topk_weights = mirrored_lend(t, &args->out_topk_weights);
+    given.x = kept_give(t, &args->x);
+    given.topk_weights = mirrored_give(t, &args->topk_weights);
+    given.expert_weights = mirrored_give(t, &args->expert_weights);
+    given.bias[0] = mirrored_give(t, &args->bias[0]);
+    given.bias[1] = mirrored_give(t, &args->bias[1]);
+    given.out_y = mirrored_give(t, &args->out_y);
+    given.out_topk_weights = mirrored_give(t, &args->out_topk_weights);
     given.path = path_on_gpu(b, args->path, &args->x);
     given.stream = t->worker->stream;
     if (args->async_finish == 0) given.async_finish = !mirrored_is_plain();

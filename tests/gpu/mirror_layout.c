@@ -36,7 +36,7 @@ static expar_status trial(const expar_group *group, const expar_tensor *topk_idx
     buffer place = {.rank = expar_group_rank(group)};
     mirrored *t = mirrored_begin(&place);
     const worker *h = t->worker;
-    expar_tensor idx = mirrored_lend(t, topk_idx);
+    expar_tensor idx = mirrored_give(t, topk_idx);
     array arrays[] = {lend(t, layout->tokens_per_rank, 4 * (int64_t)group->size),
                       lend(t, layout->tokens_per_node, 4 * (int64_t)group->num_nodes),
                       lend(t, layout->tokens_per_expert, 4 * (int64_t)num_experts),

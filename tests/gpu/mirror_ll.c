@@ -122,17 +122,17 @@ static void keep_handle(mirrored *t, const expar_ll_handle *handle)
 
 /* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
-static void lend_dispatch(mirrored *t, const expar_ll_dispatch_args *args, expar_ll_dispatch_args *given)
+static void give_dispatch(mirrored *t, const expar_ll_dispatch_args *args, expar_ll_dispatch_args *given)
 {
     *given = *args;
-    given->x = mirrored_lend(t, &args->x);
-    given->topk_idx = mirrored_lend(t, &args->topk_idx);
-    given->topk_weights = mirrored_lend(t, &args->topk_weights);
-    given->out_x = mirrored_lend(t, &args->out_x);
-    given->out_scales = mirrored_lend(t, &args->out_scales);
-    given->out_count = mirrored_lend(t, &args->out_count);
-    given->expert_recv_stats = mirrored_lend(t, &args->expert_recv_stats);
-    given->wait_ns = mirrored_lend(t, &args->wait_ns);
+    given->x = mirrored_give(t, &args->x);
+    given->topk_idx = mirrored_give(t, &args->topk_idx);
+    given->topk_weights = mirrored_give(t, &args->topk_weights);
+    given->out_x = mirrored_give(t, &args->out_x);
+    given->out_scales = mirrored_give(t, &args->out_scales);
+    given->out_count = mirrored_give(t, &args->out_count);
+    given->expert_recv_stats = mirrored_give(t, &args->expert_recv_stats);
+    given->wait_ns = mirrored_give(t, &args->wait_ns);
     given->stream = t->worker->stream;
     if (!args->hook && !args->async_finish && !mirrored_is_plain()) given->async_finish = 1;
 }
@@ -168,7 +168,7 @@ expar_status mirror_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args
     expar_ll_dispatch_args given;
     expar_ll_dispatch_result got = EXPAR_LL_DISPATCH_RESULT_INIT;
     t->partly = true;
-    lend_dispatch(t, args, &given);
+    give_dispatch(t, args, &given);
     mirrored_note(t, "lending what is dispatched");
     expar_status status = expar_ll_dispatch(ll, &given, &got);
     mirrored_note(t, "expar_ll_dispatch");
@@ -198,10 +198,10 @@ expar_status mirror_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
 
 /* Rows in the memory of expar_ll_get_combine_buffer lie at the same place there. */
-static expar_tensor lend_rows(mirrored *t, const expar_tensor *host)
+static expar_tensor give_rows(mirrored *t, const expar_tensor *host)
 {
     const buffer *b = t->buffer;
-    if (!b->rows || host->data != b->rows || host->device.type != EXPAR_CPU) return kept_lend(t, host);
+    if (!b->rows || host->data != b->rows || host->device.type != EXPAR_CPU) return kept_give(t, host);
     expar_tensor on = *host;
     on.data = b->rows_on.data;
     on.device = b->rows_on.device;
@@ -219,11 +219,11 @@ expar_status mirror_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, 
     expar_ll_combine_args given = *args;
     expar_ll_combine_result got = EXPAR_LL_COMBINE_RESULT_INIT;
     t->partly = true;
-    given.x = lend_rows(t, &args->x);
-    given.topk_idx = mirrored_lend(t, &args->topk_idx);
-    given.topk_weights = mirrored_lend(t, &args->topk_weights);
-    given.out_y = mirrored_lend(t, &args->out_y);
-    given.wait_ns = mirrored_lend(t, &args->wait_ns);
+    given.x = give_rows(t, &args->x);
+    given.topk_idx = mirrored_give(t, &args->topk_idx);
+    given.topk_weights = mirrored_give(t, &args->topk_weights);
+    given.out_y = mirrored_give(t, &args->out_y);
+    given.wait_ns = mirrored_give(t, &args->wait_ns);
     given.stream = t->worker->stream;
     if (!args->hook && !args->async_finish && !mirrored_is_plain()) given.async_finish = 1;
     mirrored_note(t, "lending what is combined");
@@ -279,7 +279,7 @@ expar_status mirror_ll_mask_query(expar_ll *ll, const expar_tensor *status, void
     buffer *b = buffer_find(ll);
     if (!b || !status) return expar_ll_mask_query(ll, status, stream);
     mirrored *t = mirrored_begin(b);
-    const expar_tensor there = mirrored_lend(t, status);
+    const expar_tensor there = mirrored_give(t, status);
     expar_status ended = expar_ll_mask_query(ll, &there, t->worker->stream);
     worker_wait(t->worker);
     mirrored_fetch(t, &there, status->data);

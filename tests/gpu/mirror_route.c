@@ -40,12 +40,12 @@ expar_status mirror_ep_route(expar_ep *ep, const expar_ep_route_args *args, expa
     mirrored *t = mirrored_begin(b);
     expar_ep_route_args given = *args;
     expar_ep_route_result got = EXPAR_EP_ROUTE_RESULT_INIT;
-    given.topk_idx = mirrored_lend(t, &args->topk_idx);
-    given.token_in_rank = mirrored_lend(t, &args->token_in_rank);
+    given.topk_idx = mirrored_give(t, &args->topk_idx);
+    given.token_in_rank = mirrored_give(t, &args->token_in_rank);
     given.stream = t->worker->stream;
     expar_ep_recv_counts counts;
-    given.recv_counts = mirrored_lend_counts(t, args->recv_counts, args->num_experts, &counts);
-    given.tokens_per_expert = mirrored_lend_numbers(t, args->tokens_per_expert, args->num_experts);
+    given.recv_counts = mirrored_give_counts(t, args->recv_counts, args->num_experts, &counts);
+    given.tokens_per_expert = mirrored_give_numbers(t, args->tokens_per_expert, args->num_experts);
     if (args->async_finish == 0) given.async_finish = 1; /* and what is neither is the library's to refuse */
     expar_status status = expar_ep_route(ep, &given, &got);
     if (status == EXPAR_OK) status = expar_event_wait(got.event);

@@ -74,7 +74,7 @@ static arena *arena_for(const mirrored *t, const void *host)
     return symmetric ? &t->buffer->shared : &t->worker->own;
 }
 
-expar_tensor mirrored_lend(mirrored *t, const expar_tensor *host)
+expar_tensor mirrored_give(mirrored *t, const expar_tensor *host)
 {
     expar_tensor on = *host;
     int64_t first;
@@ -102,32 +102,32 @@ void mirrored_fetch(mirrored *t, const expar_tensor *from, void *to)
     t->fetches[t->num_fetches++].to = to;
 }
 
-static void *lend_counts(mirrored *t, void *host, expar_dtype dtype, int64_t count)
+static void *give_counts(mirrored *t, void *host, expar_dtype dtype, int64_t count)
 {
-    const expar_tensor tensor = expar_tensor_2d(host, dtype, 1, count), on = mirrored_lend(t, &tensor);
+    const expar_tensor tensor = expar_tensor_2d(host, dtype, 1, count), on = mirrored_give(t, &tensor);
     mirrored_fetch(t, &on, host);
     return on.data;
 }
 
-const expar_ep_recv_counts *mirrored_lend_counts(mirrored *t, const expar_ep_recv_counts *host, int32_t experts,
+const expar_ep_recv_counts *mirrored_give_counts(mirrored *t, const expar_ep_recv_counts *host, int32_t experts,
                                                  expar_ep_recv_counts *spare)
 {
     const int32_t ranks = expar_group_size(t->buffer->group), locals = experts > 0 ? experts / ranks : 0;
     if (!host || host->struct_size != sizeof *host) return host;
     *spare = *host;
-    spare->tokens_per_expert = lend_counts(t, host->tokens_per_expert, EXPAR_I32, locals);
-    spare->expert_prefix = lend_counts(t, host->expert_prefix, EXPAR_I32, locals + 1);
-    spare->rank_prefix = lend_counts(t, host->rank_prefix, EXPAR_I32, ranks);
-    spare->num_recv_tokens = lend_counts(t, host->num_recv_tokens, EXPAR_I64, 1);
-    spare->expert_ends = lend_counts(t, host->expert_ends, EXPAR_I32, locals);
+    spare->tokens_per_expert = give_counts(t, host->tokens_per_expert, EXPAR_I32, locals);
+    spare->expert_prefix = give_counts(t, host->expert_prefix, EXPAR_I32, locals + 1);
+    spare->rank_prefix = give_counts(t, host->rank_prefix, EXPAR_I32, ranks);
+    spare->num_recv_tokens = give_counts(t, host->num_recv_tokens, EXPAR_I64, 1);
+    spare->expert_ends = give_counts(t, host->expert_ends, EXPAR_I32, locals);
     return spare;
 }
 
-const int32_t *mirrored_lend_numbers(mirrored *t, const int32_t *host, int32_t experts)
+const int32_t *mirrored_give_numbers(mirrored *t, const int32_t *host, int32_t experts)
 {
     const expar_tensor numbers = expar_tensor_2d((int32_t *)(uintptr_t)host, EXPAR_I32, 1, experts);
     if (!host || experts < 1 || t->buffer->rank % 2 == 0) return host;
-    return mirrored_lend(t, &numbers).data;
+    return mirrored_give(t, &numbers).data;
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

@@ -29,15 +29,15 @@ mirrored *mirrored_begin(buffer *b);
 /* A host matrix as the call is to see it: a copy on the GPU, in the device heap where the host's lies in symmetric
    memory. A tensor that says it lies on a GPU is wrong for the CPU; the mirror says CPU, which is as wrong for a GPU. A
    tensor whose extents make no sense gets memory, but no copy. */
-expar_tensor mirrored_lend(mirrored *t, const expar_tensor *host);
+expar_tensor mirrored_give(mirrored *t, const expar_tensor *host);
 /* When the call is done, the tensor's memory is copied to the host's. */
 void mirrored_fetch(mirrored *t, const expar_tensor *from, void *to);
 /* Counts that the call is to write, as it is to see them; they are fetched with the rest. NULL: none are wanted.
    experts: E of the call. */
-const expar_ep_recv_counts *mirrored_lend_counts(mirrored *t, const expar_ep_recv_counts *host, int32_t experts,
+const expar_ep_recv_counts *mirrored_give_counts(mirrored *t, const expar_ep_recv_counts *host, int32_t experts,
                                                  expar_ep_recv_counts *spare);
 /* Numbers of tokens for each expert: on odd ranks as they would lie on the GPU, on the others as they are. */
-const int32_t *mirrored_lend_numbers(mirrored *t, const int32_t *host, int32_t experts);
+const int32_t *mirrored_give_numbers(mirrored *t, const int32_t *host, int32_t experts);
 /* A step of it is done. Prints how long that took when it was so long that a driver held up is likelier than work; what
    a test finds does not depend on it. */
 void mirrored_note(mirrored *t, const char *step);

@@ -70,7 +70,7 @@ typedef struct actor {
 typedef struct ll_layer {
     expar_tensor x, idx, weights, rows, count, back, y;
     expar_ll_dispatch_result there;
-    expar_ll_combine_result home;
+    expar_ll_combine_result device_state;
 } ll_layer;
 
 static int64_t tokens_of(const actor *one)
@@ -124,12 +124,12 @@ static expar_dtype received_dtype(const inputs *in)
 static void ll_layer_release(ll_layer *p)
 {
     expar_ll_hook_release(p->there.hook);
-    expar_ll_hook_release(p->home.hook);
+    expar_ll_hook_release(p->device_state.hook);
     expar_ep_output_release(p->there.output);
-    expar_ep_output_release(p->home.output);
+    expar_ep_output_release(p->device_state.output);
     expar_ll_handle_release(p->there.handle);
     p->there = (expar_ll_dispatch_result)EXPAR_LL_DISPATCH_RESULT_INIT;
-    p->home = (expar_ll_combine_result)EXPAR_LL_COMBINE_RESULT_INIT;
+    p->device_state = (expar_ll_combine_result)EXPAR_LL_COMBINE_RESULT_INIT;
 }
 
 static bool ll_layer_open(ll_layer *p, const actor *one)
@@ -193,8 +193,8 @@ static expar_status call_combine(ll_layer *p, const actor *one, cu_stream stream
     args.out_y = p->y;
     args.hook = one->in->how.hooks;
     args.stream = stream;
-    expar_status status = expar_ll_combine(one->ll, &args, &p->home);
-    return status == EXPAR_OK && args.hook ? expar_ll_hook_call(p->home.hook, stream) : status;
+    expar_status status = expar_ll_combine(one->ll, &args, &p->device_state);
+    return status == EXPAR_OK && args.hook ? expar_ll_hook_call(p->device_state.hook, stream) : status;
 }
 
 static bool ll_layer_call(ll_layer *p, const actor *one, cu_stream stream)
@@ -413,24 +413,24 @@ static void trial_kernels(expar_group *group, void *shared)
     const node_calls calls = find_node_calls();
     actor one;
     ll_layer p;
-    cu_graph_exec there = NULL, home = NULL;
+    cu_graph_exec there = NULL, device_state = NULL;
     if (!actor_begin(&one, group, shared) || !ll_layer_open(&p, &one)) return;
     CHECK_OK(expar_barrier_all(group));
     cu_stream stream = one.card.streams[0];
     bool good = go_eager(&one, &p, 0, stream) && CHECK(calls.get_nodes && calls.get_type, "the driver's graphs");
     if (good) check_kernels(&one, &p, &calls, call_dispatch, "dispatch", &there);
-    if (there) check_kernels(&one, &p, &calls, call_combine, "combine", &home);
+    if (there) check_kernels(&one, &p, &calls, call_combine, "combine", &device_state);
     CHECK_OK(expar_barrier_all(group));
     const int64_t most = 4 * random_test_rounds(INPUTS / 4);
-    for (int i = 0; home && i < INPUTS && i < most && check_failures() == 0; i++) {
+    for (int i = 0; device_state && i < INPUTS && i < most && check_failures() == 0; i++) {
         good = ll_layer_upload(&p, &one, i, stream) && CHECK_OK(CUDA_CALL(GraphLaunch, there, stream)) &&
-               CHECK_OK(CUDA_CALL(GraphLaunch, home, stream)) &&
+               CHECK_OK(CUDA_CALL(GraphLaunch, device_state, stream)) &&
                CHECK(ll_layer_check(&p, &one, i, stream), "two graphs with input %d", i);
         if (!good) break;
     }
     CHECK_OK(expar_barrier_all(group));
     if (there) CHECK_OK(CUDA_CALL(GraphExecDestroy, there));
-    if (home) CHECK_OK(CUDA_CALL(GraphExecDestroy, home));
+    if (device_state) CHECK_OK(CUDA_CALL(GraphExecDestroy, device_state));
     ll_layer_release(&p);
     ll_layer_close(&p);
     actor_end(&one);

@@ -92,7 +92,7 @@ static void rings_have_free_slots_and_rows(void **state)
 
 /* A peer as banks.pml and low_latency.pml have it: the epochs of its acknowledgement of the slot, and of its message
    header with its status. May this rank's data of the call `epoch` go there? */
-static void credits_open_by_read_words_and_units(void **state)
+static void credits_come_by_acknowledgements_and_headers(void **state)
 {
     static const struct {
         uint64_t epoch, read, unit;
@@ -233,7 +233,7 @@ int main(void)
         cmocka_unit_test(forms_differ_by_any_member),
         cmocka_unit_test(one_rank_is_in_the_way),
         cmocka_unit_test(rings_have_free_slots_and_rows),
-        cmocka_unit_test(credits_open_by_read_words_and_units),
+        cmocka_unit_test(credits_come_by_acknowledgements_and_headers),
         cmocka_unit_test(halves_leave_regions_that_are_known),
         cmocka_unit_test(masks_count_until_a_clean_of_both),
         cmocka_unit_test(counts_have_bounds),

@@ -201,7 +201,7 @@ static expar_status get_id(const char *key, bool here, int64_t end_ns, boot_requ
 /* ---- meeting ----------------------------------------------------------------------------------------------------- */
 
 /* The work that the thread does. */
-typedef struct errand {
+typedef struct task {
     bounded bound;
     int64_t end_ns;
     boot_request request; /* the thread owns it until it is done */
@@ -209,9 +209,9 @@ typedef struct errand {
     _Atomic bool awaits_first;
     error_kept ended;
     bool taken; /* the caller owns request's sockets and id */
-} errand;
+} task;
 
-static expar_status pmix_meet(errand *e)
+static expar_status pmix_meet(task *e)
 {
     boot_request *request = &e->request;
     char key[32];
@@ -230,21 +230,21 @@ static expar_status pmix_meet(errand *e)
     return status;
 }
 
-static void do_errand(bounded *bound)
+static void do_task(bounded *bound)
 {
-    errand *e = (errand *)bound;
+    task *e = (task *)bound;
     pthread_once(&joining, join_once);
     error_keep(&e->ended, joined == PMIX_SUCCESS ? pmix_meet(e) : failed("joining the process manager", joined));
 }
 
-static void dispose_errand(bounded *bound)
+static void dispose_task(bounded *bound)
 {
-    errand *e = (errand *)bound;
+    task *e = (task *)bound;
     if (!e->taken) boot_request_end(&e->request);
     free(e);
 }
 
-static expar_status pmix_report_late(errand *e, const boot_request *request)
+static expar_status pmix_report_late(task *e, const boot_request *request)
 {
     if (atomic_load_explicit(&e->awaits_first, memory_order_relaxed)) return absent(request);
     return error_set(EXPAR_ERR_BOOTSTRAP,
@@ -252,7 +252,7 @@ static expar_status pmix_report_late(errand *e, const boot_request *request)
                      (long long)request->timeout_ms);
 }
 
-static expar_status take_errand(errand *e, boot_request *request)
+static expar_status take_task(task *e, boot_request *request)
 {
     if (!bounded_wait(&e->bound, e->end_ns + GRACE_NS)) return pmix_report_late(e, request);
     if (error_restore(&e->ended) != EXPAR_OK) return e->ended.status;
@@ -265,13 +265,13 @@ expar_status boot_pmix_request(boot_request *request)
 {
     pthread_once(&once, pmix_open);
     if (missing[0]) return error_set(EXPAR_ERR_UNSUPPORTED, "PMIx: %s", missing);
-    errand *e = calloc(1, sizeof *e);
+    task *e = calloc(1, sizeof *e);
     if (!e) return error_set(EXPAR_ERR_MEMORY, "PMIx: out of memory");
     e->request = *request;
     e->end_ns = clock_ns() + request->timeout_ms * 1000000;
-    expar_status status = bounded_start(&e->bound, do_errand, dispose_errand);
+    expar_status status = bounded_start(&e->bound, do_task, dispose_task);
     if (status != EXPAR_OK) return status;
-    status = take_errand(e, request);
+    status = take_task(e, request);
     bounded_drop(&e->bound);
     return status;
 }

@@ -91,14 +91,14 @@ expar_status ep_call_settle(const ep_call *call)
     return status == EXPAR_OK ? ep_call_check_earlier(call) : ep_call_prefix(call, status);
 }
 
-expar_status ep_call_begin(ep_call *call, const char *name, const ep_parts *halves, ep_buffer *buffer)
+expar_status ep_call_begin(ep_call *call, const char *name, const ep_parts *parts, ep_buffer *buffer)
 {
     const ep_buffer_kind *kind = buffer->kind;
     expar_status status = ep_buffer_take(buffer, name);
     if (status != EXPAR_OK) return status;
     call->buffer = buffer;
     call->name = name;
-    call->halves = halves;
+    call->parts = parts;
     call->after = EP_CALL_ENDED;
     /* If several calls may be open, the number of the failed one is not known. */
     call->number = kind->overlaps ? 0 : kind->number(buffer->calls);
@@ -162,7 +162,7 @@ expar_status ep_call_prepare_issue(ep_buffer *buffer)
 expar_status ep_call_promise(ep_call *call)
 {
     if (!call->buffer->exec->ops->streams) {
-        call->own = malloc(call->halves->bytes);
+        call->own = malloc(call->parts->bytes);
         if (!call->own) return error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");
         expar_status status = ep_call_prepare_issue(call->buffer);
         if (status != EXPAR_OK) return status;
@@ -228,7 +228,7 @@ static void reach(ep_call *call, ep_phase phase)
 
 static expar_status carry_out_second(ep_call *call)
 {
-    expar_status status = call->halves->receive(call);
+    expar_status status = call->parts->receive(call);
     if (went_through(status)) reach(call, EP_CALL_RECEIVED);
     return status;
 }
@@ -236,7 +236,7 @@ static expar_status carry_out_second(ep_call *call)
 static expar_status carry_on(ep_call *call)
 {
     expar_status status = ep_call_check_poison(call);
-    if (status == EXPAR_OK) status = call->halves->send(call);
+    if (status == EXPAR_OK) status = call->parts->send(call);
     if (status != EXPAR_OK) return status;
     reach(call, EP_CALL_SENT);
     return call->hooked ? EXPAR_OK : carry_out_second(call);
@@ -248,10 +248,10 @@ static expar_status run_issued(void *issued)
     ep_call *call = issued;
     const bool rejected = call->rejection.status != EXPAR_OK;
     expar_status status = rejected ? ep_call_check_poison(call) : carry_on(call);
-    if (rejected && status == EXPAR_OK) status = call->halves->reject(call);
+    if (rejected && status == EXPAR_OK) status = call->parts->reject(call);
     poison_with_group(call, status);
     expar_event_release(call->wait_event);
-    if (!rejected) call->halves->drop(call);
+    if (!rejected) call->parts->drop(call);
     free(call);
     return status;
 }
@@ -259,7 +259,7 @@ static expar_status run_issued(void *issued)
 void ep_call_issue(ep_call *call, ep_call *own)
 {
     call->issued = call->buffer->last_issued = true;
-    memcpy(own, call, call->halves->bytes);
+    memcpy(own, call, call->parts->bytes);
     own->job = (ep_issuer_job){.call = own, .event = own->event, .run = run_issued};
 }
 
@@ -269,7 +269,7 @@ static void issue(ep_call *call)
     call->own = NULL;
     ep_call_issue(call, own);
     if (own->wait_event) event_retain(own->wait_event);
-    own->halves->hold(own);
+    own->parts->hold(own);
     ep_issuer_put(own->buffer->issuer, &own->job);
 }
 
@@ -283,7 +283,7 @@ typedef struct ending {
 static void end_by_stream(void *context, expar_status status, const ep_vote *vote, int64_t dropped)
 {
     ending *end = context;
-    status = end->call.halves->judge(&end->call, status, vote);
+    status = end->call.parts->judge(&end->call, status, vote);
     if (status == EXPAR_OK && dropped > 0)
         status = ep_call_prefix(
             &end->call,

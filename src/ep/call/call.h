@@ -223,7 +223,7 @@ typedef struct ep_parts {
 struct ep_call {
     ep_buffer *buffer;
     const char *name; /* "expar_ep_dispatch" */
-    const ep_parts *halves;
+    const ep_parts *parts;
     bool second;            /* true for a combine of low-latency mode: its number is one more (ep_buffer_kind) */
     uint64_t number;        /* number of the call in its topic (ep_buffer_kind) */
     ep_phase phase;         /* set by the thread that carries the call out */
@@ -251,7 +251,7 @@ struct ep_call {
 
 /* Takes the buffer (ep_buffer_take) and gives the call its number. Before, all members but `second` are zero. On
    failure the buffer is not taken. */
-expar_status ep_call_begin(ep_call *call, const char *name, const ep_parts *halves, ep_buffer *buffer);
+expar_status ep_call_begin(ep_call *call, const char *name, const ep_parts *parts, ep_buffer *buffer);
 /* Sets the call's stream, and its number of SMs or threads (0: the buffer's). Nothing is put on the stream yet. asked:
    a thread will ask how the call ended. */
 expar_status ep_call_learn(ep_call *call, void *stream, int32_t num_sms, bool asked);

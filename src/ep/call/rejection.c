@@ -33,7 +33,7 @@ static bool issue_rejection(ep_call *call)
     if (!call->by_itself || call->issued || call->buffer->exec->ops->streams ||
         ep_call_prepare_issue(call->buffer) != EXPAR_OK)
         return false;
-    ep_call *own = malloc(call->halves->bytes);
+    ep_call *own = malloc(call->parts->bytes);
     if (!own) return false;
     ep_call_issue(call, own);
     own->wait_event = NULL;
@@ -51,6 +51,6 @@ expar_status ep_call_tell_rejection(ep_call *call, expar_status rejected)
     if (call->exec.captured) ep_call_note_uncaptured(call, kept.status);
     if (call->exec.captured || issue_rejection(call)) return error_restore(&kept);
     expar_status status = ep_call_open(call);
-    if (status == EXPAR_OK) status = call->halves->reject(call);
+    if (status == EXPAR_OK) status = call->parts->reject(call);
     return status == EXPAR_OK ? error_restore(&kept) : status;
 }

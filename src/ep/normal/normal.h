@@ -78,7 +78,7 @@ static inline uint32_t normal_epoch(const ep_call *call)
     return (uint32_t)call->number;
 }
 /* Begins a call as ep_call_begin does. */
-expar_status normal_begin(ep_call *call, const char *name, const ep_parts *halves, expar_ep *ep);
+expar_status normal_begin(ep_call *call, const char *name, const ep_parts *parts, expar_ep *ep);
 /* The mismatch function of ep_buffer_kind, for forms. */
 expar_status normal_mismatch(const ep_vote *vote, int32_t own);
 /* The refuse function of ep_parts: tells the rejection by a header. */

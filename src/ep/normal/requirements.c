@@ -7,11 +7,11 @@
 
 _Static_assert(sizeof(ep_form) <= EP_FORM_BYTES, "two forms fit a vote");
 
-expar_status normal_begin(ep_call *call, const char *name, const ep_parts *halves, expar_ep *ep)
+expar_status normal_begin(ep_call *call, const char *name, const ep_parts *parts, expar_ep *ep)
 {
     expar_status status = ep_check_outside(name);
     if (status == EXPAR_OK) status = ep_check_known(ep, name);
-    return status == EXPAR_OK ? ep_call_begin(call, name, halves, &ep->base) : status;
+    return status == EXPAR_OK ? ep_call_begin(call, name, parts, &ep->base) : status;
 }
 
 /* ---- ranks that agree -------------------------------------------------------------------------------------------- */

@@ -23,7 +23,7 @@ typedef struct scene {
     /* Made by one operation, used and given back by a later one. */
     expar_ep_dispatch_result again;
     expar_ll_dispatch_result there;
-    expar_ll_combine_result home;
+    expar_ll_combine_result device_state;
     expar_event *event;
     expar_ep_layout layout;
     expar_ep_recv_counts counts;
@@ -131,24 +131,24 @@ static void ll_dispatch(scene *s)
 static void ll_combine(scene *s)
 {
     s->back.handle = s->there.handle;
-    s->home = (expar_ll_combine_result)EXPAR_LL_COMBINE_RESULT_INIT;
-    CHECK_OK(expar_ll_combine(s->ll, &s->back, &s->home));
+    s->device_state = (expar_ll_combine_result)EXPAR_LL_COMBINE_RESULT_INIT;
+    CHECK_OK(expar_ll_combine(s->ll, &s->back, &s->device_state));
 }
 
 static void ll_call_hook(scene *s)
 {
-    expar_ll_hook *hook = s->there.hook ? s->there.hook : s->home.hook;
+    expar_ll_hook *hook = s->there.hook ? s->there.hook : s->device_state.hook;
     CHECK_OK(expar_ll_hook_call(hook, s->one.stream));
     expar_ll_hook_release(hook);
-    s->there.hook = s->home.hook = NULL;
+    s->there.hook = s->device_state.hook = NULL;
 }
 
 static void ll_let_go(scene *s)
 {
     expar_ep_output_release(s->there.output);
-    expar_ep_output_release(s->home.output);
+    expar_ep_output_release(s->device_state.output);
     expar_ll_handle_release(s->there.handle);
-    s->there.output = s->home.output = NULL;
+    s->there.output = s->device_state.output = NULL;
 }
 
 static void ll_by_hooks(scene *s)

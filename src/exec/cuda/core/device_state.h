@@ -4,8 +4,8 @@
  *
  * The group keeps these states. A buffer enters one and leaves it (device_state.c). All ranks together let the store
  * grow and shrink (store.c). */
-#ifndef EXPAR_EXEC_CUDA_CORE_HOME_H
-#define EXPAR_EXEC_CUDA_CORE_HOME_H
+#ifndef EXPAR_EXEC_CUDA_CORE_DEVICE_STATE_H
+#define EXPAR_EXEC_CUDA_CORE_DEVICE_STATE_H
 
 #include "exec/cuda/core/gpu.h"
 
@@ -14,7 +14,7 @@ typedef struct gpu_source gpu_source;
 
 struct gpu_device_state {
     gpu_device_state *next;
-    gpu_device_states *homes;
+    gpu_device_states *device_states;
     /* The same on all ranks that share this state; from 1. */
     uint64_t number;
     int32_t device;     /* index */
@@ -42,27 +42,28 @@ struct gpu_device_state {
 /* ---- store.c ----------------------------------------------------------------------------------------------------- */
 /* Makes the store unless there is one. It covers the growing part of the heap, or by CUDA IPC these bytes of the
    heap. */
-expar_status gpu_store_open(gpu_device_state *home, gpu_places *places, uint64_t fixed_offset, uint64_t fixed_bytes);
+expar_status gpu_store_open(gpu_device_state *device_state, gpu_places *places, uint64_t fixed_offset,
+                            uint64_t fixed_bytes);
 /* Call it with the end of the per-GPU state. Blocks that are out stay valid. */
-void gpu_store_close(gpu_device_state *home);
+void gpu_store_close(gpu_device_state *device_state);
 /* Returns how much pools may have now without growing. */
-uint64_t gpu_store_bytes(const gpu_device_state *home);
+uint64_t gpu_store_bytes(const gpu_device_state *device_state);
 /* Returns the offset of the end of the memory. */
-uint64_t gpu_store_end(const gpu_device_state *home);
+uint64_t gpu_store_end(const gpu_device_state *device_state);
 /* Collective: adds at least that many bytes. Ranks may pass different numbers. */
-expar_status gpu_store_grow(gpu_device_state *home, uint64_t bytes);
+expar_status gpu_store_grow(gpu_device_state *device_state, uint64_t bytes);
 /* Collective: adds memory up to `end`, and up to the last block that found none. Frees idle memory if a rank has
    trimmed. */
-expar_status gpu_store_resize(gpu_device_state *home, uint64_t end);
+expar_status gpu_store_resize(gpu_device_state *device_state, uint64_t end);
 /* Says whether this rank's header asks for growing or shrinking. Call it once for each call. */
-bool gpu_store_requests(gpu_device_state *home);
+bool gpu_store_requests(gpu_device_state *device_state);
 /* Call this after a growth that failed or was requested in vain: the next one is not tried at once. */
-void gpu_store_be_patient(gpu_device_state *home);
+void gpu_store_be_patient(gpu_device_state *device_state);
 /* Call this after a growth that succeeded. */
-void gpu_store_forget_patience(gpu_device_state *home);
+void gpu_store_forget_patience(gpu_device_state *device_state);
 /* False: no growth is tried now. */
-bool gpu_store_may_grow(const gpu_device_state *home);
+bool gpu_store_may_grow(const gpu_device_state *device_state);
 /* Idle memory is freed in the next call in which all ranks see that all of them wait. */
-void gpu_store_trim(gpu_device_state *home);
+void gpu_store_trim(gpu_device_state *device_state);
 
 #endif

@@ -28,63 +28,64 @@ struct gpu_fallback {
 typedef struct lent_block {
     mem_block block; /* first: holders know only this */
     cuda_task task;
-    gpu_fallback *lender;
+    gpu_fallback *fallback;
     mem_allocator from; /* alloc NULL: the driver */
     void *stream;       /* the stream that `from` was asked for */
 } lent_block;
 
 /* ---- the lender -------------------------------------------------------------------------------------------------- */
 
-static void fallback_close(gpu_fallback *lender)
+static void fallback_close(gpu_fallback *fallback)
 {
-    if (cuda_enter(lender->device) == EXPAR_OK) {
-        if (lender->last) cuda_driver()->EventDestroy(lender->last);
-        if (lender->stream) cuda_driver()->StreamDestroy(lender->stream);
+    if (cuda_enter(fallback->device) == EXPAR_OK) {
+        if (fallback->last) cuda_driver()->EventDestroy(fallback->last);
+        if (fallback->stream) cuda_driver()->StreamDestroy(fallback->stream);
         cuda_leave();
     }
-    cuda_device_close(lender->device);
-    pthread_mutex_destroy(&lender->lock);
-    free(lender);
+    cuda_device_close(fallback->device);
+    pthread_mutex_destroy(&fallback->lock);
+    free(fallback);
 }
 
 expar_status gpu_fallback_make(const cuda_device *device, gpu_fallback **out)
 {
-    gpu_fallback *lender = calloc(1, sizeof *lender);
-    if (!lender) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
-    atomic_init(&lender->holders, 1);
-    pthread_mutex_init(&lender->lock, NULL);
-    expar_status status = cuda_device_open(device->index, &lender->device);
+    gpu_fallback *fallback = calloc(1, sizeof *fallback);
+    if (!fallback) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
+    atomic_init(&fallback->holders, 1);
+    pthread_mutex_init(&fallback->lock, NULL);
+    expar_status status = cuda_device_open(device->index, &fallback->device);
     if (status != EXPAR_OK) {
-        pthread_mutex_destroy(&lender->lock);
-        free(lender);
+        pthread_mutex_destroy(&fallback->lock);
+        free(fallback);
         return status;
     }
-    status = CUDA_CALL(EventCreate, &lender->last, CU_EVENT_NO_TIMING);
-    if (status == EXPAR_OK) status = CUDA_CALL(StreamCreate, &lender->stream, CU_STREAM_NON_BLOCKING);
+    status = CUDA_CALL(EventCreate, &fallback->last, CU_EVENT_NO_TIMING);
+    if (status == EXPAR_OK) status = CUDA_CALL(StreamCreate, &fallback->stream, CU_STREAM_NON_BLOCKING);
     if (status == EXPAR_OK)
-        *out = lender;
+        *out = fallback;
     else
-        fallback_close(lender);
+        fallback_close(fallback);
     return status;
 }
 
-cu_event gpu_fallback_event(const gpu_fallback *lender)
+cu_event gpu_fallback_event(const gpu_fallback *fallback)
 {
-    return lender->last;
+    return fallback->last;
 }
 
-void gpu_fallback_drop(gpu_fallback *lender)
+void gpu_fallback_drop(gpu_fallback *fallback)
 {
-    if (lender && atomic_fetch_sub_explicit(&lender->holders, 1, memory_order_acq_rel) == 1) fallback_close(lender);
+    if (fallback && atomic_fetch_sub_explicit(&fallback->holders, 1, memory_order_acq_rel) == 1)
+        fallback_close(fallback);
 }
 
-void gpu_fallback_settle(gpu_fallback *lender, bool ended)
+void gpu_fallback_settle(gpu_fallback *fallback, bool ended)
 {
-    pthread_mutex_lock(&lender->lock);
-    cuda_task *task = lender->waiting;
-    lender->ended = ended;
-    lender->waiting = NULL;
-    pthread_mutex_unlock(&lender->lock);
+    pthread_mutex_lock(&fallback->lock);
+    cuda_task *task = fallback->waiting;
+    fallback->ended = ended;
+    fallback->waiting = NULL;
+    pthread_mutex_unlock(&fallback->lock);
     while (task) {
         cuda_task *next = task->next;
         cuda_later(task);
@@ -94,22 +95,22 @@ void gpu_fallback_settle(gpu_fallback *lender, bool ended)
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
-static expar_status take_of_driver(gpu_fallback *lender, uint64_t bytes, cu_address *out)
+static expar_status take_of_driver(gpu_fallback *fallback, uint64_t bytes, cu_address *out)
 {
-    expar_status status = CUDA_CALL(MemAllocAsync, out, bytes, lender->stream);
+    expar_status status = CUDA_CALL(MemAllocAsync, out, bytes, fallback->stream);
     /* After this wait any stream may use the memory. This stream has nothing else but frees. */
     if (status == EXPAR_OK) {
-        status = gpu_stream_await(lender->device, lender->stream, "memory beside the pool");
-        if (status != EXPAR_OK) cuda_driver()->MemFreeAsync(*out, lender->stream);
+        status = gpu_stream_await(fallback->device, fallback->stream, "memory beside the pool");
+        if (status != EXPAR_OK) cuda_driver()->MemFreeAsync(*out, fallback->stream);
     }
-    return status == EXPAR_ERR_MEMORY ? mem_device_full(lender->device, bytes) : status;
+    return status == EXPAR_ERR_MEMORY ? mem_device_full(fallback->device, bytes) : status;
 }
 
 /* Allocates a block. The context has been entered, so an allocator `from` that calls the driver gets memory of that
    GPU. */
 static expar_status fallback_take(const lent_block *one, uint64_t bytes, void **out)
 {
-    const expar_device here = {.type = EXPAR_CUDA, .index = one->lender->device->index};
+    const expar_device here = {.type = EXPAR_CUDA, .index = one->fallback->device->index};
     cu_address memory = 0;
     int mode;
     expar_status status = gpu_leave_captures(&mode);
@@ -117,26 +118,26 @@ static expar_status fallback_take(const lent_block *one, uint64_t bytes, void **
     if (one->from.alloc) {
         status = mem_allocate(here, &one->from, bytes, one->stream, out);
     } else {
-        status = take_of_driver(one->lender, bytes, &memory);
+        status = take_of_driver(one->fallback, bytes, &memory);
         *out = (void *)(uintptr_t)memory;
     }
     gpu_return_to_captures(mode);
     return status;
 }
 
-static bool has_ended(gpu_fallback *lender)
+static bool has_ended(gpu_fallback *fallback)
 {
-    pthread_mutex_lock(&lender->lock);
-    const bool ended = lender->ended;
-    pthread_mutex_unlock(&lender->lock);
+    pthread_mutex_lock(&fallback->lock);
+    const bool ended = fallback->ended;
+    pthread_mutex_unlock(&fallback->lock);
     return ended;
 }
 
 /* Waits for the calls that may use a block. The context has been entered. False: it is lost, and nothing runs there any
    more. */
-static bool await_calls(gpu_fallback *lender)
+static bool await_calls(gpu_fallback *fallback)
 {
-    return (has_ended(lender) ? cuda_driver()->CtxSynchronize() : cuda_driver()->EventSynchronize(lender->last)) ==
+    return (has_ended(fallback) ? cuda_driver()->CtxSynchronize() : cuda_driver()->EventSynchronize(fallback->last)) ==
            CU_OK;
 }
 
@@ -146,12 +147,12 @@ static void fallback_give(const lent_block *one)
     const mem_block *block = &one->block;
     const mem_allocator *from = &one->from;
     int mode;
-    const bool entered = cuda_enter(one->lender->device) == EXPAR_OK,
-               left = entered && gpu_leave_captures(&mode) == EXPAR_OK, passed = left && await_calls(one->lender);
+    const bool entered = cuda_enter(one->fallback->device) == EXPAR_OK,
+               left = entered && gpu_leave_captures(&mode) == EXPAR_OK, passed = left && await_calls(one->fallback);
     if (from->alloc)
         from->free(from->context, block->data, (size_t)block->bytes, one->stream);
     else if (passed)
-        cuda_driver()->MemFreeAsync((cu_address)(uintptr_t)block->data, one->lender->stream);
+        cuda_driver()->MemFreeAsync((cu_address)(uintptr_t)block->data, one->fallback->stream);
     if (left) gpu_return_to_captures(mode);
     if (entered) cuda_leave();
 }
@@ -167,20 +168,20 @@ static void give_later(cuda_task *task)
         return;
     }
     fallback_give(one);
-    gpu_fallback_drop(one->lender);
+    gpu_fallback_drop(one->fallback);
     free(one);
 }
 
 /* False: no more calls will come. */
-static bool wait_for_call(gpu_fallback *lender, cuda_task *task)
+static bool wait_for_call(gpu_fallback *fallback, cuda_task *task)
 {
-    pthread_mutex_lock(&lender->lock);
-    const bool waits = !lender->ended;
+    pthread_mutex_lock(&fallback->lock);
+    const bool waits = !fallback->ended;
     if (waits) {
-        task->next = lender->waiting;
-        lender->waiting = task;
+        task->next = fallback->waiting;
+        fallback->waiting = task;
     }
-    pthread_mutex_unlock(&lender->lock);
+    pthread_mutex_unlock(&fallback->lock);
     return waits;
 }
 
@@ -188,16 +189,17 @@ static void lent_give(mem_block *block)
 {
     lent_block *one = (lent_block *)block;
     one->task.run = give_later;
-    if (!wait_for_call(one->lender, &one->task)) cuda_later(&one->task);
+    if (!wait_for_call(one->fallback, &one->task)) cuda_later(&one->task);
 }
 
 /* Allocates the record before the memory: memory without a record could not be freed in order. */
-static expar_status lend(gpu_fallback *lender, const mem_allocator *from, void *stream, uint64_t bytes, mem_block **out)
+static expar_status lend(gpu_fallback *fallback, const mem_allocator *from, void *stream, uint64_t bytes,
+                         mem_block **out)
 {
     void *memory;
     lent_block *one = calloc(1, sizeof *one);
     if (!one) return error_set(EXPAR_ERR_MEMORY, "no memory for the record of a block");
-    one->lender = lender;
+    one->fallback = fallback;
     one->stream = stream;
     if (from) one->from = *from;
     expar_status status = fallback_take(one, bytes, &memory);
@@ -208,7 +210,7 @@ static expar_status lend(gpu_fallback *lender, const mem_allocator *from, void *
     one->block = (mem_block){.data = memory, .offset = UINT64_MAX, .bytes = bytes, .give = lent_give};
     atomic_init(&one->block.references, 1);
     /* Relaxed: the order holds the lender meanwhile. */
-    atomic_fetch_add_explicit(&lender->holders, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&fallback->holders, 1, memory_order_relaxed);
     *out = &one->block;
     return EXPAR_OK;
 }
@@ -224,7 +226,7 @@ expar_status gpu_fallback_allocate(gpu_core *self, const mem_allocator *from, ui
             (unsigned long long)bytes);
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = lend(self->lender, from, self->called_on, bytes ? bytes : 1, out);
+    status = lend(self->fallback, from, self->called_on, bytes ? bytes : 1, out);
     cuda_leave();
     return status;
 }

@@ -42,7 +42,7 @@
 /* Per-GPU state: the heap and the store of pools that all buffers of a rank on one GPU share (device_state.c). */
 typedef struct gpu_device_state gpu_device_state;
 
-/* The source of memory beside the pool (fallback.c). Members and parameters of this type are called `lender`. */
+/* The source of memory beside the pool (fallback.c). Members and parameters of this type are called `fallback`. */
 typedef struct gpu_fallback gpu_fallback;
 
 /* The thread that looks at the ranks for which kernels wait. Each rank has one guard (guard.c). */
@@ -78,7 +78,7 @@ typedef struct gpu_core {
     executor base;
     /* ---- where it is ---- */
     /* NULL before gpu_device_state_enter */
-    gpu_device_state *home;
+    gpu_device_state *device_state;
     device_heap *heap;      /* that of the per-GPU state */
     gpu_segments *segments; /* likewise */
     const cuda_device *device;
@@ -108,7 +108,7 @@ typedef struct gpu_core {
     /* The last ticket: 1 for the first call that gets one, and so on. */
     uint64_t tickets;
     gpu_order *order;
-    gpu_fallback *lender; /* that of the order */
+    gpu_fallback *fallback; /* that of the order */
     /* ---- for benchmarks, by the thread that makes calls ---- */
     /* The number of warps of the last call's kernel, in all blocks. */
     int32_t stamped_warps;
@@ -218,13 +218,13 @@ bool gpu_core_abandon(gpu_core *self, const char *what);
 /* Makes the source of memory for an order of calls, and the event that the order records after each call. The device
    has been entered. */
 expar_status gpu_fallback_make(const cuda_device *device, gpu_fallback **out);
-cu_event gpu_fallback_event(const gpu_fallback *lender);
+cu_event gpu_fallback_event(const gpu_fallback *fallback);
 /* Drops the order's reference. Each block in use has one, too. NULL is allowed. */
-void gpu_fallback_drop(gpu_fallback *lender);
+void gpu_fallback_drop(gpu_fallback *fallback);
 /* Call this when the event has been recorded after a call's last step. Blocks that were released before are freed once
    the event has passed. With `ended` no more calls will come, and blocks are freed once the GPU has no work. The thread
    that holds the order calls it. */
-void gpu_fallback_settle(gpu_fallback *lender, bool ended);
+void gpu_fallback_settle(gpu_fallback *fallback, bool ended);
 /* Returns a block beside the pool. from: the caller's allocator; NULL: the driver's. In a capture it returns
    EXPAR_ERR_BUFFER_SIZE, since a graph could not keep the block. Other errors are EXPAR_ERR_MEMORY and those of
    mem_allocate. */

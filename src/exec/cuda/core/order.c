@@ -24,8 +24,8 @@ static expar_status make_events(gpu_order *order, const cuda_device *device)
 {
     order->places = gpu_places_make();
     if (!order->places) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
-    expar_status status = gpu_fallback_make(device, &order->lender);
-    if (status == EXPAR_OK) order->last = gpu_fallback_event(order->lender);
+    expar_status status = gpu_fallback_make(device, &order->fallback);
+    if (status == EXPAR_OK) order->last = gpu_fallback_event(order->fallback);
     for (int i = 0; i < CAPTURES && status == EXPAR_OK; i++)
         status = CUDA_CALL(EventCreate, &order->captures[i].inner, CU_EVENT_NO_TIMING);
     return status;
@@ -37,8 +37,8 @@ static void order_destroy(gpu_order *order)
         if (order->captures[i].inner) cuda_driver()->EventDestroy(order->captures[i].inner);
         if (order->captures[i].witness) cuda_driver()->StreamDestroy(order->captures[i].witness);
     }
-    if (order->lender) gpu_fallback_settle(order->lender, true);
-    gpu_fallback_drop(order->lender);
+    if (order->fallback) gpu_fallback_settle(order->fallback, true);
+    gpu_fallback_drop(order->fallback);
     gpu_places_drop(order->places);
     pthread_mutex_destroy(&order->lock);
     free(order);
@@ -69,7 +69,7 @@ expar_status gpu_order_hold(gpu_core *self)
     if (order) {
         order->references++;
         self->order = order;
-        self->lender = order->lender;
+        self->fallback = order->fallback;
         return EXPAR_OK;
     }
     order = orders ? calloc(1, sizeof *order) : NULL;
@@ -85,7 +85,7 @@ expar_status gpu_order_hold(gpu_core *self)
     order->orders = orders;
     order->next = orders->first;
     self->order = orders->first = order;
-    self->lender = order->lender;
+    self->fallback = order->fallback;
     return EXPAR_OK;
 }
 
@@ -315,7 +315,7 @@ expar_status gpu_end(executor *base, exec_call *call)
     expar_status status = mark(self, call);
     gpu_guard_note_end(self);
     call->placed = false;
-    if (!call->captured) gpu_fallback_settle(self->lender, false);
+    if (!call->captured) gpu_fallback_settle(self->fallback, false);
     pthread_mutex_unlock(&self->order->lock);
     return status;
 }

@@ -29,7 +29,7 @@ struct gpu_order {
     /* The thread that makes a call holds it from gpu_take_place to gpu_end. It guards the members below. The events
        themselves stay as long as the order. */
     pthread_mutex_t lock;
-    gpu_fallback *lender;
+    gpu_fallback *fallback;
     gpu_places *places;
     /* The lender's event, after the last call. Each launch of a graph with calls records it anew. */
     cu_event last;

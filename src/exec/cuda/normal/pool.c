@@ -17,26 +17,27 @@ expar_status gpu_pool_take_records(gpu_executor *self, const char *what)
 expar_status gpu_pool_make(gpu_executor *self, uint64_t limit_bytes)
 {
     gpu_core *core = &self->core;
-    expar_status status = gpu_store_open(core->home, gpu_order_places(core->order),
+    expar_status status = gpu_store_open(core->device_state, gpu_order_places(core->order),
                                          core->place.buffer + self->space.pool, self->shape.pool_bytes);
     self->limit_bytes = limit_bytes;
-    return status == EXPAR_OK ? mem_pool_create_in(core->home->store, limit_bytes, 0, &core->base.pool) : status;
+    return status == EXPAR_OK ? mem_pool_create_in(core->device_state->store, limit_bytes, 0, &core->base.pool)
+                              : status;
 }
 
 uint64_t gpu_pool_bytes(const gpu_executor *self)
 {
-    return self->limit_bytes ? self->limit_bytes : gpu_store_bytes(self->core.home);
+    return self->limit_bytes ? self->limit_bytes : gpu_store_bytes(self->core.device_state);
 }
 
 expar_status gpu_pool_start(gpu_executor *self)
 {
-    gpu_device_state *home = self->core.home;
-    if (!device_heap_grows(home->heap)) return EXPAR_OK;
-    const uint64_t held = device_heap_own_bytes(home->heap);
+    gpu_device_state *device_state = self->core.device_state;
+    if (!device_heap_grows(device_state->heap)) return EXPAR_OK;
+    const uint64_t held = device_heap_own_bytes(device_state->heap);
     self->core.base.grows = true;
     self->start_bytes = self->shape.pool_bytes;
-    home->start_bytes += self->start_bytes;
-    return gpu_store_grow(home, home->start_bytes > held ? home->start_bytes - held : 0);
+    device_state->start_bytes += self->start_bytes;
+    return gpu_store_grow(device_state, device_state->start_bytes > held ? device_state->start_bytes - held : 0);
 }
 
 void gpu_pool_close(gpu_executor *self)
@@ -44,7 +45,7 @@ void gpu_pool_close(gpu_executor *self)
     gpu_core *core = &self->core;
     mem_pool_close(core->base.pool);
     core->base.pool = NULL;
-    if (core->home) core->home->start_bytes -= self->start_bytes;
+    if (core->device_state) core->device_state->start_bytes -= self->start_bytes;
     self->start_bytes = 0;
 }
 
@@ -56,7 +57,7 @@ void gpu_pool_close(gpu_executor *self)
 
 bool gpu_pool_requests(const gpu_executor *self)
 {
-    return gpu_store_requests(self->core.home);
+    return gpu_store_requests(self->core.device_state);
 }
 
 bool gpu_pool_awaits_growth(gpu_executor *self, ep_growth growth)
@@ -72,9 +73,9 @@ bool gpu_pool_awaits_growth(gpu_executor *self, ep_growth growth)
 bool gpu_pool_lacks(const gpu_executor *self, uint64_t bytes)
 {
     const executor *base = &self->core.base;
-    const gpu_device_state *home = self->core.home;
-    return bytes && base->grows && gpu_store_may_grow(home) &&
-           mem_pool_reach(base->pool, &bytes, 1) > gpu_store_end(home);
+    const gpu_device_state *device_state = self->core.device_state;
+    return bytes && base->grows && gpu_store_may_grow(device_state) &&
+           mem_pool_reach(base->pool, &bytes, 1) > gpu_store_end(device_state);
 }
 
 void gpu_pool_note_vain(gpu_executor *self)
@@ -82,7 +83,7 @@ void gpu_pool_note_vain(gpu_executor *self)
     if (++self->vain < knob(KNOB_CUDA_VAIN_REQUESTS)) return;
     self->vain = self->waits = 0;
     self->request_seen = __atomic_load_n(&self->core.report->requested, __ATOMIC_RELAXED);
-    gpu_store_be_patient(self->core.home);
+    gpu_store_be_patient(self->core.device_state);
 }
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
@@ -95,19 +96,19 @@ expar_status gpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count)
     const uint64_t end = mem_pool_reach(base->pool, bytes, (size_t)count);
     expar_status status = gpu_leave_captures(&mode);
     if (status != EXPAR_OK) return sym_out_of_step(core->sym, "the pool", status);
-    status = gpu_store_resize(core->home, end);
+    status = gpu_store_resize(core->device_state, end);
     gpu_return_to_captures(mode);
     self->waits = self->vain = 0;
     if (status != EXPAR_ERR_MEMORY) {
-        gpu_store_forget_patience(core->home);
+        gpu_store_forget_patience(core->device_state);
         return status;
     }
-    gpu_store_be_patient(core->home);
+    gpu_store_be_patient(core->device_state);
     LOG(LOG_INFO, "outputs come by the queue: %s", expar_last_error());
     return EXPAR_OK;
 }
 
 void gpu_trim(executor *base)
 {
-    gpu_store_trim(gpu_of(base)->core.home);
+    gpu_store_trim(gpu_of(base)->core.device_state);
 }

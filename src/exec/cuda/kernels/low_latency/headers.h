@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Message headers. This rank opens a call at each rank by one, and counts what it sends. Acknowledgements of earlier
  * quick calls go with them. Here is also where the others' headers are. */
-#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_UNITS_H
-#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_UNITS_H
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_HEADERS_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_HEADERS_H
 
 #include "exec/cuda/kernels/low_latency/words.h"
 

@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Index arithmetic of normal mode: which rank gets what, and where everything lies in an EP buffer.
  *
- * This header compiles as C17, under nvcc and under NVRTC: no libc, no pointers to host objects. ep, every executor and
- * the tests use it.
+ * This header compiles as C17, under nvcc and under NVRTC: no libc, no host pointers. ep, executors and tests use it.
  *
  * An EP buffer is the same range of offsets in every PE's heap. The table shows it as its owner sees it:
  *
- *     headers  [2][N]     opening_bytes     the record with which each source rank opens a call (`header`); by parity
- *                                           of the epoch
- *     replies  [2][N]     sizeof(ep_reply)  advertisements of a fresh dispatch, from each receiver whose early one in
- *                                           the header does not hold
- *     flags    [2][N]     64                completion flags (`done`) from each rank: "I have written to you, and read
- *                                           from you, all that I will"
- *     counters [3][2]     64                arrivals of the three kinds of record above; the last writer rings the
- *                                           doorbell
+ *     headers  [2][N]     opening_bytes     the record with which a source rank opens a call; by parity of the epoch
+ *     replies  [2][N]     sizeof(ep_reply)  advertisements of fresh dispatches, if the early one does not hold
+ *     flags    [2][N]     64                completion flags: "I have written to you, and read from you, all I will"
+ *     counters [3][2]     64                arrivals of the three kinds above; the last writer rings the doorbell
  *     heads    [C][N]     64                rings that this rank sends into: rows that the receiver has taken out
  *     tails    [C][N]     64                rings that this rank receives from: rows that the source has put in
- *     slots    [C][N][S]  slot_bytes        rows of those rings; on the CPU a ring has slots as large as the call's
- *                                           form needs
+ *     slots    [C][N][S]  slot_bytes        rows of those rings; on the CPU as large as the call's form needs
  *     pool                pool_bytes        outputs of direct dispatches, for executors that keep them here
  *
  * N is the number of ranks, C that of channels, and S that of the slots of a ring. [2] is the parity of the epoch. Two

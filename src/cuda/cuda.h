@@ -62,6 +62,8 @@ typedef struct cuda_device {
     bool vmm;
     /* the driver says that file descriptors can share physical memory */
     bool posix_fd;
+    /* a network's device can register such memory if it was made for that */
+    bool direct_rdma;
 } cuda_device;
 
 expar_status cuda_device_count(int32_t *count);

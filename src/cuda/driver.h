@@ -50,7 +50,9 @@ enum cu_device_attribute {
     CU_ATTRIBUTE_CC_MINOR = 76,
     CU_ATTRIBUTE_SHARED_BYTES_OPTIN = 97,
     CU_ATTRIBUTE_VMM = 102,
-    CU_ATTRIBUTE_POSIX_FD = 103
+    CU_ATTRIBUTE_POSIX_FD = 103,
+    /* "GPUDirect RDMA with CUDA VMM supported": for memory that MemCreate makes with flags.direct_rdma */
+    CU_ATTRIBUTE_DIRECT_RDMA = 110
 };
 
 enum cu_p2p_attribute { CU_P2P_PERFORMANCE_RANK = 1, CU_P2P_NATIVE_ATOMICS = 3 };
@@ -75,7 +77,7 @@ enum cu_flags {
     CU_EVENT_EXTERNAL = 1, /* for recording and waiting: in a capture a separate node, not an edge of the graph */
     CU_USER_OBJECT_NO_DESTRUCTOR_SYNC = 1,
     CU_GRAPH_USER_OBJECT_MOVE = 1,
-    CU_HOST_PORTABLE = 1, /* MemHostAlloc: pinned for all contexts */
+    CU_HOST_PORTABLE = 1, /* MemHostAlloc, MemHostRegister: pinned for all contexts */
     CU_HOST_MAPPED = 2,   /* and mapped for kernels */
     CU_IPC_PEER_ACCESS = 1,
     CU_WAIT_AT_LEAST = 0, /* StreamWaitValue: cyclic */
@@ -173,6 +175,8 @@ typedef struct cu_launch_config {
     X(IpcCloseMemHandle, "cuIpcCloseMemHandle", (cu_address address))                                                  \
     X(MemHostAlloc, "cuMemHostAlloc", (void **data, size_t bytes, unsigned int flags))                                 \
     X(MemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", (cu_address * address, void *data, unsigned int flags)) \
+    X(MemHostRegister, "cuMemHostRegister_v2", (void *data, size_t bytes, unsigned int flags))                         \
+    X(MemHostUnregister, "cuMemHostUnregister", (void *data))                                                          \
     X(MemFreeHost, "cuMemFreeHost", (void *data))                                                                      \
     X(MemcpyAsync, "cuMemcpyAsync", (cu_address dest, cu_address source, size_t bytes, cu_stream stream))              \
     X(MemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", (cu_address dest, const void *source, size_t bytes, cu_stream stream))  \

@@ -61,4 +61,14 @@ typedef struct mem_pinned {
 expar_status mem_pinned_create(size_t bytes, mem_pinned *out);
 void mem_pinned_free(mem_pinned *pinned);
 
+/* Registers host memory that exists, in whole pages, with the driver. Kernels of every GPU then reach it at the address
+   that it has here; EXPAR_ERR_UNSUPPORTED if they cannot. */
+expar_status mem_host_register(const cuda_device *device, void *host, uint64_t bytes);
+/* Takes the address of mem_host_register. No kernel may use the memory any more. */
+void mem_host_unregister(const cuda_device *device, void *host);
+
+/* Both calls return when it is done. They use a stream of their own, so they do not wait for the caller's streams. */
+expar_status mem_device_clear(const cuda_device *device, cu_address at, uint64_t bytes);
+expar_status mem_device_copy(const cuda_device *device, cu_address dest, cu_address source, uint64_t bytes);
+
 #endif

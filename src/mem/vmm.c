@@ -12,7 +12,8 @@ static cu_allocation allocation_on(const cuda_device *device)
 {
     return (cu_allocation){.type = CU_ALLOCATION_PINNED,
                            .handle_types = device->posix_fd ? CU_HANDLE_POSIX_FD : 0,
-                           .location = {.type = CU_LOCATION_DEVICE, .id = device->handle}};
+                           .location = {.type = CU_LOCATION_DEVICE, .id = device->handle},
+                           .flags.direct_rdma = device->direct_rdma};
 }
 
 expar_status mem_chunk_granularity(const cuda_device *device, uint64_t *bytes)
@@ -140,4 +141,67 @@ void mem_pinned_free(mem_pinned *pinned)
 {
     if (pinned->host && CUDA_CALL(MemFreeHost, pinned->host) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
     *pinned = (mem_pinned){0};
+}
+
+static expar_status register_in_context(void *host, uint64_t bytes)
+{
+    cu_address seen = 0;
+    expar_status status = CUDA_CALL(MemHostRegister, host, bytes, CU_HOST_PORTABLE | CU_HOST_MAPPED);
+    if (status != EXPAR_OK) return error_prefix(status, "%llu bytes of pinned memory", (unsigned long long)bytes);
+    status = CUDA_CALL(MemHostGetDevicePointer, &seen, host, 0);
+    if (status == EXPAR_OK && seen != (cu_address)(uintptr_t)host)
+        status = error_set(EXPAR_ERR_UNSUPPORTED, "the driver gives registered host memory another address on the GPU");
+    if (status != EXPAR_OK) cuda_driver()->MemHostUnregister(host);
+    return status;
+}
+
+expar_status mem_host_register(const cuda_device *device, void *host, uint64_t bytes)
+{
+    expar_status status = cuda_enter(device);
+    if (status != EXPAR_OK) return status;
+    status = register_in_context(host, bytes);
+    cuda_leave();
+    return status;
+}
+
+void mem_host_unregister(const cuda_device *device, void *host)
+{
+    if (cuda_enter(device) != EXPAR_OK) return;
+    if (CUDA_CALL(MemHostUnregister, host) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
+    cuda_leave();
+}
+
+/* ---- from the host, in the order of a stream of its own ---------------------------------------------------------- */
+
+/* Other streams do not wait for this one, and it does not wait for them. source 0: writes zeros. */
+static expar_status run_apart(cu_address dest, cu_address source, uint64_t bytes)
+{
+    cu_stream stream = NULL;
+    expar_status status = CUDA_CALL(StreamCreate, &stream, CU_STREAM_NON_BLOCKING);
+    if (status != EXPAR_OK) return status;
+    status =
+        source ? CUDA_CALL(MemcpyAsync, dest, source, bytes, stream) : CUDA_CALL(MemsetD8Async, dest, 0, bytes, stream);
+    if (status == EXPAR_OK) status = CUDA_CALL(StreamSynchronize, stream);
+    cuda_driver()->StreamDestroy(stream);
+    return status;
+}
+
+static expar_status run_on(const cuda_device *device, cu_address dest, cu_address source, uint64_t bytes)
+{
+    if (bytes == 0) return EXPAR_OK;
+    expar_status status = cuda_enter(device);
+    if (status != EXPAR_OK) return status;
+    status = run_apart(dest, source, bytes);
+    cuda_leave();
+    return status;
+}
+
+expar_status mem_device_clear(const cuda_device *device, cu_address at, uint64_t bytes)
+{
+    return run_on(device, at, 0, bytes);
+}
+
+expar_status mem_device_copy(const cuda_device *device, cu_address dest, cu_address source, uint64_t bytes)
+{
+    return run_on(device, dest, source, bytes);
 }

@@ -119,6 +119,7 @@ static const struct {
     EXPECT(MemAlloc, cuMemAlloc),
     EXPECT(MemFree, cuMemFree),
     EXPECT(MemHostGetDevicePointer, cuMemHostGetDevicePointer),
+    EXPECT(MemHostRegister, cuMemHostRegister),
     EXPECT(MemcpyHtoDAsync, cuMemcpyHtoDAsync),
     EXPECT(MemcpyDtoHAsync, cuMemcpyDtoHAsync),
     EXPECT(MemcpyHtoD, cuMemcpyHtoD),

@@ -31,7 +31,9 @@ typedef struct fake_controls {
     atomic_int no_handles; /* set by a test: 1: memory of cuMemAlloc has no handles */
     atomic_int no_opening; /* set by a test: 1: handles of other processes are refused (cuIpcOpenMemHandle) */
     atomic_int opened;     /* such handles that are open in this process */
-    atomic_int no_pinned;  /* set by a test: 1: there is no pinned memory to be had */
+    atomic_int no_pinned;  /* set by a test: 1: there is no pinned memory to be had, nor registered */
+    atomic_int registered; /* pieces of host memory that are registered now (cuMemHostRegister) */
+    atomic_int plain;      /* pieces made so far that no network's device could register (cuMemCreate) */
     atomic_int looks;      /* of callers at events and streams */
     atomic_int unfinished; /* set by a test: 1: those say that they have not come to their ends */
     atomic_int hold;       /* set by a test: 1: streams do not come to the kernels that are launched, until it is 0 */

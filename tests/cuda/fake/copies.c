@@ -12,6 +12,7 @@ typedef struct pinned {
     struct pinned *next;
     char *at;
     size_t bytes;
+    bool registered; /* the caller's memory */
 } pinned;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pinned *all; /* guarded by lock */
@@ -78,17 +79,49 @@ cu_result cuMemHostGetDevicePointer_v2(cu_address *address, void *data, unsigned
     *address = (cu_address)(uintptr_t)data;
     return CU_OK;
 }
-cu_result cuMemFreeHost(void *data)
+/* Removes the record of that memory; NULL: there is none. */
+static pinned *forget_pinned(const void *data, bool registered)
 {
     pthread_mutex_lock(&lock);
     pinned **place = &all, *found;
-    while ((found = *place) && found->at != data)
+    while ((found = *place) && (found->at != data || found->registered != registered))
         place = &found->next;
     if (found) *place = found->next;
     pthread_mutex_unlock(&lock);
+    return found;
+}
+cu_result cuMemFreeHost(void *data)
+{
+    pinned *found = forget_pinned(data, false);
     if (!found) return INVALID_VALUE;
     free(found->at);
     free(found);
+    return CU_OK;
+}
+/* Memory is registered once, in whole pages. */
+cu_result cuMemHostRegister_v2(void *data, size_t bytes, unsigned int flags)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    if (!data || !bytes || ((uintptr_t)data | bytes) % 4096 || flags != (CU_HOST_PORTABLE | CU_HOST_MAPPED))
+        return INVALID_VALUE;
+    if (atomic_load(&fake_controls_of()->no_pinned)) return CU_ERROR_OUT_OF_MEMORY;
+    if (is_pinned(data) || is_pinned((char *)data + bytes - 1)) return ALREADY_REGISTERED;
+    pinned *one = malloc(sizeof *one);
+    if (!one) return CU_ERROR_OUT_OF_MEMORY;
+    pthread_mutex_lock(&lock);
+    *one = (pinned){.next = all, .at = data, .bytes = bytes, .registered = true};
+    all = one;
+    pthread_mutex_unlock(&lock);
+    atomic_fetch_add(&fake_controls_of()->registered, 1);
+    return CU_OK;
+}
+cu_result cuMemHostUnregister(void *data)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    pinned *found = forget_pinned(data, true);
+    if (!found) return INVALID_VALUE;
+    free(found);
+    atomic_fetch_sub(&fake_controls_of()->registered, 1);
     return CU_OK;
 }
 

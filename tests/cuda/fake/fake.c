@@ -101,6 +101,9 @@ cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device)
     case CU_ATTRIBUTE_SHARED_BYTES_OPTIN:
         *value = 232448;
         break;
+    case CU_ATTRIBUTE_DIRECT_RDMA:
+        *value = setting("FAKE_RDMA", 1);
+        break;
     default:
         *value = 1;
     }
@@ -284,6 +287,7 @@ cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_allocation *allo
     int i = atomic_load(&fake_controls_of()->no_chunks) ? -1 : slot_make(bytes);
     if (i < 0) return CU_ERROR_OUT_OF_MEMORY;
     slots[i].device = allocation->location.id;
+    if (!allocation->flags.direct_rdma) atomic_fetch_add(&fake_controls_of()->plain, 1);
     *memory = (cu_memory)i;
     return CU_OK;
 }

@@ -166,6 +166,10 @@ typedef struct transport_ops {
        one rank; the text says how to get it. If the transport cannot reach a kind of memory, it ignores those segments,
        and `reach` says so. */
     expar_status (*open)(const transport_site *site, transport **out);
+    /* The site has a segment of that kind now, which it had not when the transport was opened. Collective: all ranks
+       call it at the same time. On failure the segment is out of reach on this rank, and it may be added again. NULL:
+       the transport reaches only what there was from the start. */
+    expar_status (*add)(transport *self, transport_memory memory);
     /* Makes [offset, offset + bytes) of the segment reachable on all ranks. Ranges do not overlap. Collective, with
        equal arguments. EXPAR_ERR_UNSUPPORTED: the transport does not reach such memory. NULL: all memory is reachable
        from the start. */

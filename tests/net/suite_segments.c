@@ -19,7 +19,8 @@ typedef struct pinned_stage {
 /* Rank threads find each other's segments there, as they find heaps in the group. */
 static const mem_region *regions[SUITE_MOST_RANKS];
 
-static bool pinned_open(pinned_stage *p, expar_group *group, const subject *who)
+/* added: the transport is opened without the segment, and gets it afterwards. */
+static bool pinned_open(pinned_stage *p, expar_group *group, const subject *who, bool added)
 {
     *p = (pinned_stage){.base.group = group, .site = group->sym->site};
     if (!CHECK_OK(mem_region_create(PINNED_BYTES, true, &p->region)) ||
@@ -28,10 +29,14 @@ static bool pinned_open(pinned_stage *p, expar_group *group, const subject *who)
     memset(p->region.base, 0, PINNED_BYTES);
     regions[group->rank] = &p->region;
     const bool threads = p->site.segments[TRANSPORT_HOST].peers != NULL;
-    p->site.segments[TRANSPORT_PINNED] = (transport_segment){.region = &p->region, .peers = threads ? regions : NULL};
+    const transport_segment segment = {.region = &p->region, .peers = threads ? regions : NULL};
+    if (!added) p->site.segments[TRANSPORT_PINNED] = segment;
     if (!CHECK_OK(sym_barrier(group->sym))) return false;
     if (!stage_open_at(&p->base, group, who, &p->site, 4096)) return false;
     transport *via = p->base.via;
+    if (added) CHECK(via->ops->reach(via, group->rank, TRANSPORT_PINNED) == 0, "a missing segment is reached");
+    p->site.segments[TRANSPORT_PINNED] = segment;
+    if (added && !CHECK_OK(via->ops->add(via, TRANSPORT_PINNED))) return false;
     return (!via->ops->grow || CHECK_OK(via->ops->grow(via, TRANSPORT_PINNED, 0, PINNED_BYTES))) &&
            CHECK_OK(sym_barrier(group->sym));
 }
@@ -121,16 +126,23 @@ static void reject_device(pinned_stage *p, bool grows)
     CHECK(word == 1, "what was refused has written %llu", (unsigned long long)word);
 }
 
-void suite_segments(expar_group *group, void *shared)
+static void segments_of(expar_group *group, const subject *who, bool added)
 {
-    const subject *who = shared;
     pinned_stage p;
-    if (!pinned_open(&p, group, who)) return;
-    for (uint64_t word = 1; word <= 20; word++) {
+    if (!pinned_open(&p, group, who, added)) return;
+    const uint64_t first = added ? 101 : 1; /* the heap's word may be left from the run before */
+    for (uint64_t word = first; word < first + 20; word++) {
         signal_across(&p, TRANSPORT_PINNED, TRANSPORT_HOST, word);
         signal_across(&p, TRANSPORT_HOST, TRANSPORT_PINNED, word);
     }
     change_and_get(&p);
     reject_device(&p, who->ops->grow != NULL);
     pinned_close(&p);
+}
+
+void suite_segments(expar_group *group, void *shared)
+{
+    const subject *who = shared;
+    segments_of(group, who, false);
+    if (who->ops->add && !who->late) segments_of(group, who, true);
 }

@@ -85,16 +85,21 @@ bool fabric_serves(const fabric *f, transport_memory memory)
     return (memory == TRANSPORT_HOST || memory == TRANSPORT_PINNED) && f->site->segments[memory].region;
 }
 
+bool fabric_segment_make(fabric *f, transport_memory memory)
+{
+    fabric_segment *segment = &f->segments[memory];
+    if (!fabric_serves(f, memory) || segment->extents) return true;
+    segment->max_extents = f->site->segments[memory].region->bytes / EXTENT_BYTES + 2;
+    segment->extents = calloc(segment->max_extents, sizeof(fabric_extent *));
+    return segment->extents != NULL;
+}
+
 bool fabric_segments_make(fabric *f)
 {
-    for (int k = 0; k < TRANSPORT_MEMORIES; k++) {
-        fabric_segment *segment = &f->segments[k];
-        if (!fabric_serves(f, (transport_memory)k)) continue;
-        segment->max_extents = f->site->segments[k].region->bytes / EXTENT_BYTES + 2;
-        segment->extents = calloc(segment->max_extents, sizeof(fabric_extent *));
-        if (!segment->extents) return false;
-    }
-    return true;
+    bool made = true;
+    for (int k = 0; k < TRANSPORT_MEMORIES; k++)
+        made = made && fabric_segment_make(f, (transport_memory)k);
+    return made;
 }
 
 void fabric_segments_free(fabric *f)
@@ -147,9 +152,11 @@ const fabric_extent *fabric_extent_find(const fabric *f, transport_memory memory
 static const fabric_extent *extent_find_local(const fabric *f, const uint8_t *at)
 {
     for (int k = 0; k < TRANSPORT_MEMORIES; k++) {
+        /* A segment may be added meanwhile; its first extent comes after that. */
+        if (atomic_load_explicit(&f->segments[k].num_extents, memory_order_acquire) == 0) continue;
         const mem_region *region = f->site->segments[k].region;
-        const uint8_t *base = region ? region->base : NULL;
-        if (region && at >= base && at < base + region->bytes)
+        const uint8_t *base = region->base;
+        if (at >= base && at < base + region->bytes)
             return fabric_extent_find(f, (transport_memory)k, (uint64_t)(at - base));
     }
     return NULL;

@@ -155,6 +155,12 @@ static expar_status fabric_open(const transport_site *site, transport **out)
     return EXPAR_OK;
 }
 
+static expar_status fabric_add(transport *self, transport_memory memory)
+{
+    if (fabric_segment_make(fabric_of(self), memory)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_MEMORY, "no memory for the records of extents");
+}
+
 static expar_status fabric_grow(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes)
 {
     return fabric_segment_grow(fabric_of(self), memory, offset, bytes);
@@ -306,6 +312,7 @@ const transport_ops transport_fabric = {
     .name = "fabric",
     .summary = "all ranks, by libfabric",
     .open = fabric_open,
+    .add = fabric_add,
     .grow = fabric_grow,
     .reach = fabric_reach,
     .map = fabric_map,

@@ -284,7 +284,8 @@ expar_status fabric_turn_out(fabric *f);
 
 /* Returns whether this rank has such a segment, and can tell libfabric how to register it. */
 bool fabric_serves(const fabric *f, transport_memory memory);
-/* Allocates the lists of extents of all segments; false: out of memory. */
+/* Allocate the list of extents of one segment, or of all; false: out of memory. */
+bool fabric_segment_make(fabric *f, transport_memory memory);
 bool fabric_segments_make(fabric *f);
 void fabric_segments_free(fabric *f);
 /* Implements transport_ops.grow. */

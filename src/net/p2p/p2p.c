@@ -21,6 +21,7 @@ typedef struct p2p_segment {
 
 typedef struct p2p {
     transport base; /* first: a transport of these operations is a p2p */
+    const transport_site *site;
     int32_t rank, size;
     p2p_segment segments[TRANSPORT_MEMORIES];
 } p2p;
@@ -37,6 +38,7 @@ static void p2p_segment_close(p2p_segment *segment, int32_t size)
         if (segment->mapped[r].base) mem_region_close(&segment->mapped[r]);
     free(segment->mapped);
     free(segment->peers);
+    *segment = (p2p_segment){0};
 }
 
 static void p2p_close(transport *self)
@@ -136,7 +138,7 @@ static expar_status p2p_open(const transport_site *site, transport **out)
 {
     p2p *p = calloc(1, sizeof *p);
     if (!p) return error_set(EXPAR_ERR_MEMORY, "no memory for the p2p transport of %d ranks", site->boot->size);
-    *p = (p2p){.base.ops = &transport_p2p, .rank = site->boot->rank, .size = site->boot->size};
+    *p = (p2p){.base.ops = &transport_p2p, .site = site, .rank = site->boot->rank, .size = site->boot->size};
     expar_status status = EXPAR_OK;
     for (int k = 0; k < TRANSPORT_MEMORIES && status == EXPAR_OK; k++)
         status = p2p_segment_open(p, (transport_memory)k, site);
@@ -146,6 +148,15 @@ static expar_status p2p_open(const transport_site *site, transport **out)
     }
     *out = &p->base;
     return EXPAR_OK;
+}
+
+static expar_status p2p_add(transport *self, transport_memory memory)
+{
+    p2p *p = (p2p *)self;
+    p2p_segment_close(&p->segments[memory], p->size);
+    expar_status status = p2p_segment_open(p, memory, p->site);
+    if (status != EXPAR_OK) p2p_segment_close(&p->segments[memory], p->size);
+    return status;
 }
 
 static void *p2p_map(const transport *self, int32_t pe, transport_memory memory, uint64_t offset)
@@ -229,6 +240,7 @@ const transport_ops transport_p2p = {
     .summary = "ranks of one host, by loads and stores in shared memory",
     .node_local = true,
     .open = p2p_open,
+    .add = p2p_add,
     .reach = p2p_reach,
     .map = p2p_map,
     .run = p2p_run,

@@ -51,6 +51,8 @@
     X("EXPAR_CUDA_ORPHAN_TIMEOUT", "seconds", "3600", "how long a kernel waits while its own process does not run")    \
     X("EXPAR_CUDA_IPC", "0 or 1", "0",                                                                                 \
       "1: processes share GPU memory by CUDA IPC, as where the driver gives no file descriptors for it")               \
+    X("EXPAR_DEVICE_HEAP_SIZE", "bytes, or with a suffix K, M, G, T", "256M",                                          \
+      "by CUDA IPC: the symmetric memory of a rank's GPU, all of which its first allocation takes")                    \
     X("EXPAR_MAP_SEGMENTS", "0 or 1", "1",                                                                             \
       "0: combines on GPUs copy rows that lie in the caller's memory, and peers do not map it")                        \
     X("EXPAR_DEEP_EP_SUM", "exact, reduced", "exact", "what low-latency combines of the Python module deep_ep send")   \

@@ -2,6 +2,7 @@
 /* Creation and end of a group: expar_group_create, destroy and abort. */
 #include "base/interrupt.h"
 #include "group/parts.h"
+#include "shmem/kinds.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -256,7 +257,8 @@ expar_status expar_group_destroy(expar_group *group)
         atomic_store_explicit(&group->ended, false, memory_order_relaxed);
         return group_ended(group, status);
     }
-    bool sound = atomic_load_explicit(&group->sym->failure, memory_order_acquire) == 0;
+    if (sym_is_sound(group->sym)) kinds_end(group->sym, true);
+    bool sound = sym_is_sound(group->sym);
     if (sound && group->boot->ops->finish(group->boot) != EXPAR_OK) LOG(LOG_INFO, "leaving: %s", expar_last_error());
     group_leave(group);
     return EXPAR_OK;

@@ -13,6 +13,8 @@
 #define RANGE_UNIT ((uint64_t)1 << 30)
 /* Larger than the driver's granularity only to have fewer chunks. */
 #define CHUNK_UNIT_MIN ((uint64_t)2 << 20)
+/* The default of EXPAR_DEVICE_HEAP_SIZE. */
+#define WHOLE_BYTES ((uint64_t)256 << 20)
 
 /* Describes a rank's GPU. */
 typedef struct heap_card {
@@ -20,16 +22,17 @@ typedef struct heap_card {
     char bus_id[32];
     uint64_t memory_bytes, unit_bytes;
     cu_address base; /* base of its own heap, for ranks that are threads of this process */
-    int32_t kind;    /* heap_kind that it can use */
+    uint64_t whole_bytes;
+    int32_t kind; /* heap_kind that it can use */
 } heap_card;
 
 /* ---- agreement --------------------------------------------------------------------------------------------------- */
 
-expar_status heap_agree(device_heap *self, const char *what, const heap_word *word, expar_status own)
+expar_status heap_agree_on(sym *self, const char *what, const char *block, const heap_word *word, expar_status own)
 {
     const boot_field fields[] = {{.name = "the size in bytes", .value = word->bytes},
                                  {.name = "the alignment in bytes", .value = word->alignment},
-                                 {.name = "the block's offset in the device heap", .value = word->offset}};
+                                 {.name = block, .value = word->offset}};
     const boot_matter matter = {.what = what,
                                 .rejected = "cannot take part",
                                 .common = EXPAR_ERR_MEMORY,
@@ -39,11 +42,16 @@ expar_status heap_agree(device_heap *self, const char *what, const heap_word *wo
                                 .mine = word->mine,
                                 .all = word->all,
                                 .bytes = word->mine_bytes};
-    expar_status status = sym_check_come(self->sym, what);
+    expar_status status = sym_check_come(self, what);
     if (status != EXPAR_OK) return status;
-    status = sym_agree(self->sym, &matter, own);
+    status = sym_agree(self, &matter, own);
     /* The text of this rank's own error does not name the call yet. */
     return own != EXPAR_OK && status == own ? error_prefix(status, "%s", what) : status;
+}
+
+expar_status heap_agree(device_heap *self, const char *what, const heap_word *word, expar_status own)
+{
+    return heap_agree_on(self->sym, what, "the block's offset in the device heap", word, own);
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -60,6 +68,14 @@ static expar_status check_hosts(const sym *symmetric)
     return EXPAR_OK;
 }
 
+/* Only by CUDA IPC the heap must have its final size from the start. */
+static expar_status read_whole_bytes(const device_heap *self, heap_card *card)
+{
+    card->whole_bytes = self->for_node ? WHOLE_BYTES : 0;
+    if (!self->for_node) return EXPAR_OK;
+    return env_bytes("EXPAR_DEVICE_HEAP_SIZE", CHUNK_UNIT_MIN, UINT64_C(1) << 46, &card->whole_bytes);
+}
+
 /* Threads of one process share addresses. Processes send each other descriptors if they can. */
 static expar_status choose_kind(const device_heap *self, int32_t *kind)
 {
@@ -73,9 +89,10 @@ static expar_status choose_kind(const device_heap *self, int32_t *kind)
 
 static expar_status open_own(device_heap *self, int32_t index, heap_card *card)
 {
-    expar_status status = check_hosts(self->sym);
+    expar_status status = self->for_node ? EXPAR_OK : check_hosts(self->sym);
     if (status == EXPAR_OK) status = cuda_device_open(index, &self->device);
     if (status == EXPAR_OK) status = choose_kind(self, &card->kind);
+    if (status == EXPAR_OK) status = read_whole_bytes(self, card);
     if (status == EXPAR_OK && card->kind == HEAP_CHUNKS)
         status = mem_chunk_granularity(self->device, &card->unit_bytes);
     if (status != EXPAR_OK) return status;
@@ -97,6 +114,7 @@ static expar_status check_reach(const device_heap *self, int32_t r, const heap_c
                          "the GPUs of all ranks of the host",
                          r, card->bus_id, rank);
     expar_status status = cuda_link_between(own, *index, &link);
+    if (status == EXPAR_OK && link.access && self->for_node) status = cuda_link_between(*index, own, &link);
     if (status == EXPAR_OK && !link.access)
         return error_set(EXPAR_ERR_UNSUPPORTED,
                          "no peer access between GPU %s of rank %d and GPU %s of rank %d (`nvidia-smi topo -p2p r` "
@@ -112,20 +130,44 @@ static void add_device(device_heap *self, int32_t index)
     self->devices[self->num_devices++] = index;
 }
 
+static uint64_t at_least(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Finds what all ranks' heaps have alike. */
+static void find_common(device_heap *self, const heap_card *cards)
+{
+    for (int32_t r = 0; r < self->sym->size; r++) {
+        self->range_bytes = at_least(self->range_bytes, cards[r].memory_bytes);
+        self->unit_bytes = at_least(self->unit_bytes, cards[r].unit_bytes);
+        self->whole_bytes = at_least(self->whole_bytes, cards[r].whole_bytes);
+        if (cards[r].kind == HEAP_WHOLE) self->kind = HEAP_WHOLE;
+    }
+    self->range_bytes = align_up(at_least(self->range_bytes, self->whole_bytes), RANGE_UNIT);
+}
+
+/* Ranks of other nodes are out of reach, even on the same GPU. */
+static expar_status check_rank(const device_heap *self, int32_t r, const heap_card *card, int32_t *index)
+{
+    const sym *symmetric = self->sym;
+    if (self->for_node && symmetric->nodes[r] != symmetric->nodes[symmetric->rank])
+        return error_set(EXPAR_ERR_UNSUPPORTED, "rank %d is on another node", r);
+    return check_reach(self, r, card, index);
+}
+
 /* A process whose ranks are threads maps for all their GPUs; else it maps for its own GPU. */
 static expar_status find_devices(device_heap *self, const heap_card *cards)
 {
+    find_common(self, cards);
     add_device(self, self->device->index);
     for (int32_t r = 0; r < self->sym->size; r++) {
         int32_t index = -1;
-        expar_status status = check_reach(self, r, &cards[r], &index);
-        if (status != EXPAR_OK) return status;
-        if (self->sym->by_threads) add_device(self, index);
-        if (cards[r].memory_bytes > self->range_bytes) self->range_bytes = cards[r].memory_bytes;
-        if (cards[r].unit_bytes > self->unit_bytes) self->unit_bytes = cards[r].unit_bytes;
-        if (cards[r].kind == HEAP_WHOLE) self->kind = HEAP_WHOLE;
+        expar_status status = check_rank(self, r, &cards[r], &index);
+        self->reaches[r] = status == EXPAR_OK;
+        if (status != EXPAR_OK && (!self->for_node || status != EXPAR_ERR_UNSUPPORTED)) return status;
+        if (self->reaches[r] && self->sym->by_threads) add_device(self, index);
     }
-    self->range_bytes = align_up(self->range_bytes, RANGE_UNIT);
     return EXPAR_OK;
 }
 
@@ -150,29 +192,31 @@ static expar_status heap_meet(device_heap *self, int32_t index, heap_card *cards
     card.base = self->bases[self->sym->rank];
     status = heap_agree(self, create, &word, status);
     for (int32_t r = 0; r < self->sym->size && status == EXPAR_OK && self->sym->by_threads; r++)
-        self->bases[r] = cards[r].base;
+        self->bases[r] = self->reaches[r] ? cards[r].base : 0;
     return status;
 }
 
-static device_heap *heap_new(sym *symmetric)
+static device_heap *heap_new(sym *symmetric, bool for_node)
 {
     const size_t size = (size_t)symmetric->size;
     device_heap *self = calloc(1, sizeof *self);
     if (!self) return NULL;
     self->sym = symmetric;
+    self->for_node = for_node;
     self->unit_bytes = CHUNK_UNIT_MIN;
+    self->reaches = calloc(size, sizeof *self->reaches);
     self->bases = calloc(size, sizeof *self->bases);
     self->quiet = calloc(size, sizeof *self->quiet);
     self->grown = calloc(size, sizeof *self->grown);
     self->devices = calloc(size + 1, sizeof *self->devices);
-    if (self->bases && self->quiet && self->grown && self->devices) return self;
+    if (self->bases && self->quiet && self->grown && self->devices && self->reaches) return self;
     device_heap_destroy(self, true);
     return NULL;
 }
 
-expar_status device_heap_create(sym *symmetric, int32_t index, device_heap **out)
+static expar_status heap_create(sym *symmetric, int32_t index, bool for_node, device_heap **out)
 {
-    device_heap *self = heap_new(symmetric);
+    device_heap *self = heap_new(symmetric, for_node);
     heap_card *cards = calloc((size_t)symmetric->size, sizeof *cards);
     expar_status status = self && cards ? heap_meet(self, index, cards)
                                         : sym_out_of_step(symmetric, create, error_set(EXPAR_ERR_MEMORY, "no memory"));
@@ -183,6 +227,16 @@ expar_status device_heap_create(sym *symmetric, int32_t index, device_heap **out
     }
     *out = self;
     return EXPAR_OK;
+}
+
+expar_status device_heap_create(sym *symmetric, int32_t index, device_heap **out)
+{
+    return heap_create(symmetric, index, false, out);
+}
+
+expar_status device_heap_create_for_node(sym *symmetric, int32_t index, device_heap **out)
+{
+    return heap_create(symmetric, index, true, out);
 }
 
 void device_heap_destroy(device_heap *self, bool quiet)
@@ -198,6 +252,7 @@ void device_heap_destroy(device_heap *self, bool quiet)
     free(self->bases);
     free(self->quiet);
     free(self->devices);
+    free(self->reaches);
     free(self);
 }
 
@@ -226,7 +281,7 @@ expar_status device_heap_take(device_heap *self, const char *what, uint64_t byte
     if (!arena_take(self, bytes, alignment, &request.offset))
         own = error_set(EXPAR_ERR_MEMORY, "%llu bytes are more than GPU %d (%s) has", (unsigned long long)bytes,
                         self->device->index, self->device->name);
-    bool taken = own == EXPAR_OK, fits = !taken || request.offset + bytes <= self->mapped_bytes;
+    bool taken = own == EXPAR_OK, fits = !taken || request.offset + bytes <= heap_mapped(self);
     expar_status status =
         fits ? heap_agree(self, what, &request, own) : heap_grow(self, what, request.offset + bytes, &request);
     if (status == EXPAR_OK)
@@ -285,12 +340,44 @@ static bool lies_in(uint64_t at, uint64_t bytes, uint64_t begin, uint64_t part_b
 
 bool device_heap_offset(const device_heap *self, cu_address address, uint64_t bytes, uint64_t *offset)
 {
-    cu_address base = self->bases[self->sym->rank];
+    const uint64_t mapped = heap_mapped(self);
+    const cu_address base = self->bases[self->sym->rank];
     if (!base || address < base) return false;
     const uint64_t at = address - base;
-    if (!lies_in(at, bytes, 0, self->mapped_bytes) &&
+    if (!lies_in(at, bytes, 0, mapped) &&
         !(device_heap_grows(self) && lies_in(at, bytes, self->range_bytes, device_heap_own_bytes(self))))
         return false;
     *offset = at;
     return true;
+}
+
+bool device_heap_finds(const device_heap *self, cu_address address, uint64_t bytes, uint64_t *offset)
+{
+    return device_heap_offset(self, address, bytes, offset) && *offset >= FIRST_BYTES && *offset < self->range_bytes;
+}
+
+bool device_heap_maps(const device_heap *self, cu_address address)
+{
+    const uint64_t mapped = heap_mapped(self);
+    for (int32_t r = 0; r < self->sym->size && mapped; r++)
+        if (self->bases[r] && lies_in(address, 0, self->bases[r], mapped)) return true;
+    return false;
+}
+
+bool device_heap_block_bytes(device_heap *self, uint64_t offset, uint64_t *bytes)
+{
+    pthread_mutex_lock(&self->sym->lock);
+    const bool found = mem_arena_block_bytes(self->arena, offset, bytes);
+    pthread_mutex_unlock(&self->sym->lock);
+    return found;
+}
+
+void device_heap_get_facts(device_heap *self, device_heap_facts *out)
+{
+    *out = (device_heap_facts){.first_bytes = FIRST_BYTES, .unit_bytes = self->unit_bytes};
+    pthread_mutex_lock(&self->sym->lock);
+    mem_arena_get_stats(self->arena, &out->arena);
+    pthread_mutex_unlock(&self->sym->lock);
+    out->mapped_bytes = heap_mapped(self);
+    out->chunks = self->kind == HEAP_WHOLE ? out->mapped_bytes > 0 : self->chunks.count;
 }

@@ -25,6 +25,10 @@ typedef struct device_heap device_heap;
    memory yet. All ranks return the same status: EXPAR_ERR_UNSUPPORTED (no CUDA; ranks on several hosts; two GPUs
    without peer access, both named), EXPAR_ERR_REMOTE when only another rank could not. */
 expar_status device_heap_create(sym *sym, int32_t index, device_heap **out);
+/* The same for a heap of which a rank may reach only some PEs. It does not reach PEs of other nodes, nor those whose
+   GPU it does not see or has no peer access to. Their bases are 0. The symmetric part takes its memory in larger chunks
+   than it needs; by CUDA IPC it takes EXPAR_DEVICE_HEAP_SIZE at once. */
+expar_status device_heap_create_for_node(sym *sym, int32_t index, device_heap **out);
 /* Collective while the group is sound. quiet: no kernel of any rank uses the heap any more; all ranks pass the same
    value, which device_heap_give returns. If not quiet, or if the group has failed, some memory stays. Memory that other
    ranks of this process may still use stays until the last heap of the process is destroyed. Memory that other
@@ -74,12 +78,28 @@ void device_part_drop(device_part *part);
 const cuda_device *device_heap_device(const device_heap *heap);
 /* Returns the GPUs of this process whose ranks map what this rank maps, its own first; *count is their number. */
 const int32_t *device_heap_devices(const device_heap *heap, int32_t *count);
-/* Returns [size]: where each PE's heap begins, for kernels of this rank's GPU. Fixed after the first take. */
+/* Returns [size]: where each PE's heap begins, for kernels of this rank's GPU; 0: it does not reach the PE. Fixed after
+   the first take. */
 const cu_address *device_heap_bases(const device_heap *heap);
 /* Returns the address of an offset in this rank's heap. */
 cu_address device_heap_at(const device_heap *heap, uint64_t offset);
 /* Gives the offset of an address in this rank's heap. Returns false unless [address, address + bytes) is wholly in
    taken memory. */
 bool device_heap_offset(const device_heap *heap, cu_address address, uint64_t bytes, uint64_t *offset);
+/* The same for the symmetric part alone, without its first block. */
+bool device_heap_finds(const device_heap *heap, cu_address address, uint64_t bytes, uint64_t *offset);
+/* Returns whether the address is in any PE's symmetric part as this rank maps it. */
+bool device_heap_maps(const device_heap *heap, cu_address address);
+/* Returns whether a block of the symmetric part starts at the offset, and its size. */
+bool device_heap_block_bytes(device_heap *heap, uint64_t offset, uint64_t *bytes);
+/* How full the symmetric part is. */
+typedef struct device_heap_facts {
+    mem_arena_stats arena;
+    /* the arena's first block, which no caller gets */
+    uint64_t first_bytes;
+    /* memory that this rank has taken, in so many chunks, and the granularity of chunks */
+    uint64_t mapped_bytes, chunks, unit_bytes;
+} device_heap_facts;
+void device_heap_get_facts(device_heap *heap, device_heap_facts *out);
 
 #endif

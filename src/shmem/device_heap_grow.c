@@ -2,6 +2,7 @@
 /* The memory of the device heap. All ranks take three steps together to grow it. They make a piece and agree that all
  * could; they exchange descriptors; they map what arrives and agree again. */
 #include "shmem/device_heap_parts.h"
+#include "shmem/parts.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,14 +12,21 @@
 static void unmap_peers(const device_heap *self, const uint64_t *offsets, const uint64_t *bytes, int32_t end)
 {
     for (int32_t r = 0; r < end; r++)
-        if (!heap_is_own(self, r) && bytes[r]) mem_chunk_unmap(self->bases[r] + offsets[r], bytes[r]);
+        if (!heap_is_own(self, r) && self->reaches[r] && bytes[r])
+            mem_chunk_unmap(self->bases[r] + offsets[r], bytes[r]);
+}
+
+/* Ranks of other hosts have sent none. */
+static void close_fd(int fd)
+{
+    if (fd >= 0) close(fd);
 }
 
 static expar_status map_one(device_heap *self, int32_t r, int fd, uint64_t offset, uint64_t bytes)
 {
     mem_chunk peer = {0};
-    if (!bytes) {
-        close(fd);
+    if (!bytes || !self->reaches[r]) {
+        close_fd(fd);
         return EXPAR_OK;
     }
     expar_status status = mem_chunk_import(fd, bytes, &peer);
@@ -38,7 +46,7 @@ static expar_status map_peers(device_heap *self, const int *fds, const uint64_t 
     unmap_peers(self, offsets, bytes, r - 1);
     /* Chunks that were not imported are still open. */
     for (; r < self->sym->size; r++)
-        if (!heap_is_own(self, r)) close(fds[r]);
+        if (!heap_is_own(self, r)) close_fd(fds[r]);
     return status;
 }
 
@@ -86,7 +94,7 @@ static expar_status share_alike(device_heap *self, const char *what, int fd, uin
     uint64_t *numbers = calloc(2 * size, sizeof *numbers);
     if (!numbers) return sym_out_of_step(self->sym, what, error_set(EXPAR_ERR_MEMORY, "no memory"));
     for (size_t r = 0; r < size; r++) {
-        numbers[r] = self->mapped_bytes;
+        numbers[r] = heap_mapped(self);
         numbers[size + r] = bytes;
     }
     expar_status status = heap_chunks_share(self, what, fd, numbers, numbers + size);
@@ -97,17 +105,18 @@ static expar_status share_alike(device_heap *self, const char *what, int fd, uin
 static expar_status grow_by_chunk(device_heap *self, const char *what, uint64_t bytes, const heap_word *request)
 {
     int fd = -1;
+    const uint64_t before = heap_mapped(self);
     expar_status own = heap_pieces_prepare(&self->chunks);
     if (own == EXPAR_OK) own = heap_pieces_prepare(&self->part->symmetric);
-    if (own == EXPAR_OK) own = heap_chunk_make(self, self->mapped_bytes, bytes, &fd);
+    if (own == EXPAR_OK) own = heap_chunk_make(self, before, bytes, &fd);
     expar_status status = heap_agree(self, what, request, own);
     if (status == EXPAR_OK && !self->sym->by_threads) status = share_alike(self, what, fd, bytes);
     if (status == EXPAR_OK) {
         heap_pieces_add(&self->chunks, bytes);
         heap_pieces_add(&self->part->symmetric, bytes);
-        self->mapped_bytes += bytes;
+        atomic_store_explicit(&self->mapped_bytes, before + bytes, memory_order_release);
     } else if (own == EXPAR_OK) {
-        heap_chunk_unmake(self, self->mapped_bytes, bytes);
+        heap_chunk_unmake(self, before, bytes);
     }
     if (fd >= 0) close(fd);
     return status;
@@ -127,7 +136,7 @@ static void close_peers(device_heap *self)
 static expar_status open_peers(device_heap *self, const cu_ipc_memory *handles)
 {
     for (int32_t r = 0; r < self->sym->size; r++) {
-        if (heap_is_own(self, r)) continue;
+        if (heap_is_own(self, r) || !self->reaches[r]) continue;
         expar_status status = mem_ipc_open(self->device, &handles[r], &self->bases[r]);
         if (status != EXPAR_OK) return error_prefix(status, "memory of rank %d", r);
     }
@@ -136,10 +145,11 @@ static expar_status open_peers(device_heap *self, const cu_ipc_memory *handles)
 
 static expar_status make_whole(device_heap *self, uint64_t bytes, mem_ipc *own)
 {
-    if (self->mapped_bytes == 0) return mem_ipc_create(self->device, bytes, own);
+    const uint64_t mapped = heap_mapped(self);
+    if (mapped == 0) return mem_ipc_create(self->device, bytes, own);
     return error_set(EXPAR_ERR_MEMORY,
-                     "by CUDA IPC the device heap cannot grow beyond the %llu MiB that were taken first",
-                     (unsigned long long)(self->mapped_bytes >> 20));
+                     "by CUDA IPC the device heap cannot grow beyond the %llu MiB that were taken first%s",
+                     (unsigned long long)(mapped >> 20), self->for_node ? " (EXPAR_DEVICE_HEAP_SIZE)" : "");
 }
 
 /* Two rounds, as with chunks: each rank makes its memory and exchanges its handle, then opens the others. */
@@ -167,7 +177,7 @@ static expar_status take_whole(device_heap *self, const char *what, uint64_t byt
     expar_status status = agree_on_whole(self, what, bytes, request, &own);
     if (status == EXPAR_OK) {
         self->bases[self->sym->rank] = self->part->base = own.address;
-        self->mapped_bytes = bytes;
+        atomic_store_explicit(&self->mapped_bytes, bytes, memory_order_release);
     } else {
         mem_ipc_free(self->device, own.address);
     }
@@ -176,9 +186,14 @@ static expar_status take_whole(device_heap *self, const char *what, uint64_t byt
 
 expar_status heap_grow(device_heap *self, const char *what, uint64_t end_bytes, const heap_word *request)
 {
-    uint64_t bytes = align_up(end_bytes - self->mapped_bytes, self->unit_bytes);
-    if (self->kind == HEAP_WHOLE) return take_whole(self, what, bytes, request);
-    return grow_by_chunk(self, what, bytes, request);
+    const uint64_t mapped = heap_mapped(self);
+    uint64_t bytes = end_bytes - mapped;
+    if (self->kind == HEAP_WHOLE) {
+        bytes = bytes < self->whole_bytes ? self->whole_bytes : bytes;
+        return take_whole(self, what, align_up(bytes, self->unit_bytes), request);
+    }
+    if (self->for_node) bytes = sym_next_border(mapped, end_bytes, self->range_bytes) - mapped;
+    return grow_by_chunk(self, what, align_up(bytes, self->unit_bytes), request);
 }
 
 /* A peer may have this rank's memory open until it has said that it closed it. In a failed group it cannot say so, and
@@ -186,6 +201,6 @@ expar_status heap_grow(device_heap *self, const char *what, uint64_t end_bytes, 
 void heap_whole_close(device_heap *self, bool quiet)
 {
     close_peers(self);
-    if (self->mapped_bytes && quiet)
+    if (heap_mapped(self) && quiet)
         self->part->closed = heap_agree(self, "device heap", &(heap_word){0}, EXPAR_OK) == EXPAR_OK;
 }

@@ -47,6 +47,12 @@ struct device_heap {
     heap_kind kind;
     /* it is counted among the living heaps of this process */
     bool counted;
+    /* made by device_heap_create_for_node */
+    bool for_node;
+    /* [size] this rank's GPU reaches that of the PE */
+    bool *reaches;
+    /* by CUDA IPC: the least size of the one piece, the same on all ranks; 0: what the first take needs */
+    uint64_t whole_bytes;
     /* [num_devices] GPUs of this process whose ranks map what this rank maps */
     int32_t *devices;
     int32_t num_devices;
@@ -64,9 +70,15 @@ struct device_heap {
     mem_arena *arena;
     /* chunks of the symmetric part, equal on all PEs */
     heap_pieces chunks;
-    /* sum of the chunks, or size of the one piece */
-    uint64_t mapped_bytes;
+    /* Sum of the chunks, or size of the one piece. Collective calls raise it (release); any thread that looks for an
+       address reads it (acquire), and then also bases. */
+    _Atomic uint64_t mapped_bytes;
 };
+
+static inline uint64_t heap_mapped(const device_heap *heap)
+{
+    return atomic_load_explicit(&heap->mapped_bytes, memory_order_acquire);
+}
 
 static inline bool heap_is_own(const device_heap *heap, int32_t r)
 {
@@ -86,6 +98,8 @@ typedef struct heap_word {
 /* ---- device_heap.c ----------------------------------------------------------------------------------------------- */
 /* Collective: OK on all ranks, or on none. own: why this rank cannot take part, with the last error's text. */
 expar_status heap_agree(device_heap *heap, const char *what, const heap_word *word, expar_status own);
+/* The same for a heap of another kind; block: "the block's offset in the pinned heap". */
+expar_status heap_agree_on(sym *sym, const char *what, const char *block, const heap_word *word, expar_status own);
 
 /* ---- device_heap_range.c ----------------------------------------------------------------------------------------- */
 /* Reserves addresses: this rank's own, and those of peers in other processes. */

@@ -91,7 +91,8 @@ static expar_status reserve_ranges(device_heap *self)
     living++;
     pthread_mutex_unlock(&lock);
     for (int32_t r = 0; r < self->sym->size && status == EXPAR_OK; r++)
-        if (heap_is_own(self, r) || !self->sym->by_threads) status = mem_range_reserve(bytes, &self->bases[r]);
+        if (heap_is_own(self, r) || (self->reaches[r] && !self->sym->by_threads))
+            status = mem_range_reserve(bytes, &self->bases[r]);
     self->part->base = self->bases[self->sym->rank];
     self->part->range_bytes = bytes;
     self->part->own_at = self->range_bytes;

@@ -13,6 +13,16 @@ expar_status sym_cores_count(sym *self);
 expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps);
 void sym_reach_close(sym *self);
 
+/* Opens the transports to memory of another kind than the host's, once, and selects one for every PE. Collective: OK on
+   all ranks, or on none; then nothing reaches such memory, and another call may follow. */
+expar_status sym_reach_add(sym *self, const char *what, transport_memory memory, const transport_segment *segment);
+/* Makes this memory reachable up to the border by all transports that reach such memory; reached: how far each one did
+   before. Collective, with equal arguments. */
+expar_status sym_reach_grow(sym *self, transport_memory memory, uint64_t border, uint64_t reached[TRANSPORT_MOST]);
+/* Returns up to where a heap of at most `limit` bytes shall have memory, to hold `end`; it has memory up to `grown`. It
+   grows in whole huge pages, and by as much as it has, up to the limit of a chunk. */
+uint64_t sym_next_border(uint64_t grown, uint64_t end, uint64_t limit);
+
 /* This rank is out of step for good, and takes part in no further call in which others await it. They are told of the
    last error. Their waits for words continue, because this rank still puts and gets (sym.c). */
 void sym_lose_step(sym *self, expar_status status);

@@ -19,6 +19,7 @@ expar_status sym_proxy_open(sym *self)
         .ways = self->ways,
         .driven = &self->driven,
         .bounds[TRANSPORT_HOST] = {.begin = SYM_CONTROL_BYTES, .end = &self->grown_bytes},
+        .bounds[TRANSPORT_PINNED] = {.begin = SYM_PINNED_BEGIN, .end = &self->pinned_bytes},
         .num_slots = NUM_SLOTS,
         .nap_ns = knob(KNOB_PROXY_IDLE_NAP_NS),
         .delivered = ring_doorbell_of,

@@ -277,29 +277,88 @@ void sym_reach_close(sym *self)
     free(self->unreached);
 }
 
+/* ---- another kind of memory -------------------------------------------------------------------------------------- */
+
+/* Each rank tells all others how it reaches their memory of this kind, or why it cannot take part. */
+static expar_status exchange_reach(sym *self, const char *what, transport_memory memory, expar_status own, uint8_t *all)
+{
+    const size_t row = (size_t)self->size * (size_t)self->num_transports;
+    uint8_t *mine = all + row * (size_t)self->size;
+    for (size_t i = 0; i < row; i++) {
+        const transport *via = self->transports[i % (size_t)self->num_transports];
+        mine[i] = (uint8_t)via->ops->reach(via, (int32_t)(i / (size_t)self->num_transports), memory);
+    }
+    const boot_matter matter = {.what = what,
+                                .rejected = "cannot reach memory of its node",
+                                .common = EXPAR_ERR_MEMORY,
+                                .lacks = "has no memory for it",
+                                .mine = mine,
+                                .all = all,
+                                .bytes = row};
+    return sym_agree(self, &matter, own);
+}
+
+/* Readers of other kinds look at other bytes of the matrix, and at other ways. */
+static void select_kind(sym *self, transport_memory memory, const uint8_t *all)
+{
+    const size_t cells = (size_t)self->size * (size_t)self->size * (size_t)self->num_transports;
+    for (size_t i = 0; i < cells; i++)
+        self->matrix[i * TRANSPORT_MEMORIES + memory] = all[i];
+    for (int32_t pe = 0; pe < self->size; pe++)
+        self->ways[memory * self->size + pe] = find_ways(self, pe, memory);
+}
+
+expar_status sym_reach_add(sym *self, const char *what, transport_memory memory, const transport_segment *segment)
+{
+    const size_t size = (size_t)self->size;
+    uint8_t *all = calloc((size + 1) * size, (size_t)self->num_transports + 1);
+    if (!all) return sym_out_of_step(self, what, error_set(EXPAR_ERR_MEMORY, "no memory"));
+    self->site.segments[memory] = *segment;
+    expar_status status = EXPAR_OK;
+    for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++)
+        if (self->transports[t]->ops->add) status = self->transports[t]->ops->add(self->transports[t], memory);
+    status = exchange_reach(self, what, memory, status, all);
+    if (status == EXPAR_OK)
+        select_kind(self, memory, all);
+    else
+        self->site.segments[memory] = (transport_segment){0};
+    free(all);
+    return status;
+}
+
 /* ---- growth and order -------------------------------------------------------------------------------------------- */
 
-uint64_t sym_border(const sym *self, uint64_t end)
+uint64_t sym_next_border(uint64_t grown, uint64_t end, uint64_t limit)
 {
-    uint64_t grown = atomic_load_explicit(&self->grown_bytes, memory_order_relaxed);
     const uint64_t most = (uint64_t)knob(KNOB_HEAP_CHUNK_BYTES);
     uint64_t chunk = grown < most ? grown : most;
     if (end <= grown) return grown;
     uint64_t border = align_up(end - grown > chunk ? end : grown + chunk, CHUNK_MIN);
-    return border < self->heap.bytes ? border : self->heap.bytes;
+    return border < limit ? border : limit;
+}
+
+uint64_t sym_border(const sym *self, uint64_t end)
+{
+    return sym_next_border(atomic_load_explicit(&self->grown_bytes, memory_order_relaxed), end, self->heap.bytes);
+}
+
+expar_status sym_reach_grow(sym *self, transport_memory memory, uint64_t border, uint64_t reached[TRANSPORT_MOST])
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++) {
+        transport *via = self->transports[t];
+        const bool reaches = memory == TRANSPORT_HOST || sym_reach(self, self->rank, self->rank, memory, t);
+        if (via->ops->grow && reaches && reached[t] < border)
+            status = via->ops->grow(via, memory, reached[t], border - reached[t]);
+        if (status == EXPAR_OK) reached[t] = border;
+    }
+    return status;
 }
 
 expar_status sym_grow(sym *self, uint64_t end)
 {
     uint64_t border = sym_border(self, end);
-    expar_status status = EXPAR_OK;
-    for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++) {
-        transport *via = self->transports[t];
-        uint64_t *reached = &self->reached_bytes[t];
-        if (via->ops->grow && *reached < border)
-            status = via->ops->grow(via, TRANSPORT_HOST, *reached, border - *reached);
-        if (status == EXPAR_OK) *reached = border;
-    }
+    expar_status status = sym_reach_grow(self, TRANSPORT_HOST, border, self->reached_bytes);
     if (status != EXPAR_OK || border == atomic_load_explicit(&self->grown_bytes, memory_order_relaxed)) return status;
     atomic_fetch_add_explicit(&self->chunks, 1, memory_order_relaxed);
     atomic_store_explicit(&self->grown_bytes, border, memory_order_release);

@@ -2,6 +2,7 @@
 /* The symmetric memory of one rank: creation, end and addresses. */
 #include "shmem/sym.h"
 #include "shmem/doorbell.h"
+#include "shmem/kinds.h"
 #include "shmem/parts.h"
 
 #include <assert.h>
@@ -35,7 +36,9 @@ void sym_destroy(sym *self)
 {
     if (!self) return;
     if (self->arena) report_heap(self);
+    kinds_end(self, false);
     sym_reach_close(self);
+    kinds_free(self);
     sym_strand_end(self);
     mem_store_close(self->store);
     if (self->owns_heap) {

@@ -16,6 +16,8 @@
 #include <stdatomic.h>
 
 struct expar_heap_stats; /* expar/memory.h */
+struct device_heap;      /* shmem/device_heap.h */
+struct pinned_heap;      /* shmem/pinned_heap.h */
 
 /* ---- control page: the first bytes of every PE's heap ------------------------------------------------------------ */
 
@@ -76,6 +78,8 @@ typedef struct sym_control {
 } sym_control;
 /* The part of the heap for users starts at this offset, so their offsets are never 0. */
 #define SYM_CONTROL_BYTES 4096
+/* Users' blocks of the pinned heap start at this offset. */
+#define SYM_PINNED_BEGIN 4096
 
 /* ---- failure ----------------------------------------------------------------------------------------------------- */
 
@@ -196,6 +200,12 @@ typedef struct sym {
     uint8_t **direct;
     /* Allocates offsets in the heap. The control page is taken from the start. Guarded by lock. */
     mem_arena *arena;
+    /* The users' memory of GPUs, and their pinned memory; NULL: none has been asked for. The first allocation of the
+       kind makes them (release); any thread that looks for an address reads them (acquire). kinds.c has them. */
+    _Atomic(struct device_heap *) device;
+    _Atomic(struct pinned_heap *) pinned;
+    /* The pinned heap has memory up to this offset, on all ranks; 0: none. Written and read as grown_bytes. */
+    _Atomic uint64_t pinned_bytes;
     pthread_mutex_t lock;
     /* guarded by lock */
     sym_listener *listeners;

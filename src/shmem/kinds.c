@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The heaps of the kinds of memory, by address and by kind. */
+#include "shmem/kinds.h"
+#include "shmem/pinned_heap.h"
+#include <expar/memory.h>
+
+#include <string.h>
+
+static device_heap *device_of(const sym *self)
+{
+    return atomic_load_explicit(&self->device, memory_order_acquire);
+}
+
+static pinned_heap *pinned_of(const sym *self)
+{
+    return atomic_load_explicit(&self->pinned, memory_order_acquire);
+}
+
+int32_t kinds_device(const sym *self, transport_memory memory)
+{
+    if (memory == TRANSPORT_DEVICE && device_of(self)) return device_heap_device(device_of(self))->index;
+    if (memory == TRANSPORT_PINNED && pinned_of(self)) return pinned_heap_device(pinned_of(self))->index;
+    return -1;
+}
+
+/* ---- agreement --------------------------------------------------------------------------------------------------- */
+
+/* The first allocation of a kind chooses the GPU, until the group ends. */
+static expar_status request_check_device(const sym *self, const kinds_request *request)
+{
+    cuda_device facts;
+    const int32_t chosen = kinds_device(self, request->memory);
+    if (request->memory == TRANSPORT_HOST || (chosen >= 0 && chosen == request->device)) return EXPAR_OK;
+    if (chosen < 0) return cuda_device_read(request->device, &facts);
+    return error_set(EXPAR_ERR_ARGUMENT, "GPU %d, expected %d, which this rank's first %s memory was allocated for",
+                     request->device, chosen, transport_memory_name(request->memory));
+}
+
+expar_status kinds_agree(sym *self, const char *what, const kinds_request *request, expar_status own)
+{
+    const bool known = own == EXPAR_OK;
+    const boot_field fields[] = {{.name = "options.kind", .text = known ? transport_memory_name(request->memory) : ""},
+                                 {.name = "options.bytes", .value = known ? request->bytes : BOOT_UNKNOWN},
+                                 {.name = "options.alignment", .value = known ? request->alignment : BOOT_UNKNOWN},
+                                 {.name = "options.zeroed", .value = known ? request->zeroed : BOOT_UNKNOWN}};
+    const boot_matter matter = {.what = what,
+                                .rejected = "rejected its arguments",
+                                .common = EXPAR_ERR_UNSUPPORTED,
+                                .lacks = "has no GPU for it",
+                                .fields = fields,
+                                .num_fields = ARRAY_LENGTH(fields)};
+    if (known) {
+        own = request_check_device(self, request);
+        if (own != EXPAR_OK) error_prefix(own, "%s: options.device", what);
+    }
+    expar_status status = sym_check_come(self, what);
+    return status == EXPAR_OK ? sym_agree(self, &matter, own) : status;
+}
+
+bool kinds_exist(const sym *self)
+{
+    return device_of(self) || pinned_of(self);
+}
+
+expar_status kinds_agree_on_block(sym *self, const char *what, const kinds_place *place, expar_status own)
+{
+    const bool known = own == EXPAR_OK;
+    const char *kind = place ? transport_memory_name(place->memory) : "no memory";
+    const boot_field fields[] = {
+        {.name = "the block's memory", .text = known ? kind : ""},
+        {.name = "the block's offset there", .value = known ? (place ? place->offset : 0) : BOOT_UNKNOWN}};
+    const boot_matter matter = {
+        .what = what, .rejected = "rejected its arguments", .fields = fields, .num_fields = ARRAY_LENGTH(fields)};
+    expar_status status = sym_check_come(self, what);
+    return status == EXPAR_OK ? sym_agree(self, &matter, own) : status;
+}
+
+/* ---- taking and giving ------------------------------------------------------------------------------------------- */
+
+/* Collective. The kind's heap, made if there is none. */
+static expar_status need_device(sym *self, int32_t index, device_heap **out)
+{
+    *out = device_of(self);
+    if (*out) return EXPAR_OK;
+    expar_status status = device_heap_create_for_node(self, index, out);
+    if (status == EXPAR_OK) atomic_store_explicit(&self->device, *out, memory_order_release);
+    return status;
+}
+
+static expar_status need_pinned(sym *self, int32_t index, pinned_heap **out)
+{
+    *out = pinned_of(self);
+    if (*out) return EXPAR_OK;
+    expar_status status = pinned_heap_create(self, index, out);
+    if (status == EXPAR_OK) atomic_store_explicit(&self->pinned, *out, memory_order_release);
+    return status;
+}
+
+static expar_status kind_take_device(sym *self, const char *what, const kinds_request *request, uint64_t *offset)
+{
+    device_heap *heap;
+    expar_status status = need_device(self, request->device, &heap);
+    if (status != EXPAR_OK) return error_prefix(status, "%s", what);
+    return device_heap_take(heap, what, request->bytes, request->alignment, offset);
+}
+
+static expar_status kind_take_pinned(sym *self, const char *what, const kinds_request *request, uint64_t *offset)
+{
+    pinned_heap *heap;
+    expar_status status = need_pinned(self, request->device, &heap);
+    if (status != EXPAR_OK) return error_prefix(status, "%s", what);
+    return pinned_heap_take(heap, what, request->bytes, request->alignment, offset);
+}
+
+static expar_status kind_take(sym *self, const char *what, const kinds_request *request, uint64_t *offset)
+{
+    switch (request->memory) {
+    case TRANSPORT_DEVICE:
+        return kind_take_device(self, what, request, offset);
+    case TRANSPORT_PINNED:
+        return kind_take_pinned(self, what, request, offset);
+    case TRANSPORT_HOST:
+        break;
+    }
+    return sym_take(self, what, request->bytes, request->alignment, offset);
+}
+
+/* Zeros this rank's copy. By CUDA IPC the driver aligns memory as it likes. */
+static expar_status prepare(sym *self, const kinds_request *request, void *block)
+{
+    if ((uintptr_t)block % request->alignment != 0)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "by CUDA IPC no memory is aligned to %llu bytes",
+                         (unsigned long long)request->alignment);
+    if (!request->zeroed) return EXPAR_OK;
+    if (request->memory == TRANSPORT_DEVICE)
+        return mem_device_clear(device_heap_device(device_of(self)), (cu_address)(uintptr_t)block, request->bytes);
+    memset(block, 0, request->bytes);
+    return EXPAR_OK;
+}
+
+/* After an error whose text is to stay. All ranks have the same one. */
+static void take_back(sym *self, const char *what, const kinds_place *place, expar_status status)
+{
+    error_kept kept;
+    error_keep(&kept, status);
+    kinds_give(self, what, place);
+    error_restore(&kept);
+}
+
+expar_status kinds_take(sym *self, const char *what, const kinds_request *request, void **out)
+{
+    kinds_place place = {.memory = request->memory};
+    expar_status status = kind_take(self, what, request, &place.offset);
+    if (status != EXPAR_OK) return status;
+    void *block = kinds_at(self, &place);
+    if (request->zeroed || request->alignment > KINDS_ALIGNMENT_DEVICE) {
+        const boot_matter matter = {.what = what, .rejected = "could not prepare its memory"};
+        status = sym_agree(self, &matter, prepare(self, request, block));
+        if (status != EXPAR_OK) take_back(self, what, &place, status);
+    }
+    if (status == EXPAR_OK) *out = block;
+    return status;
+}
+
+expar_status kinds_give(sym *self, const char *what, const kinds_place *place)
+{
+    if (place->memory == TRANSPORT_HOST) return sym_give(self, what, place->offset);
+    expar_status status = sym_quiet(self);
+    if (status != EXPAR_OK) return status;
+    if (place->memory == TRANSPORT_DEVICE) return device_heap_give(device_of(self), what, place->offset, NULL);
+    return pinned_heap_give(pinned_of(self), what, place->offset);
+}
+
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
+
+static bool find_elsewhere(const sym *self, const void *address, uint64_t bytes, kinds_place *out)
+{
+    const device_heap *device = device_of(self);
+    const pinned_heap *pinned = pinned_of(self);
+    if (pinned && pinned_heap_offset(pinned, address, bytes, &out->offset))
+        out->memory = TRANSPORT_PINNED;
+    else if (device && device_heap_finds(device, (cu_address)(uintptr_t)address, bytes, &out->offset))
+        out->memory = TRANSPORT_DEVICE;
+    else
+        return false;
+    return true;
+}
+
+bool kinds_find(const sym *self, const void *address, uint64_t bytes, kinds_place *out)
+{
+    kinds_place place = {.memory = TRANSPORT_HOST};
+    if (!sym_offset(self, address, bytes, &place.offset) && !find_elsewhere(self, address, bytes, &place)) return false;
+    *out = place;
+    return true;
+}
+
+bool kinds_maps_on_device(const sym *self, const void *address)
+{
+    const device_heap *device = device_of(self);
+    return device && device_heap_maps(device, (cu_address)(uintptr_t)address);
+}
+
+bool kinds_block_bytes(sym *self, const kinds_place *place, uint64_t *bytes)
+{
+    if (place->memory == TRANSPORT_DEVICE) return device_heap_block_bytes(device_of(self), place->offset, bytes);
+    if (place->memory == TRANSPORT_PINNED) return pinned_heap_block_bytes(pinned_of(self), place->offset, bytes);
+    return sym_block_bytes(self, place->offset, bytes);
+}
+
+void *kinds_peer_at(const sym *self, const kinds_place *place, int32_t pe)
+{
+    uint8_t *base = self->peers[pe];
+    if (place->memory == TRANSPORT_DEVICE) base = (uint8_t *)(uintptr_t)device_heap_bases(device_of(self))[pe];
+    if (place->memory == TRANSPORT_PINNED) base = pinned_heap_base(pinned_of(self), pe);
+    return base ? base + place->offset : NULL;
+}
+
+void *kinds_at(const sym *self, const kinds_place *place)
+{
+    return kinds_peer_at(self, place, self->rank);
+}
+
+void *kinds_peer_on_device(const sym *self, const kinds_place *place, int32_t pe)
+{
+    return place->memory == TRANSPORT_HOST ? NULL : kinds_peer_at(self, place, pe);
+}
+
+/* A driver may fail; then no rank goes on. */
+expar_status kinds_copy(sym *self, const char *what, const kinds_place *dest, const kinds_place *source, uint64_t bytes)
+{
+    void *to = kinds_at(self, dest), *from = kinds_at(self, source);
+    if (dest->memory != TRANSPORT_DEVICE) {
+        memcpy(to, from, bytes);
+        return EXPAR_OK;
+    }
+    const boot_matter matter = {.what = what, .rejected = "could not copy its block"};
+    expar_status own = mem_device_copy(device_heap_device(device_of(self)), (cu_address)(uintptr_t)to,
+                                       (cu_address)(uintptr_t)from, bytes);
+    return sym_agree(self, &matter, own);
+}
+
+/* ---- statistics -------------------------------------------------------------------------------------------------- */
+
+/* The first block is the library's. */
+static void stats_of(const device_heap_facts *facts, expar_heap_stats *out)
+{
+    const mem_arena_stats *arena = &facts->arena;
+    *out = (expar_heap_stats){.total_bytes = arena->total_bytes,
+                              .used_bytes = arena->used_bytes - facts->first_bytes,
+                              .high_water_bytes = arena->high_water_bytes - facts->first_bytes,
+                              .largest_free_bytes = arena->largest_free_bytes,
+                              .blocks = arena->blocks - 1,
+                              .grown_bytes = facts->mapped_bytes,
+                              .memory_bytes = facts->mapped_bytes,
+                              .holes = arena->holes,
+                              .hole_bytes = arena->hole_bytes,
+                              .largest_hole_bytes = arena->largest_hole_bytes,
+                              .page_bytes = facts->unit_bytes,
+                              .chunks = facts->chunks};
+}
+
+void kinds_get_stats(sym *self, transport_memory memory, expar_heap_stats *out)
+{
+    device_heap_facts facts;
+    *out = (expar_heap_stats){0};
+    if (memory == TRANSPORT_HOST) {
+        sym_heap_stats(self, out);
+        return;
+    }
+    if (kinds_device(self, memory) < 0) return;
+    if (memory == TRANSPORT_DEVICE)
+        device_heap_get_facts(device_of(self), &facts);
+    else
+        pinned_heap_get_facts(pinned_of(self), &facts);
+    stats_of(&facts, out);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+void kinds_end(sym *self, bool together)
+{
+    device_heap *device = device_of(self);
+    if (!device && !pinned_of(self)) return;
+    if (together) {
+        const boot_matter matter = {.what = "the end of the group", .rejected = "does not take part"};
+        together = sym_agree(self, &matter, EXPAR_OK) == EXPAR_OK;
+    }
+    atomic_store_explicit(&self->device, NULL, memory_order_release);
+    device_heap_destroy(device, together);
+    pinned_heap_forget_peers(pinned_of(self));
+}
+
+void kinds_free(sym *self)
+{
+    pinned_heap_destroy(pinned_of(self));
+    atomic_store_explicit(&self->pinned, NULL, memory_order_relaxed);
+}

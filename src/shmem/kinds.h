@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kinds: symmetric memory of the host, of GPUs (device), and pinned.
+ *
+ * pgas calls this folder by this header; it knows which heap an address is in. Each kind is a heap of its own: the
+ * host's is that of sym.h, made with the group; device_heap.h and pinned_heap.h have the others. The first allocation
+ * of a kind makes its heap on all ranks, on the GPU that each rank names, and the group keeps it until its end.
+ * Allocations and frees are collective; everything else may be called by any thread. */
+#ifndef EXPAR_SHMEM_KINDS_H
+#define EXPAR_SHMEM_KINDS_H
+
+#include "shmem/device_heap.h"
+#include "shmem/sym.h"
+
+/* The largest alignment of blocks in device and pinned memory. */
+#define KINDS_ALIGNMENT_MAX ((uint64_t)2 << 20)
+/* The alignment of device blocks that is to be had in any case; more may be missing by CUDA IPC. */
+#define KINDS_ALIGNMENT_DEVICE ((uint64_t)256)
+
+/* Where an address lies: the kind, and the offset in the heap of that kind. */
+typedef struct kinds_place {
+    transport_memory memory;
+    uint64_t offset;
+} kinds_place;
+
+/* A rank asks for this. All ranks must ask for the same, except the GPU. */
+typedef struct kinds_request {
+    transport_memory memory;
+    /* this rank's GPU, by its number in this process; device and pinned */
+    int32_t device;
+    uint64_t bytes, alignment;
+    bool zeroed;
+} kinds_request;
+
+/* Collective. All ranks agree on the request, before anything is taken; own: why this rank rejects its arguments, with
+   the last error's text. EXPAR_ERR_UNSUPPORTED on all ranks: one of them, which is named, has no GPU. */
+expar_status kinds_agree(sym *sym, const char *what, const kinds_request *request, expar_status own);
+/* Returns whether the group has memory of another kind than the host's. The same on all ranks. */
+bool kinds_exist(const sym *sym);
+/* Collective. All ranks agree on the block of a call: place NULL is none. own as in kinds_agree. */
+expar_status kinds_agree_on_block(sym *sym, const char *what, const kinds_place *place, expar_status own);
+/* Collective, after kinds_agree. Takes a block, whose bytes are not 0, and gives its address on this rank. If the
+   memory is to be zero, it is so on all ranks when this returns. */
+expar_status kinds_take(sym *sym, const char *what, const kinds_request *request, void **out);
+/* Collective. Completes this rank's operations, and frees the block when all ranks have come. */
+expar_status kinds_give(sym *sym, const char *what, const kinds_place *place);
+
+/* Finds [address, address + bytes) in one of this rank's heaps. Returns false unless it is wholly in one. */
+bool kinds_find(const sym *sym, const void *address, uint64_t bytes, kinds_place *out);
+/* Returns whether a block starts there, and its size. */
+bool kinds_block_bytes(sym *sym, const kinds_place *place, uint64_t *bytes);
+/* Returns this rank's address of the place. */
+void *kinds_at(const sym *sym, const kinds_place *place);
+/* Returns where this rank loads and stores pe's copy: by its CPU, or for device memory by kernels of its GPU. NULL: it
+   cannot. */
+void *kinds_peer_at(const sym *sym, const kinds_place *place, int32_t pe);
+/* Returns where kernels of this rank's GPU load and store pe's copy. NULL: they cannot, or it is the host's. */
+void *kinds_peer_on_device(const sym *sym, const kinds_place *place, int32_t pe);
+/* Returns the GPU on which this rank has its memory of the kind, or by which it is registered; -1: none. */
+int32_t kinds_device(const sym *sym, transport_memory memory);
+/* Collective for device memory. Copies between two blocks of one kind on each rank; OK on all ranks, or on none. */
+expar_status kinds_copy(sym *sym, const char *what, const kinds_place *dest, const kinds_place *source, uint64_t bytes);
+/* Fills the members that the kind has. All are 0 if it has no heap yet. */
+void kinds_get_stats(sym *sym, transport_memory memory, struct expar_heap_stats *out);
+
+bool kinds_maps_on_device(const sym *sym, const void *address);
+/* Returns whether the address is device memory of the group, of this rank or of a peer: no CPU may touch it. */
+static inline bool kinds_is_device(const sym *self, const void *address)
+{
+    /* Relaxed: a thread that has such an address got it after the heap was made. */
+    return atomic_load_explicit(&self->device, memory_order_relaxed) && kinds_maps_on_device(self, address);
+}
+
+/* Ends the use of GPUs; call it before the transports close. together: collective, all kernels of all ranks have ended.
+   Otherwise, some memory that other ranks may still use stays. */
+void kinds_end(sym *sym, bool together);
+/* Frees what is left, after the transports have closed. */
+void kinds_free(sym *sym);
+
+#endif

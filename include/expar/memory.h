@@ -67,9 +67,70 @@ EXPAR_API expar_status expar_heap_get_stats(expar_group *group, expar_heap_stats
    thread. */
 EXPAR_API expar_status expar_heap_read_stats(int fd, expar_heap_stats *stats, int32_t *rank, int32_t *size);
 
-/* Returns where this rank can load and store pe's copy of `address` (any address inside the symmetric heap). Returns
-   NULL if it cannot: address is not symmetric, or pe is out of range or on another node. Not collective. Any thread. */
+/* The kinds of symmetric memory. Each is a heap of its own. An address is of one kind, the same on all ranks. */
+typedef enum expar_memory_kind {
+    /* the heap of expar_malloc: CPUs of the node load and store it */
+    EXPAR_MEMORY_HOST = 0,
+    /* memory of the rank's GPU, which kernels of the node's GPUs with peer access load and store. Calls of the host do
+       not take it yet (EXPAR_ERR_UNSUPPORTED) */
+    EXPAR_MEMORY_DEVICE = 1,
+    /* host memory that is registered with the CUDA driver: CPUs and kernels of the node load and store it */
+    EXPAR_MEMORY_PINNED = 2
+} expar_memory_kind;
+
+typedef struct expar_memory_options {
+    /* set by EXPAR_MEMORY_OPTIONS_INIT */
+    size_t struct_size;
+    expar_memory_kind kind;
+    /* this rank's GPU, by its number in this process; may differ between ranks. The first allocation of a kind chooses
+       it, and later ones name the same. Pinned memory: the GPU whose driver registers it. Host memory: 0 */
+    int32_t device;
+    /* 0 gives NULL and EXPAR_OK */
+    size_t bytes;
+    /* 0 or a power of two: up to 2 MiB, host memory up to 1 GiB. Device blocks have 256 bytes at least, others 128 */
+    size_t alignment;
+    /* 1: the block is zero on all ranks when the call returns; 0: its contents are undefined */
+    int32_t zeroed;
+} expar_memory_options;
+#define EXPAR_MEMORY_OPTIONS_INIT EXPAR_STRUCT_INIT(expar_memory_options)
+
+/* Allocates a block of a kind. Collective; all ranks give the same options except device (else EXPAR_ERR_MISMATCH on
+   all, naming a rank). The group owns the block, which lasts until expar_free or the group's end. expar_free and
+   expar_realloc know the kind by the address. They follow no stream: the caller's kernels that use the block have ended
+   on all ranks. The group's end is the same. A rank whose arguments are wrong returns its error, and the others return
+   EXPAR_ERR_REMOTE. *out is set on success only. Errors as expar_malloc, and EXPAR_ERR_ARGUMENT (names the member),
+   EXPAR_ERR_RANGE (there is no such GPU), EXPAR_ERR_CUDA. EXPAR_ERR_UNSUPPORTED on all ranks: one of them, which is
+   named, has no GPU; host memory serves on. */
+EXPAR_API expar_status expar_memory_alloc(expar_group *group, const expar_memory_options *options, void **out);
+
+/* Where a symmetric address lies. */
+typedef struct expar_memory_place {
+    /* set by EXPAR_MEMORY_PLACE_INIT */
+    size_t struct_size;
+    expar_memory_kind kind;
+    /* this rank's GPU for memory of the kind; -1: host memory */
+    int32_t device;
+    /* from the start of the kind's heap, the same on all ranks */
+    uint64_t offset;
+    /* the address for kernels of this rank's GPU; NULL: host memory */
+    void *device_address;
+} expar_memory_place;
+#define EXPAR_MEMORY_PLACE_INIT EXPAR_STRUCT_INIT(expar_memory_place)
+/* Fills as many members as place->struct_size covers, for any address inside a block of this rank. Not collective. Any
+   thread. EXPAR_ERR_NULL; EXPAR_ERR_ADDRESS: the address is not symmetric; EXPAR_ERR_ARGUMENT: struct_size. */
+EXPAR_API expar_status expar_memory_get_place(expar_group *group, const void *address, expar_memory_place *place);
+/* Fills the statistics of this rank's heap of a kind, as expar_heap_get_stats does for host memory. All members are 0
+   until the kind's first allocation. Members that only host memory has are 0; page_bytes is the granularity in which
+   the heap grows. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT. Not collective. Any thread. */
+EXPAR_API expar_status expar_memory_get_stats(expar_group *group, expar_memory_kind kind, expar_heap_stats *stats);
+
+/* Returns where this rank can load and store pe's copy of `address` (any address inside a symmetric heap): by its CPU,
+   or for device memory by kernels of its GPU. Returns NULL if it cannot: address is not symmetric, pe is out of range
+   or on another node, or the GPUs have no peer access. Not collective. Any thread. */
 EXPAR_API void *expar_ptr(expar_group *group, const void *address, int32_t pe);
+/* Returns where kernels of this rank's GPU load and store pe's copy of a device or pinned `address`. NULL as expar_ptr,
+   and for host memory. Not collective. Any thread. */
+EXPAR_API void *expar_device_ptr(expar_group *group, const void *address, int32_t pe);
 
 #ifdef __cplusplus
 }

@@ -80,6 +80,12 @@ class HeapPages(IntEnum):
     HUGE = 2
 
 
+class MemoryKind(IntEnum):
+    HOST = 0
+    DEVICE = 1
+    PINNED = 2
+
+
 class SignalOp(IntEnum):
     SET = 0
     ADD = 1
@@ -263,6 +269,38 @@ class HeapStats(Structure):
         ("page_bytes", c_uint64),
         ("huge_bytes", c_uint64),
         ("chunks", c_uint64),
+    ]
+
+
+class MemoryOptions(Structure):
+    struct_size: int
+    kind: int
+    device: int
+    bytes: int
+    alignment: int
+    zeroed: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kind", c_int),
+        ("device", c_int32),
+        ("bytes", c_size_t),
+        ("alignment", c_size_t),
+        ("zeroed", c_int32),
+    ]
+
+
+class MemoryPlace(Structure):
+    struct_size: int
+    kind: int
+    device: int
+    offset: int
+    device_address: int | None
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("kind", c_int),
+        ("device", c_int32),
+        ("offset", c_uint64),
+        ("device_address", c_void_p),
     ]
 
 
@@ -1061,6 +1099,8 @@ STRUCTS: dict[str, type[Structure]] = {
     "expar_unique_id": UniqueId,
     "expar_group_options": GroupOptions,
     "expar_heap_stats": HeapStats,
+    "expar_memory_options": MemoryOptions,
+    "expar_memory_place": MemoryPlace,
     "expar_team_config": TeamConfig,
     "expar_ctx_options": CtxOptions,
     "expar_device": Device,
@@ -1105,6 +1145,7 @@ ENUMS: dict[str, type[IntEnum]] = {
     "expar_status": Status,
     "expar_heap_kind": HeapKind,
     "expar_heap_pages": HeapPages,
+    "expar_memory_kind": MemoryKind,
     "expar_signal_op": SignalOp,
     "expar_cmp": Cmp,
     "expar_dtype": Dtype,
@@ -1246,7 +1287,11 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_realloc": (Status, [c_void_p, c_void_p, c_size_t, c_void_p]),
     "expar_heap_get_stats": (Status, [c_void_p, c_void_p]),
     "expar_heap_read_stats": (Status, [c_int, c_void_p, c_void_p, c_void_p]),
+    "expar_memory_alloc": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_memory_get_place": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_memory_get_stats": (Status, [c_void_p, c_int, c_void_p]),
     "expar_ptr": (c_void_p, [c_void_p, c_void_p, c_int32]),
+    "expar_device_ptr": (c_void_p, [c_void_p, c_void_p, c_int32]),
     "expar_python_put_output": (Status, [c_void_p, c_void_p, c_int32, c_void_p, c_void_p]),
     "expar_python_put_ll_handle": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_python_view_tensors": (Status, [c_void_p, c_void_p, c_void_p]),

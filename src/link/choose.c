@@ -29,14 +29,35 @@ expar_status link_open(sym *self, int32_t pe, bool unmapped, link_counts *counts
     return EXPAR_OK;
 }
 
-expar_status link_reach(sym *self, int32_t pe, unsigned needs, const char *call, link_peer *out)
+static expar_status check_needs(const link_peer *peer, unsigned needs)
 {
-    const transport_ways *ways = sym_ways(self, TRANSPORT_HOST, pe);
-    *out = (link_peer){.sym = self, .pe = pe, .data = ways->data, .words = ways->words, .call = call};
-    if ((!(needs & LINK_DATA) || out->data) && (!(needs & LINK_WORDS) || out->words)) return EXPAR_OK;
-    if (!call) return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d", pe);
+    const sym *self = peer->sym;
+    if ((!(needs & LINK_DATA) || peer->data) && (!(needs & LINK_WORDS) || peer->words)) return EXPAR_OK;
+    if (!peer->call) return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d", peer->pe);
     return error_set(EXPAR_ERR_UNSUPPORTED, "%s: rank %d is on another node (%d), and no transport reaches it%s%s",
-                     call, pe, self->nodes[pe], self->unreached ? ": " : "", self->unreached ? self->unreached : "");
+                     peer->call, peer->pe, self->nodes[peer->pe], self->unreached ? ": " : "",
+                     self->unreached ? self->unreached : "");
+}
+
+expar_status link_reach(sym *self, int32_t pe, transport_memory memory, unsigned needs, const char *call,
+                        link_peer *out)
+{
+    const transport_ways *ways = sym_ways(self, memory, pe);
+    *out = (link_peer){.sym = self,
+                       .pe = pe,
+                       .data = ways->data,
+                       .words = ways->words,
+                       .call = call,
+                       .memory = memory,
+                       .words_memory = memory};
+    return check_needs(out, needs);
+}
+
+expar_status link_aim_words(link_peer *peer, transport_memory memory)
+{
+    peer->words = sym_ways(peer->sym, memory, peer->pe)->words;
+    peer->words_memory = memory;
+    return check_needs(peer, LINK_WORDS);
 }
 
 bool link_all_mapped(const sym *self)

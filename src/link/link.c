@@ -50,6 +50,7 @@ static transport_request put_of(const link_peer *peer, const link_data *data)
 {
     return (transport_request){.kind = TRANSPORT_KIND_PUT,
                                .pe = peer->pe,
+                               .memory = (uint8_t)peer->memory,
                                .offset = data->offset,
                                .source = data->source,
                                .bytes = data->bytes,
@@ -74,6 +75,7 @@ static expar_status post_together(const link_peer *peer, const link_data *data, 
 {
     transport_request put = put_of(peer, data);
     put.signals = true;
+    put.signal_memory = (uint8_t)peer->words_memory;
     put.op = flag_op(flag);
     put.operand = flag->word;
     put.signal_offset = flag->offset;
@@ -114,8 +116,12 @@ expar_status link_put_now(const link_peer *peer, const link_data *data)
 
 static transport_request get_of(const link_peer *peer, void *dest, uint64_t offset, size_t bytes)
 {
-    return (transport_request){
-        .kind = TRANSPORT_KIND_GET, .pe = peer->pe, .offset = offset, .dest = dest, .bytes = bytes};
+    return (transport_request){.kind = TRANSPORT_KIND_GET,
+                               .pe = peer->pe,
+                               .memory = (uint8_t)peer->memory,
+                               .offset = offset,
+                               .dest = dest,
+                               .bytes = bytes};
 }
 
 expar_status link_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes, link_batch *batch)
@@ -134,6 +140,7 @@ static transport_request atomic_of(const link_peer *peer, const link_change *cha
 {
     return (transport_request){.kind = TRANSPORT_KIND_ATOMIC,
                                .pe = peer->pe,
+                               .memory = (uint8_t)peer->words_memory,
                                .offset = change->offset,
                                .dest = change->old,
                                .bytes = change->bytes,

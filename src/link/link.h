@@ -78,6 +78,9 @@ typedef struct link_peer {
     const char *call;
     /* carries operations without a batch; NULL: transports carry them */
     proxy *proxy;
+    /* the kinds of memory that offsets of data, and those of words and flags, are in; the host's, except for public
+       calls (link_reach) */
+    transport_memory memory, words_memory;
 } link_peer;
 
 /* Operations in progress; all zero at its beginning. */
@@ -126,9 +129,12 @@ typedef enum link_needs { LINK_DATA = 1, LINK_WORDS = 2 } link_needs;
    memory is always mapped. */
 expar_status link_open(sym *sym, int32_t pe, bool unmapped, link_counts *counts, link_peer *out);
 
-/* Makes the link of a public call to pe. It uses the transports that shmem has chosen, even if the heap is mapped.
-   EXPAR_ERR_UNSUPPORTED: none of them can do what the call needs (link_needs). */
-expar_status link_reach(sym *sym, int32_t pe, unsigned needs, const char *call, link_peer *out);
+/* Makes the link of a public call to that memory of pe. It uses the transports that shmem has chosen, even if the heap
+   is mapped. EXPAR_ERR_UNSUPPORTED: none of them can do what the call needs (link_needs). */
+expar_status link_reach(sym *sym, int32_t pe, transport_memory memory, unsigned needs, const char *call,
+                        link_peer *out);
+/* Afterwards the link's words and flags are in memory of that kind. EXPAR_ERR_UNSUPPORTED as link_reach. */
+expar_status link_aim_words(link_peer *peer, transport_memory memory);
 
 /* Returns whether every rank maps the heap of every other rank. All ranks get the same result. */
 bool link_all_mapped(const sym *sym);

@@ -9,6 +9,7 @@
 #include "link/link.h"
 #include "net/p2p/access.h"
 #include "shmem/doorbell.h"
+#include "shmem/kinds.h"
 #include <expar/rma.h>
 
 /* Where [address, address + bytes) of pe is mapped here; NULL: take the long way. */
@@ -30,7 +31,7 @@ static inline sym_doorbell *direct_doorbell(const sym *self, int32_t pe)
 static inline bool direct_put(const expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
     uint8_t *to = direct_at(group, dest, bytes, pe);
-    if (!to || !source || bytes == 0) return false;
+    if (!to || !source || bytes == 0 || kinds_is_device(group->sym, source)) return false;
     const sym *self = group->sym;
     p2p_store(to, source, bytes);
     doorbell_ring_put(direct_doorbell(self, pe), (uint64_t)(to - self->direct[pe]), bytes, self->by_threads);
@@ -40,7 +41,7 @@ static inline bool direct_put(const expar_group *group, void *dest, const void *
 static inline bool direct_get(const expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)
 {
     const uint8_t *from = direct_at(group, source, bytes, pe);
-    if (!from || !dest || bytes == 0) return false;
+    if (!from || !dest || bytes == 0 || kinds_is_device(group->sym, dest)) return false;
     p2p_load(dest, from, bytes);
     return true;
 }
@@ -53,6 +54,7 @@ static inline bool direct_put_signal(const expar_group *group, void *dest, const
     uint8_t *to = direct_at(group, dest, bytes, pe);
     bool is_set = op == EXPAR_SIGNAL_SET, is_known = is_set || op == EXPAR_SIGNAL_ADD;
     if (!word || !to || !source || bytes == 0 || !is_known || (uintptr_t)signal % sizeof *signal != 0) return false;
+    if (kinds_is_device(group->sym, source)) return false;
     p2p_store(to, source, bytes);
     if (is_set)
         atomic_store_explicit(word, value, memory_order_release);
@@ -67,6 +69,7 @@ static inline bool direct_change(const expar_group *group, const link_change *ch
 {
     uint8_t *at = direct_at(group, word, change->bytes, pe);
     if (!at || (uintptr_t)word % change->bytes != 0) return false;
+    if (change->old && kinds_is_device(group->sym, change->old)) return false;
     const uint64_t old = p2p_change_word(at, change->bytes, change->op, change->operand, change->compare);
     if (change->old && change->bytes == 8) *(uint64_t *)change->old = old;
     if (change->old && change->bytes == 4) *(uint32_t *)change->old = (uint32_t)old;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How full the symmetric heap is: for this rank by a call, for tools by the card in the heap's control page. */
 #include "group/group.h"
-#include <expar/memory.h>
+#include "pgas/memory.h"
+#include "shmem/kinds.h"
 
 #include <linux/magic.h>
 #include <string.h>
@@ -15,14 +16,32 @@ static expar_status stats_hand_over(const char *what, const expar_heap_stats *no
     return struct_give(what, "stats", "EXPAR_HEAP_STATS_INIT", now, sizeof *now, stats);
 }
 
+/* The host's huge pages are not on the card, which every allocation writes anew: the kernel goes through the whole heap
+   for them. */
+static void stats_of_kind(sym *self, transport_memory memory, expar_heap_stats *now)
+{
+    kinds_get_stats(self, memory, now);
+    if (memory == TRANSPORT_HOST) now->huge_bytes = mem_region_huge_bytes(&self->heap);
+}
+
 expar_status expar_heap_get_stats(expar_group *group, expar_heap_stats *stats)
 {
     static const char what[] = "expar_heap_get_stats";
     expar_heap_stats now;
     if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", what));
-    sym_heap_stats(group->sym, &now);
-    /* Not on the card, which every allocation writes anew: the kernel goes through the whole heap for it. */
-    now.huge_bytes = mem_region_huge_bytes(&group->sym->heap);
+    stats_of_kind(group->sym, TRANSPORT_HOST, &now);
+    return group_ended(group, stats_hand_over(what, &now, stats));
+}
+
+expar_status expar_memory_get_stats(expar_group *group, expar_memory_kind kind, expar_heap_stats *stats)
+{
+    static const char what[] = "expar_memory_get_stats";
+    expar_heap_stats now;
+    transport_memory memory;
+    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", what));
+    expar_status status = memory_find_kind(what, "kind", (int)kind, &memory);
+    if (status != EXPAR_OK) return group_ended(group, status);
+    stats_of_kind(group->sym, memory, &now);
     return group_ended(group, stats_hand_over(what, &now, stats));
 }
 

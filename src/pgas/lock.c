@@ -33,13 +33,13 @@ typedef struct lock_call {
 
 static expar_status lock_begin(lock_call *call, uint64_t *lock)
 {
-    uint64_t offset;
+    kinds_place place;
     if (!call->group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call->name);
     expar_status status = sym_check_self(call->group->sym, call->name);
-    if (status == EXPAR_OK) status = target_check_word(call->name, call->group, "lock", lock, sizeof *lock, &offset);
+    if (status == EXPAR_OK) status = target_check_word(call->name, call->group, "lock", lock, sizeof *lock, &place);
     if (status != EXPAR_OK) return status;
     call->words = (lock_words *)lock;
-    call->home = (int32_t)(offset / sizeof *lock % (uint64_t)call->group->size);
+    call->home = (int32_t)(place.offset / sizeof *lock % (uint64_t)call->group->size);
     return EXPAR_OK;
 }
 

@@ -9,15 +9,17 @@ expar_status ops_put_from(const ops_origin *from, void *dest, const void *source
     link_peer peer;
     expar_group *group = from->group;
     if (ops_goes_straight(from) && direct_put(group, dest, source, bytes, pe)) return EXPAR_OK;
-    link_data put = {.source = source, .bytes = bytes, .copies = !from->nbi};
+    kinds_place place;
     expar_status status = target_check_pe(from->call, group, pe);
     if (status != EXPAR_OK || bytes == 0) return status;
     if (!source) return error_set(EXPAR_ERR_NULL, "%s: source is NULL", from->call);
-    status = target_check_range(from->call, group, "dest", dest, bytes, &put.offset);
-    if (status == EXPAR_OK) status = target_link(from, pe, LINK_DATA, &peer);
+    status = target_check_local(from->call, group, "source", source);
+    if (status == EXPAR_OK) status = target_check_place(from->call, group, "dest", dest, bytes, &place);
+    if (status == EXPAR_OK) status = target_link(from, pe, place.memory, LINK_DATA, &peer);
     if (status != EXPAR_OK) return status;
+    const link_data put = {.offset = place.offset, .source = source, .bytes = bytes, .copies = !from->nbi};
     status = from->nbi || from->batch ? link_put(&peer, &put, from->batch) : link_put_now(&peer, &put);
-    if (status == EXPAR_OK) sym_ring_put(group->sym, pe, put.offset, bytes); /* the target may watch words in it */
+    if (status == EXPAR_OK) target_ring(group, pe, &place, bytes);
     return status;
 }
 
@@ -29,16 +31,18 @@ expar_status ops_put(const char *call, expar_group *group, void *dest, const voi
 expar_status ops_get_from(const ops_origin *from, void *dest, const void *source, size_t bytes, int32_t pe)
 {
     link_peer peer;
-    uint64_t offset;
+    kinds_place place;
     expar_group *group = from->group;
     if (ops_goes_straight(from) && direct_get(group, dest, source, bytes, pe)) return EXPAR_OK;
     expar_status status = target_check_pe(from->call, group, pe);
     if (status != EXPAR_OK || bytes == 0) return status;
     if (!dest) return error_set(EXPAR_ERR_NULL, "%s: dest is NULL", from->call);
-    status = target_check_range(from->call, group, "source", source, bytes, &offset);
-    if (status == EXPAR_OK) status = target_link(from, pe, LINK_DATA, &peer);
+    status = target_check_local(from->call, group, "dest", dest);
+    if (status == EXPAR_OK) status = target_check_place(from->call, group, "source", source, bytes, &place);
+    if (status == EXPAR_OK) status = target_link(from, pe, place.memory, LINK_DATA, &peer);
     if (status != EXPAR_OK) return status;
-    return from->nbi ? link_get(&peer, dest, offset, bytes, from->batch) : link_get_now(&peer, dest, offset, bytes);
+    return from->nbi ? link_get(&peer, dest, place.offset, bytes, from->batch)
+                     : link_get_now(&peer, dest, place.offset, bytes);
 }
 
 expar_status ops_get(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)

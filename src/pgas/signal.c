@@ -4,9 +4,11 @@
 #include "pgas/ops.h"
 #include "pgas/target.h"
 
-static expar_status check_put_signal(const ops_origin *from, const void *dest, const ops_signal *signal, int32_t pe,
-                                     link_data *put, link_flag *flag)
+/* Fills the offsets, and makes the link. Data and signal may be in memory of different kinds. */
+static expar_status aim_put_signal(const ops_origin *from, const void *dest, const ops_signal *signal, int32_t pe,
+                                   link_data *put, link_flag *flag, link_peer *out)
 {
+    kinds_place data, word;
     const char *call = from->call;
     expar_group *group = from->group;
     expar_status status = target_check_pe(call, group, pe);
@@ -15,11 +17,16 @@ static expar_status check_put_signal(const ops_origin *from, const void *dest, c
                            (int)signal->op);
     if (status == EXPAR_OK && put->bytes > 0 && !put->source)
         status = error_set(EXPAR_ERR_NULL, "%s: source is NULL", call);
-    if (status == EXPAR_OK && put->bytes > 0)
-        status = target_check_range(call, group, "dest", dest, put->bytes, &put->offset);
+    if (status == EXPAR_OK && put->bytes > 0) status = target_check_local(call, group, "source", put->source);
+    if (status == EXPAR_OK && put->bytes > 0) status = target_check_place(call, group, "dest", dest, put->bytes, &data);
     if (status == EXPAR_OK)
-        status = target_check_word(call, group, "signal", signal->address, sizeof *signal->address, &flag->offset);
-    return status;
+        status = target_check_word(call, group, "signal", signal->address, sizeof *signal->address, &word);
+    if (status != EXPAR_OK) return status;
+    if (put->bytes == 0) data = word;
+    put->offset = data.offset;
+    flag->offset = word.offset;
+    status = target_link(from, pe, data.memory, LINK_DATA, out);
+    return status == EXPAR_OK ? link_aim_words(out, word.memory) : status;
 }
 
 expar_status ops_put_signal_from(const ops_origin *from, void *dest, const void *source, size_t bytes,
@@ -31,8 +38,7 @@ expar_status ops_put_signal_from(const ops_origin *from, void *dest, const void 
         return EXPAR_OK;
     link_data put = {.source = source, .bytes = bytes, .copies = !from->nbi};
     link_flag flag = {.word = signal->value, .adds = signal->op == EXPAR_SIGNAL_ADD};
-    expar_status status = check_put_signal(from, dest, signal, pe, &put, &flag);
-    if (status == EXPAR_OK) status = target_link(from, pe, LINK_DATA | LINK_WORDS, &peer);
+    expar_status status = aim_put_signal(from, dest, signal, pe, &put, &flag, &peer);
     return status == EXPAR_OK ? link_put_flag(&peer, &put, &flag, from->batch) : status;
 }
 
@@ -64,10 +70,10 @@ SIGNAL_DEFINE(expar_ctx_, expar_ctx *ctx, OPS_ON_CTX, put_signal_nbi, true)
 expar_status expar_signal_fetch(expar_group *group, const uint64_t *signal, uint64_t *value)
 {
     static const char call[] = "expar_signal_fetch";
-    uint64_t offset;
+    kinds_place place;
     if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", call));
     if (!value) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: value is NULL", call));
-    expar_status status = target_check_word(call, group, "signal", signal, sizeof *signal, &offset);
+    expar_status status = target_check_word(call, group, "signal", signal, sizeof *signal, &place);
     if (status == EXPAR_OK) status = sym_check_self(group->sym, call);
     /* Acquire: partner of the signal's release by its sender. */
     if (status == EXPAR_OK) *value = atomic_load_explicit((const _Atomic uint64_t *)signal, memory_order_acquire);

@@ -40,9 +40,12 @@ static expar_status strided_check(const ops_origin *from, const char *name, cons
                                   const ops_strided *shape, int32_t pe, uint64_t *offset, link_peer *out)
 {
     size_t bytes;
+    kinds_place place;
     expar_status status = strided_check_extent(from->call, shape, stride, &bytes);
-    if (status == EXPAR_OK) status = target_check_range(from->call, from->group, name, symmetric, bytes, offset);
-    return status == EXPAR_OK ? target_link(from, pe, LINK_DATA, out) : status;
+    if (status == EXPAR_OK) status = target_check_place(from->call, from->group, name, symmetric, bytes, &place);
+    if (status != EXPAR_OK) return status;
+    *offset = place.offset;
+    return target_link(from, pe, place.memory, LINK_DATA, out);
 }
 
 /* Bytes from one element to the next, on either side. */
@@ -64,6 +67,8 @@ expar_status ops_iput_from(const ops_origin *from, void *dest, const void *sourc
         return status == EXPAR_OK ? ops_put_from(from, dest, source, bytes, pe) : status;
     }
     if (!source) return error_set(EXPAR_ERR_NULL, "%s: source is NULL", from->call);
+    status = target_check_local(from->call, from->group, "source", source);
+    if (status != EXPAR_OK) return status;
     status = strided_check(from, "dest", dest, shape->dest_stride, shape, pe, &put.offset, &peer);
     const uint64_t first = put.offset;
     for (size_t i = 0; i < shape->count && status == EXPAR_OK; i++) {
@@ -113,7 +118,9 @@ expar_status ops_iget_from(const ops_origin *from, void *dest, const void *sourc
         return status == EXPAR_OK ? ops_get_from(from, dest, source, bytes, pe) : status;
     }
     if (!dest) return error_set(EXPAR_ERR_NULL, "%s: dest is NULL", from->call);
-    status = strided_check(from, "source", source, shape->source_stride, shape, pe, &offset, &peer);
+    status = target_check_local(from->call, from->group, "dest", dest);
+    if (status == EXPAR_OK)
+        status = strided_check(from, "source", source, shape->source_stride, shape, pe, &offset, &peer);
     if (status != EXPAR_OK) return status;
     return from->nbi ? start_gets(&peer, dest, offset, shape, from->batch) : run_gets(from, &peer, dest, offset, shape);
 }

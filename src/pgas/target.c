@@ -24,27 +24,63 @@ static expar_status outside(const char *call, const sym *self, const char *name,
                      name, address, bytes, (const void *)(base + SYM_CONTROL_BYTES), (const void *)end);
 }
 
-expar_status target_check_range(const char *call, expar_group *group, const char *name, const void *address,
-                                size_t bytes, uint64_t *offset)
+/* Host calls do not copy device memory yet. */
+static expar_status reject_device(const char *call, const char *name, const void *address)
+{
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "%s: %s: %p is device memory; expected host or pinned memory, since only kernels reach device "
+                     "memory so far (expar_ptr)",
+                     call, name, address);
+}
+
+expar_status target_check_local(const char *call, const expar_group *group, const char *name, const void *address)
+{
+    return kinds_is_device(group->sym, address) ? reject_device(call, name, address) : EXPAR_OK;
+}
+
+expar_status target_check_place(const char *call, expar_group *group, const char *name, const void *address,
+                                size_t bytes, kinds_place *place)
 {
     if (!address) return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, name);
-    if (!sym_offset(group->sym, address, bytes, offset)) return outside(call, group->sym, name, address, bytes);
+    if (kinds_is_device(group->sym, address)) return reject_device(call, name, address);
+    if (!kinds_find(group->sym, address, bytes, place)) return outside(call, group->sym, name, address, bytes);
     return EXPAR_OK;
 }
 
-expar_status target_check_word(const char *call, expar_group *group, const char *name, const void *address,
-                               size_t bytes, uint64_t *offset)
+expar_status target_check_range(const char *call, expar_group *group, const char *name, const void *address,
+                                size_t bytes, uint64_t *offset)
 {
-    expar_status status = target_check_range(call, group, name, address, bytes, offset);
+    kinds_place place;
+    expar_status status = target_check_place(call, group, name, address, bytes, &place);
+    if (status != EXPAR_OK) return status;
+    *offset = place.offset;
+    if (place.memory == TRANSPORT_HOST) return EXPAR_OK;
+    return error_set(EXPAR_ERR_UNSUPPORTED, "%s: %s: %p is %s memory; expected host memory", call, name, address,
+                     transport_memory_name(place.memory));
+}
+
+expar_status target_check_word(const char *call, expar_group *group, const char *name, const void *address,
+                               size_t bytes, kinds_place *place)
+{
+    expar_status status = target_check_place(call, group, name, address, bytes, place);
     if (status != EXPAR_OK) return status;
     if ((uintptr_t)address % bytes != 0)
         return error_set(EXPAR_ERR_ALIGNMENT, "%s: %s: %p is not a multiple of %zu", call, name, address, bytes);
     return EXPAR_OK;
 }
 
-expar_status target_link(const ops_origin *from, int32_t pe, unsigned needs, link_peer *out)
+expar_status target_link(const ops_origin *from, int32_t pe, transport_memory memory, unsigned needs, link_peer *out)
 {
-    expar_status status = link_reach(from->group->sym, pe, needs, from->call, out);
+    expar_status status = link_reach(from->group->sym, pe, memory, needs, from->call, out);
     if (status == EXPAR_OK && from->nbi) out->proxy = sym_proxy_for(from->group->sym, pe);
     return status;
+}
+
+/* Sleepers watch offsets of the heap; a word elsewhere has none there. */
+void target_ring(const expar_group *group, int32_t pe, const kinds_place *place, size_t bytes)
+{
+    if (place->memory == TRANSPORT_HOST)
+        sym_ring_put(group->sym, pe, place->offset, bytes);
+    else
+        sym_ring(group->sym, pe);
 }

@@ -4,17 +4,27 @@
 #define EXPAR_PGAS_TARGET_H
 
 #include "pgas/context.h"
+#include "shmem/kinds.h"
 
 /* Checks the group, that it is sound, and that pe is one of its ranks. */
 expar_status target_check_pe(const char *call, expar_group *group, int32_t pe);
-/* Checks that [address, address + bytes) is symmetric and gives its offset; `name` is the argument's. */
+/* Checks that [address, address + bytes) is symmetric memory that CPUs reach, and gives its place; `name` is the
+   argument's. EXPAR_ERR_UNSUPPORTED: it is device memory. */
+expar_status target_check_place(const char *call, expar_group *group, const char *name, const void *address,
+                                size_t bytes, kinds_place *place);
+/* A word of 2, 4 or 8 bytes: the same, and aligned to its size. */
+expar_status target_check_word(const char *call, expar_group *group, const char *name, const void *address,
+                               size_t bytes, kinds_place *place);
+/* For calls that take host memory alone: gives the offset in its heap. EXPAR_ERR_UNSUPPORTED: another kind. */
 expar_status target_check_range(const char *call, expar_group *group, const char *name, const void *address,
                                 size_t bytes, uint64_t *offset);
-/* A word of 2, 4 or 8 bytes: symmetric, and aligned to its size. */
-expar_status target_check_word(const char *call, expar_group *group, const char *name, const void *address,
-                               size_t bytes, uint64_t *offset);
-/* The link by which the operation goes to pe, whose number has been checked. EXPAR_ERR_UNSUPPORTED: nothing there does
-   what it needs (link_needs). */
-expar_status target_link(const ops_origin *from, int32_t pe, unsigned needs, link_peer *out);
+/* Checks memory of the caller's that the CPU reads or writes. EXPAR_ERR_UNSUPPORTED: it is device memory of the
+   group. */
+expar_status target_check_local(const char *call, const expar_group *group, const char *name, const void *address);
+/* The link by which the operation goes to that memory of pe, whose number has been checked. EXPAR_ERR_UNSUPPORTED:
+   nothing there does what it needs (link_needs). */
+expar_status target_link(const ops_origin *from, int32_t pe, transport_memory memory, unsigned needs, link_peer *out);
+/* After a put to that place of pe, which may wait for words in it. */
+void target_ring(const expar_group *group, int32_t pe, const kinds_place *place, size_t bytes);
 
 #endif

@@ -148,8 +148,10 @@ static expar_status check_set(expar_group *group, word_set *set)
     if (size_mul_overflows(set->count, set->bytes, &bytes))
         return error_set(EXPAR_ERR_ARGUMENT, "%s: count %zu, expected at most %zu words", set->call, set->count,
                          SIZE_MAX / set->bytes);
-    expar_status status = target_check_word(set->call, group, set->name, set->words, set->bytes, &set->offset);
-    if (status == EXPAR_OK) status = target_check_range(set->call, group, set->name, set->words, bytes, &set->offset);
+    kinds_place place;
+    expar_status status = target_check_word(set->call, group, set->name, set->words, set->bytes, &place);
+    if (status == EXPAR_OK) status = target_check_place(set->call, group, set->name, set->words, bytes, &place);
+    if (status == EXPAR_OK) set->offset = place.offset;
     return status == EXPAR_OK ? sym_check_self(group->sym, set->call) : status;
 }
 

@@ -376,7 +376,7 @@ static void test_words_are_fetched(void **state)
 static link_peer call_link(const mailbox *m, int32_t pe)
 {
     link_peer peer;
-    CHECK_OK(link_reach(m->group->sym, pe, LINK_DATA | LINK_WORDS, "a call", &peer));
+    CHECK_OK(link_reach(m->group->sym, pe, TRANSPORT_HOST, LINK_DATA | LINK_WORDS, "a call", &peer));
     peer.proxy = sym_proxy_for(m->group->sym, pe);
     return peer;
 }

@@ -14,7 +14,7 @@ static team_peer *peer_of(const expar_team *team, int32_t member)
 
 static expar_status channel_link(const expar_team *team, int32_t rank, unsigned needs, link_peer *out)
 {
-    return link_reach(team->group->sym, rank, needs, NULL, out);
+    return link_reach(team->group->sym, rank, TRANSPORT_HOST, needs, NULL, out);
 }
 
 expar_status channel_put(const expar_team *team, int32_t to, uint64_t offset, const void *source, size_t bytes)

@@ -47,6 +47,11 @@ expar_status mem_chunk_create(const cuda_device *device, uint64_t bytes, mem_chu
     cu_allocation allocation = allocation_on(device);
     cu_memory memory;
     expar_status status = CUDA_CALL(MemCreate, &memory, bytes, &allocation, 0);
+    /* A driver may announce the flag and reject it. Then the memory serves everything but a NIC. */
+    if (status != EXPAR_OK && status != EXPAR_ERR_MEMORY && allocation.flags.direct_rdma) {
+        allocation.flags.direct_rdma = 0;
+        status = CUDA_CALL(MemCreate, &memory, bytes, &allocation, 0);
+    }
     if (status == EXPAR_ERR_MEMORY) return mem_device_full(device, bytes);
     if (status == EXPAR_OK) *out = (mem_chunk){.memory = memory, .bytes = bytes};
     return status;

@@ -284,6 +284,7 @@ cu_result cuMemGetAllocationGranularity(size_t *bytes, const cu_allocation *allo
 cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_allocation *allocation, unsigned long long flags)
 {
     (void)flags;
+    if (allocation->flags.direct_rdma && setting("FAKE_RDMA_REJECTED", 0)) return NOT_SUPPORTED;
     int i = atomic_load(&fake_controls_of()->no_chunks) ? -1 : slot_make(bytes);
     if (i < 0) return CU_ERROR_OUT_OF_MEMORY;
     slots[i].device = allocation->location.id;

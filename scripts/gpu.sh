@@ -4,6 +4,7 @@
 # usage: gpu.sh all                     builds build/release, then test
 #        gpu.sh test BUILD_DIR          packs into BUILD_DIR/gpu, runs that and measures
 #        gpu.sh pack BUILD_DIR DIR      copies programs, libraries, the demo's model and this script
+#        gpu.sh pack_python DIR         copies the Python packages and their GPU tests alone
 #        gpu.sh run DIR [PATTERN]       runs what was packed, or the tests whose names match; prints a table
 #        gpu.sh spread DIR [PATTERN]    the same, as many tests at a time as there are GPUs, each on one of them
 #        gpu.sh again DIR COUNT:PATTERN so many times, until something fails, for what fails now and then

@@ -68,7 +68,7 @@ typedef struct gpu_world {
 #define GPU_DISPATCH_RANK_BYTES 88
 #define GPU_COMBINE_RANK_BYTES  88
 
-/* Likewise for each slot of a combine's warp. */
+/* Dynamic shared memory for each slot of a combine's warp. */
 #define GPU_COMBINE_NOTE_BYTES 32
 
 /* ---- arguments of kernels ---------------------------------------------------------------------------------------- */

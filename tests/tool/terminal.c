@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -31,11 +32,10 @@ static void *read_all(void *argument)
     return NULL;
 }
 
-char *terminal_capture(bool terminal, void (*print)(void *argument), void *argument)
+/* Prints to ends[1], and reads ends[0]. */
+static char *capture(int ends[2], void (*print)(void *argument), void *argument)
 {
-    int ends[2];
     pthread_t thread;
-    assert_int_equal(terminal ? openpty(&ends[0], &ends[1], NULL, NULL, NULL) : pipe(ends), 0);
     struct reader reader = {.source = ends[0], .text = calloc(MOST_BYTES, 1)};
     assert_non_null(reader.text);
     assert_int_equal(pthread_create(&thread, NULL, read_all, &reader), 0);
@@ -50,4 +50,19 @@ char *terminal_capture(bool terminal, void (*print)(void *argument), void *argum
     pthread_join(thread, NULL);
     close(ends[0]);
     return reader.text;
+}
+
+char *terminal_capture(bool terminal, void (*print)(void *argument), void *argument)
+{
+    int ends[2];
+    assert_int_equal(terminal ? openpty(&ends[0], &ends[1], NULL, NULL, NULL) : pipe(ends), 0);
+    return capture(ends, print, argument);
+}
+
+char *terminal_capture_wide(int columns, void (*print)(void *argument), void *argument)
+{
+    int ends[2];
+    const struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    assert_int_equal(openpty(&ends[0], &ends[1], NULL, NULL, &size), 0);
+    return capture(ends, print, argument);
 }

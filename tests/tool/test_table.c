@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The tool's tables: where cells stand, what a terminal sees, and what it must not see. */
+#include "colour.h"
 #include "table.h"
 #include "terminal.h"
 #include <locale.h>
@@ -128,6 +129,88 @@ static void letters_of_the_locale(void **state)
     free(text);
 }
 
+/* Columns with orders, a column without one, and legends. */
+static void print_dropping(void *argument)
+{
+    (void)argument;
+    struct table *table = table_new();
+    table_column(table, "name", TABLE_LEFT);
+    table_column(table, "second", TABLE_RIGHT);
+    table_drop(table, 2);
+    table_column(table, "always", TABLE_RIGHT);
+    table_legend(table, "a column that stays");
+    table_column(table, "first", TABLE_RIGHT);
+    table_drop(table, 1);
+    table_legend(table, "a column that drops");
+    table_column(table, "bar", TABLE_LEFT);
+    table_drop(table, 1);
+    table_row(table);
+    table_cell(table, "operation");
+    table_cell(table, "22");
+    table_cell(table, "33");
+    table_cell(table, "44");
+    table_bar(table, 0.5, 10);
+    assert_true(table_print(table, stdout));
+}
+
+/* The later one of two with the same order goes before the earlier; then the next order; then from the right. */
+static void columns_drop_in_the_stated_order(void **state)
+{
+    (void)state;
+    static const struct {
+        int columns;
+        const char *head, *hidden;
+    } cases[] = {{40, "name       second  always  first  bar\r\n", NULL},
+                 {36, "name       second  always  first\r\n", "shows them): bar\r\n"},
+                 {30, "name       second  always\r\n", "first, bar"},
+                 {20, "name       always\r\n", "second"},
+                 {12, "name\r\n", "always"},
+                 {1, "name\r\n", "always"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char *text = terminal_capture_wide(cases[i].columns, print_dropping, NULL);
+        if (strncmp(text, cases[i].head, strlen(cases[i].head)) != 0)
+            fail_msg("%d columns: expected %s\nis: %s", cases[i].columns, cases[i].head, text);
+        if (cases[i].hidden) assert_non_null(strstr(text, cases[i].hidden));
+        assert_int_equal(strstr(text, "Hidden") != NULL, cases[i].hidden != NULL);
+        free(text);
+    }
+}
+
+static void legends_are_those_of_shown_columns(void **state)
+{
+    (void)state;
+    char *text = terminal_capture_wide(40, print_dropping, NULL);
+    assert_non_null(strstr(text, "\r\n\r\nalways  a column that stays\r\nfirst   a column that drops\r\n"));
+    free(text);
+    text = terminal_capture_wide(30, print_dropping, NULL);
+    assert_non_null(strstr(text, "\r\n\r\nalways  a column that stays\r\n"));
+    assert_null(strstr(text, "a column that drops"));
+    free(text);
+    text = terminal_capture(false, print_dropping, NULL);
+    assert_string_equal(text, "name       second  always  first  bar\n"
+                              "operation      22      33     44  #####\n"
+                              "\nalways  a column that stays\nfirst   a column that drops\n");
+    free(text);
+}
+
+/* --color is stronger than NO_COLOR, and than a pipe. */
+static void colour_can_be_chosen(void **state)
+{
+    (void)state;
+    setenv("NO_COLOR", "1", 1);
+    assert_true(colour_choose("always"));
+    char *always = terminal_capture(false, print_numbers, NULL);
+    unsetenv("NO_COLOR");
+    assert_true(colour_choose("never"));
+    char *never = terminal_capture(true, print_numbers, NULL);
+    assert_false(colour_choose("sometimes") || colour_choose(""));
+    assert_true(colour_choose("auto"));
+    assert_non_null(strstr(always, RED));
+    assert_null(strstr(never, RED));
+    free(always);
+    free(never);
+}
+
 static void print_empty(void *argument)
 {
     (void)argument;
@@ -168,6 +251,9 @@ int main(void)
         cmocka_unit_test(nothing_is_cut),
         cmocka_unit_test(control_characters_are_shown),
         cmocka_unit_test(letters_of_the_locale),
+        cmocka_unit_test(columns_drop_in_the_stated_order),
+        cmocka_unit_test(legends_are_those_of_shown_columns),
+        cmocka_unit_test(colour_can_be_chosen),
         cmocka_unit_test(no_rows_no_titles),
         cmocka_unit_test(lack_of_memory_is_told_at_the_end),
     };

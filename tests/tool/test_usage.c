@@ -122,6 +122,52 @@ static void np_is_taken_as_n(void **state)
     shell_expect("$EXPAR demo -n 1 --bytes 5 --json --prompt -np", 0, "\"text\": \"-np", "");
 }
 
+/* A page of help fits a terminal of 24 lines and 80 columns. */
+static void assert_fits_screen(const char *command)
+{
+    struct shell_result result = shell(command);
+    int lines = 0;
+    assert_int_equal(result.code, 0);
+    assert_string_equal(result.err, "");
+    for (const char *line = result.out; *line; line += strcspn(line, "\n") + 1, lines++)
+        if (strcspn(line, "\n") > 80) fail_msg("`%s`: more than 80 columns: %s", command, line);
+    if (lines > 24) fail_msg("`%s`: %d lines:\n%s", command, lines, result.out);
+    shell_free(&result);
+}
+
+static void help_by_operation_fits_a_screen(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *has, *lacks;
+    } cases[] = {
+        {"", "  rma ", "--transports"},     {"dispatch", "--cached", "--sizes"}, {"combine layout", "--path", "--hook"},
+        {"ll dispatch", "--hook", "--ops"}, {"rma", "--sizes", "--tokens"},      {"setup", "-n N", "--tokens"},
+    };
+    char command[128];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        snprintf(command, sizeof command, "$EXPAR bench %s --help", cases[i].words);
+        assert_fits_screen(command);
+        shell_expect(command, 0, cases[i].has, "");
+        struct shell_result result = shell(command);
+        if (strstr(result.out, cases[i].lacks)) fail_msg("`%s` has %s", command, cases[i].lacks);
+        shell_free(&result);
+    }
+    shell_expect("$EXPAR bench --help=rma", 0, "expar bench rma", "");
+    shell_expect("$EXPAR bench --help=full", 0, "--transports=NAMES", "");
+    shell_expect("$EXPAR bench --help=full", 0, "--color=WHEN", "");
+    shell_expect("$EXPAR bench --help=nothing", 64, "", "'--help' doesn't allow an argument");
+}
+
+static void colour_is_an_option_of_all(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR info --color=always --device-gpu", 64, "", "unrecognized option");
+    shell_expect("$EXPAR info --color sometimes", 64, "", "--color 'sometimes': one of auto|always|never is expected");
+    shell_expect("NO_COLOR=1 $EXPAR info --color=always", 0, "\033[", "");
+    shell_expect("$EXPAR man bench", 0, "\\-\\-color", "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -130,6 +176,8 @@ int main(void)
         cmocka_unit_test(wrong_usage_ends_with_64),
         cmocka_unit_test(a_number_that_is_not_the_jobs_is_wrong_usage),
         cmocka_unit_test(np_is_taken_as_n),
+        cmocka_unit_test(help_by_operation_fits_a_screen),
+        cmocka_unit_test(colour_is_an_option_of_all),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

@@ -6,8 +6,11 @@
 
 #include <argp.h>
 
-/* Calls argp_parse, with `-np N` read as `-n N`, as in MPI's launchers. Wrong usage ends the process with 64
-   (EX_USAGE). */
+/* Options of every subcommand, for --help, the man pages and completion; ends with {0}. */
+extern const struct argp_option arguments_common[];
+
+/* Calls argp_parse, with the common options, and with `-np N` read as `-n N`, as in MPI's launchers. Wrong usage ends
+   the process with 64 (EX_USAGE). */
 error_t arguments_parse(const struct argp *argp, unsigned flags, int argc, char **argv, void *input);
 
 #endif

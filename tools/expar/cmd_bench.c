@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar bench: runs the benchmark on its ranks. It starts them itself unless a launcher has. */
 #include "bench/bench.h"
+#include "bench_topics.h"
 #include "command.h"
 #include "run/launch.h"
 #include "stop.h"
@@ -233,5 +234,6 @@ const struct command command_bench = {
         "little.",
     .options = bench_option_table,
     .examples = examples,
+    .topics = bench_topics,
     .run = run,
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* colour: decides whether escape sequences may be sent to a terminal. */
+/* colour: decides whether escape sequences may be sent to a terminal, and how wide that is. */
 #ifndef EXPAR_TOOL_COLOUR_H
 #define EXPAR_TOOL_COLOUR_H
 
@@ -7,8 +7,22 @@
 
 /* True if `fd` is a terminal that understands escape sequences. */
 bool terminal_steered(int fd);
-/* True if `fd` is such a terminal and the user has not turned colour off (NO_COLOR is set and not empty, see
-   no-color.org). */
+/* Takes what --color says: auto (the default), always, or never. False: `word` is none of them; nothing changes. */
+bool colour_choose(const char *word);
+/* True if text on `fd` is to be coloured. --color decides; with auto, `fd` must be such a terminal, and NO_COLOR must
+   be unset or empty (no-color.org). */
 bool colour_wanted(int fd);
+
+/* The escape sequences of the tool's tables and messages. */
+#define COLOUR_ALARM "\033[1;31m" /* wrong or missing */
+#define COLOUR_WARN  "\033[33m"   /* doubtful */
+#define COLOUR_GOOD  "\033[32m"
+#define COLOUR_OFF   "\033[0m"
+/* Returns one of them, or "" if text on `fd` is not to be coloured. */
+const char *colour_of(int fd, const char *sequence);
+
+/* Returns the number of columns of the terminal at `fd`: the terminal's own, else those of COLUMNS, else 80. 0: `fd` is
+   no terminal, so lines have no limit. */
+int terminal_columns(int fd);
 
 #endif

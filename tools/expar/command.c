@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Looking up subcommands, parsing their options, and printing help. */
+/* Looking up subcommands, and parsing their options. */
 #include "command.h"
 #include "arguments.h"
 #include <stdio.h>
@@ -14,35 +14,12 @@ const struct command *command_find(const char *name)
     return NULL;
 }
 
-void command_print_help(void)
+/* Turns --help=full into argp's --help, which lists all options. */
+static void ask_for_all(char **args, int argc)
 {
-    printf("Usage: expar SUBCOMMAND [OPTION...]\n"
-           "Expert-parallel communication for Mixture-of-Experts models: run, measure, inspect.\n\n");
-    for (const struct command *const *c = command_table; *c; c++)
-        printf("  %-8s %s\n", (*c)->name, (*c)->summary);
-    printf("\n  --help, --version\n\n"
-           "`expar SUBCOMMAND --help` has its options and examples.\n\nExamples:\n");
-    for (const struct command *const *c = command_table; *c; c++)
-        if ((*c)->examples) printf("  %s\n", (*c)->examples[0].line);
-}
-
-/* Returns the text for argp: the description before the options, and the examples after them ('\v' divides). NULL: no
-   memory. */
-static char *help_text(const struct command *command)
-{
-    char *text = NULL;
-    size_t bytes = 0;
-    FILE *out = open_memstream(&text, &bytes);
-    if (!out) return NULL;
-    fprintf(out, "%s", command->description);
-    if (command->more) fprintf(out, "\n\n%s", command->more);
-    if (command->on_gpus) fprintf(out, "\n\n%s", command->on_gpus);
-    const struct command_example *example = command->examples;
-    if (example) fprintf(out, "\vExamples:\n");
-    for (; example && example->line; example++)
-        fprintf(out, "  %s\n      %s\n", example->line, example->what);
-    fclose(out);
-    return text;
+    static char help[] = "--help";
+    for (int i = 1; i < argc && strcmp(args[i], "--"); i++)
+        if (!strcmp(args[i], "--help=full")) args[i] = help;
 }
 
 void command_parse(const struct command *command, argp_parser_t parser, bool in_order, int argc, char **argv,
@@ -50,7 +27,8 @@ void command_parse(const struct command *command, argp_parser_t parser, bool in_
 {
     char name[64];
     snprintf(name, sizeof name, "expar %s", command->name);
-    char *doc = help_text(command);
+    if (command_print_topic(command, argc, argv)) exit(fflush(stdout) == 0 ? 0 : EX_IOERR);
+    char *doc = command_help_text(command);
     char **args = calloc((size_t)argc + 1, sizeof *args);
     if (!doc || !args) {
         fprintf(stderr, "%s: out of memory\n", name);
@@ -58,6 +36,7 @@ void command_parse(const struct command *command, argp_parser_t parser, bool in_
     }
     memcpy(args, argv, (size_t)argc * sizeof *args);
     args[0] = name; /* so that argp's messages start with "expar run:" */
+    if (command->topics) ask_for_all(args, argc);
     struct argp argp = {.options = command->options, .parser = parser, .args_doc = command->arguments, .doc = doc};
     error_t error = arguments_parse(&argp, in_order ? ARGP_IN_ORDER : 0, argc, args, input);
     free(args);

@@ -15,6 +15,22 @@ struct command_example {
     const char *what; /* what it does */
 };
 
+/* A line of a topic's help. */
+struct command_hint {
+    const char *option; /* a name in the table of options, or of an operand; NULL ends a list */
+    const char *what;   /* a few words, with the default in brackets */
+};
+
+/* A subject of a subcommand with many options. `expar SUBCOMMAND WORD --help` prints it on one screen of 24 lines and
+   80 columns. */
+struct command_topic {
+    const char *words; /* that lead here, divided by '|'; NULL: --help alone, which comes first in a list */
+    const char *usage; /* after the subcommand's name */
+    const char *text;  /* what it does; NULL ends a list */
+    const struct command_hint *hints;
+    const struct command_example *examples;
+};
+
 struct command {
     const char *name;
     const char *summary;     /* one line, no full stop */
@@ -26,7 +42,9 @@ struct command {
     const char *on_gpus;
     const struct argp_option *options;      /* ends with {0}; NULL: none */
     const struct command_example *examples; /* NULL: none */
-    int (*run)(int argc, char **argv);      /* argv[0] is the subcommand's name; returns the exit code */
+    /* Help by subject; `expar SUBCOMMAND --help=full` then lists all options. NULL: --help prints all that is above. */
+    const struct command_topic *topics;
+    int (*run)(int argc, char **argv); /* argv[0] is the subcommand's name; returns the exit code */
 };
 
 extern const struct command command_run;
@@ -43,8 +61,18 @@ const struct command *command_find(const char *name);
 void command_parse(const struct command *command, argp_parser_t parser, bool in_order, int argc, char **argv,
                    void *input);
 
+/* ---- help.c ------------------------------------------------------------------------------------------------------ */
+
 /* Prints `expar --help`. */
 void command_print_help(void);
+/* Returns the text for argp: the description before the options, and the examples after them ('\v' divides). The caller
+   frees it; NULL: no memory. A subcommand with topics describes itself there, and has its summary here. */
+char *command_help_text(const struct command *command);
+/* Prints the topic that the arguments ask for. False: they ask for none. */
+bool command_print_topic(const struct command *command, int argc, char **argv);
+
+/* ---- command.c --------------------------------------------------------------------------------------------------- */
+
 /* Returns the subcommand that was probably meant: it differs by one typing error, or by two in a long word. NULL: none
    is near. */
 const char *command_nearest(const char *typed);

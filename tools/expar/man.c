@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Man pages in man(7) macros, made from the same tables as --help and `expar info --env`. */
+#include "arguments.h"
 #include "command.h"
 #include <expar/info.h>
 #include <expar/status.h>
@@ -78,6 +79,8 @@ static void put_options(const struct argp_option *options)
     printf(".SH OPTIONS\n");
     for (const struct argp_option *o = options; o && (o->name || o->key || o->doc); o++)
         if (o->name || o->key) put_option(o);
+    for (const struct argp_option *o = arguments_common; o->name; o++)
+        put_option(o);
     printf(".TP\n\\fB\\-\\-help\\fR\nPrint the options and examples.\n");
 }
 

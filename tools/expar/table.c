@@ -2,17 +2,32 @@
 /* Tables for a person, laid out by libsmartcols. */
 #include "table.h"
 #include "colour.h"
+#include "text.h"
 #include <assert.h>
 #include <libsmartcols.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <string.h>
 
-static const char GAP[] = "  ", ALARM[] = "\033[1;31m";
+#define MOST_COLUMNS 64
+#define PIPE_COLUMNS 80  /* legends in a pipe */
+#define LEGEND_MOST  100 /* longer lines are hard to read */
+
+static const char GAP[] = "  ";
+
+struct column {
+    struct libscols_column *grid;
+    const char *legend; /* NULL: none */
+    int drop;           /* 0: no order was stated */
+    bool hidden;
+};
 
 struct table {
     struct libscols_table *grid;
     struct libscols_line *row; /* the last one */
     size_t next;               /* its next cell */
+    struct column columns[MOST_COLUMNS];
+    int num_columns;
     bool titled, failed;
 };
 
@@ -36,8 +51,21 @@ void table_column(struct table *table, const char *title, enum table_align align
 {
     if (!is_sound(table)) return;
     int flags = align == TABLE_RIGHT ? SCOLS_FL_RIGHT : 0;
-    table->failed = !scols_table_new_column(table->grid, title ? title : "", 0, flags);
+    assert(table->num_columns < MOST_COLUMNS);
+    struct column *column = &table->columns[table->num_columns++];
+    column->grid = scols_table_new_column(table->grid, title ? title : "", 0, flags);
+    table->failed = !column->grid;
     table->titled |= title != NULL;
+}
+
+void table_drop(struct table *table, int order)
+{
+    if (is_sound(table)) table->columns[table->num_columns - 1].drop = order;
+}
+
+void table_legend(struct table *table, const char *text)
+{
+    if (is_sound(table)) table->columns[table->num_columns - 1].legend = text;
 }
 
 void table_row(struct table *table)
@@ -74,8 +102,30 @@ void table_alarm(struct table *table, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    fill(table, ALARM, format, arguments);
+    fill(table, COLOUR_ALARM, format, arguments);
     va_end(arguments);
+}
+
+void table_warn(struct table *table, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fill(table, COLOUR_WARN, format, arguments);
+    va_end(arguments);
+}
+
+void table_good(struct table *table, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fill(table, COLOUR_GOOD, format, arguments);
+    va_end(arguments);
+}
+
+void table_bar(struct table *table, double share, int width)
+{
+    char bar[TEXT_BAR_BYTES];
+    table_cell(table, "%s", text_bar(bar, share, width));
 }
 
 void table_verdict(struct table *table, bool good)
@@ -91,11 +141,121 @@ void table_skip(struct table *table)
     if (is_sound(table)) table->next++;
 }
 
+/* ---- width ------------------------------------------------------------------------------------------------------- */
+
+/* Returns the columns that the longest line takes, without colour. -1: memory ran out. */
+static int line_columns(struct table *table)
+{
+    char *text = NULL;
+    int most = 0;
+    scols_table_enable_colors(table->grid, 0);
+    if (scols_print_table_to_string(table->grid, &text) != 0 || !text) return -1;
+    for (char *rest = text, *line; (line = strsep(&rest, "\n"));) {
+        const int columns = text_columns(line);
+        if (columns > most) most = columns;
+    }
+    free(text);
+    return most;
+}
+
+/* Returns whether column a drops before column b. */
+static bool drops_before(const struct column *a, const struct column *b)
+{
+    if (!a->drop || !b->drop) return a->drop || (!b->drop && a > b);
+    return a->drop != b->drop ? a->drop < b->drop : a > b;
+}
+
+/* Returns the next column to drop; NULL: the first one alone is left. */
+static struct column *next_to_drop(struct table *table)
+{
+    struct column *next = NULL;
+    for (int i = 1; i < table->num_columns; i++) {
+        struct column *column = &table->columns[i];
+        if (!column->hidden && (!next || drops_before(column, next))) next = column;
+    }
+    return next;
+}
+
+static bool has_order(const struct table *table)
+{
+    for (int i = 0; i < table->num_columns; i++)
+        if (table->columns[i].drop) return true;
+    return false;
+}
+
+/* Hides columns until lines fit. Lines of a pipe always do. */
+static bool fit(struct table *table, int columns)
+{
+    if (columns == 0 || !has_order(table) || scols_table_get_nlines(table->grid) == 0) return true;
+    for (int taken = line_columns(table); taken < 0 || taken > columns; taken = line_columns(table)) {
+        struct column *dropped = next_to_drop(table);
+        if (taken < 0) return false;
+        if (!dropped) return true;
+        dropped->hidden = true;
+        const int flags = scols_column_get_flags(dropped->grid);
+        if (scols_column_set_flags(dropped->grid, flags | SCOLS_FL_HIDDEN) != 0) return false;
+    }
+    return true;
+}
+
+/* ---- printing ---------------------------------------------------------------------------------------------------- */
+
+static const char *title_of(const struct column *column)
+{
+    return scols_cell_get_data(scols_column_get_header(column->grid));
+}
+
+/* Names the columns that have been dropped. */
+static void print_dropped(const struct table *table, FILE *out, int columns)
+{
+    char line[1024] = "Hidden (a wider terminal or a pipe shows them): ";
+    size_t used = strlen(line);
+    const char *before = "";
+    for (int i = 0; i < table->num_columns && used < sizeof line; i++) {
+        if (!table->columns[i].hidden) continue;
+        used += (size_t)snprintf(line + used, sizeof line - used, "%s%s", before, title_of(&table->columns[i]));
+        before = ", ";
+    }
+    if (*before) text_wrap(out, line, 0, columns);
+}
+
+static int legend_width(const struct table *table)
+{
+    int widest = 0;
+    for (int i = 0; i < table->num_columns; i++) {
+        const struct column *column = &table->columns[i];
+        const int width = column->legend && !column->hidden ? text_columns(title_of(column)) : 0;
+        if (width > widest) widest = width;
+    }
+    return widest;
+}
+
+/* Prints the legend: a line for each column that is shown and has one. */
+static void print_legend(const struct table *table, FILE *out, int columns)
+{
+    const int width = legend_width(table);
+    if (width == 0) return;
+    fputc('\n', out);
+    for (int i = 0; i < table->num_columns; i++) {
+        const struct column *column = &table->columns[i];
+        if (!column->legend || column->hidden) continue;
+        const char *title = title_of(column);
+        fprintf(out, "%s%*s%s", title, width - text_columns(title), "", GAP);
+        text_wrap(out, column->legend, width + (int)sizeof GAP - 1, columns);
+    }
+}
+
 static bool print(struct table *table, FILE *out)
 {
-    return is_sound(table) && scols_table_enable_noheadings(table->grid, !table->titled) == 0 &&
-           scols_table_enable_colors(table->grid, colour_wanted(fileno(out))) == 0 &&
-           scols_table_set_stream(table->grid, out) == 0 && scols_print_table(table->grid) == 0;
+    const int columns = terminal_columns(fileno(out));
+    const int fill_columns = columns == 0 ? PIPE_COLUMNS : columns > LEGEND_MOST ? LEGEND_MOST : columns;
+    bool good = is_sound(table) && scols_table_enable_noheadings(table->grid, !table->titled) == 0 &&
+                fit(table, columns) && scols_table_enable_colors(table->grid, colour_wanted(fileno(out))) == 0 &&
+                scols_table_set_stream(table->grid, out) == 0 && scols_print_table(table->grid) == 0;
+    if (!good || scols_table_get_nlines(table->grid) == 0) return good;
+    print_dropped(table, out, fill_columns);
+    print_legend(table, out, fill_columns);
+    return true;
 }
 
 bool table_print(struct table *table, FILE *out)

@@ -62,7 +62,10 @@ const struct argp_option bench_option_table[] = {
      "not combined",
      0},
     {"routing", KEY_ROUTING, "HOW", 0,
-     "uniform (default), zipf, grouped (8 groups, 4 of them for a token), onehot, or a recorded FILE.npy", 0},
+     "uniform (default); zipf[:ALPHA] (1); incast[:HOT,FRACTION]: HOT experts (an eighth) get FRACTION (0.9) of the "
+     "choices; skew:RATIO: one rank gets RATIO times as many as another; grouped (8 groups, 4 of them for a token); "
+     "onehot; or a recorded FILE.npy",
+     0},
     {"iters", KEY_ITERS, "COUNT", 0, "Measured iterations (default: 50)", 0},
     {"warmup", KEY_WARMUP, "COUNT", 0, "Iterations before them (default: 5)", 0},
     {"threads", KEY_THREADS, "COUNT", 0,

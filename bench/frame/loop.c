@@ -86,12 +86,6 @@ static bool find_host_times(struct bench_loop *loop, struct bench_loop_times *ti
            find_most(loop->world, mine.p99_us, &times->host_p99_us);
 }
 
-static struct bench_times share_of(struct bench_times loop, int calls)
-{
-    return (struct bench_times){
-        .median_us = loop.median_us / calls, .min_us = loop.min_us / calls, .p99_us = loop.p99_us / calls};
-}
-
 bool bench_loop_measure(const struct bench_world *world, const struct bench_options *options, const char *label,
                         struct bench_loop *loop, struct bench_loop_times *times)
 {
@@ -105,7 +99,7 @@ bool bench_loop_measure(const struct bench_world *world, const struct bench_opti
     loop->host_us = calloc((size_t)(BENCH_LOOPS + 2) * (size_t)loop->calls, sizeof *loop->host_us);
     bool good = bench_all_true(world, loop->host_us || bench_complain(world, "out of memory")) &&
                 bench_measure(world, &of_loops, label, &contender, 1) && find_host_times(loop, times);
-    if (good) times->share = share_of(contender.times, loop->calls);
+    if (good) times->share = bench_times_share(&contender.times, loop->calls);
     free(loop->host_us);
     loop->host_us = NULL;
     return good;

@@ -95,8 +95,43 @@ static void iteration_times(const struct bench_span *all, int size, int iters, d
 struct bench_times bench_summary(double *times_us, int count)
 {
     stats_sort(times_us, count);
-    return (struct bench_times){
-        .median_us = stats_median(times_us, count), .min_us = times_us[0], .p99_us = stats_p99(times_us, count)};
+    return (struct bench_times){.median_us = stats_median(times_us, count),
+                                .min_us = times_us[0],
+                                .p99_us = stats_p99(times_us, count),
+                                .spread = stats_spread(times_us, count)};
+}
+
+struct bench_times bench_times_share(const struct bench_times *times, int count)
+{
+    struct bench_times share = *times;
+    share.median_us /= count;
+    share.min_us /= count;
+    share.p99_us /= count;
+    share.slowest_us /= count;
+    share.mean_rank_us /= count;
+    return share;
+}
+
+/* Finds the figures of ranks. Ranks whose clocks do not count have none. all: [size][iters]; times_us: scratch. */
+static void rank_times(const struct bench_span *all, int size, int iters, double *times_us, struct bench_times *out)
+{
+    int counted = 0;
+    double sum_us = 0;
+    for (int rank = 0; rank < size; rank++) {
+        const struct bench_span *spans = &all[(size_t)rank * (size_t)iters];
+        if (spans->start_ns > spans->end_ns) continue;
+        for (int i = 0; i < iters; i++)
+            times_us[i] = (double)(spans[i].end_ns - spans[i].start_ns) * 1e-3;
+        stats_sort(times_us, iters);
+        const double median_us = stats_median(times_us, iters);
+        if (counted == 0 || median_us > out->slowest_us) {
+            out->slowest_us = median_us;
+            out->slowest_rank = rank;
+        }
+        sum_us += median_us;
+        counted++;
+    }
+    out->mean_rank_us = counted ? sum_us / counted : 0;
 }
 
 static bool summarise(const struct bench_world *world, const struct bench_span *mine, int iters,
@@ -110,6 +145,7 @@ static bool summarise(const struct bench_world *world, const struct bench_span *
         iteration_times(all, world->size, iters, times_us);
         if (contender->series_us) memcpy(contender->series_us, times_us, (size_t)iters * sizeof *times_us);
         contender->times = bench_summary(times_us, iters);
+        rank_times(all, world->size, iters, times_us, &contender->times);
     }
     free(times_us);
     free(all);

@@ -11,6 +11,11 @@ struct bench_late; /* frame/late.h */
 /* Summary of the iterations of one contender, in microseconds. */
 struct bench_times {
     double median_us, min_us, p99_us;
+    double spread; /* the width of the middle 80 % of the iterations, as a share of the median */
+    /* Medians of each rank's own time, from its start to its end: the slowest rank's, that rank, and the mean over
+       ranks. 0: ranks have no times of their own. */
+    double slowest_us, mean_rank_us;
+    int slowest_rank;
 };
 
 /* A contender takes turns with others. */
@@ -39,8 +44,11 @@ struct bench_span {
  * brought together. Collective. */
 bool bench_measure(const struct bench_world *world, const struct bench_options *options, const char *label,
                    struct contender *contenders, int count);
-/* The median of `count` ≥ 1 times, which are sorted. */
+/* The figures of `count` ≥ 1 times, which are sorted; nothing of ranks. */
 struct bench_times bench_summary(double *times_us, int count);
+
+/* The figures of one of `count` operations that share the times. */
+struct bench_times bench_times_share(const struct bench_times *times, int count);
 
 /* bench_device's turn on the CPU: on CLOCK_MONOTONIC after a barrier. */
 bool bench_cpu_turn(const struct bench_world *world, struct contender *contender, struct bench_span *span);

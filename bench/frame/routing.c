@@ -4,6 +4,7 @@
 #include "bench/frame/routing.h"
 #include "bench/frame/npy.h"
 #include "bench/frame/splitmix.h"
+#include "text.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,8 +40,10 @@ static uint64_t stream_of(uint64_t seed, uint64_t rank, uint64_t token)
 struct generator {
     struct routing_shape shape;
     uint64_t seed;
-    int *order;   /* [experts] scratch, or for zipf the experts by popularity */
-    double *keys; /* [experts] scratch of zipf */
+    double first, second; /* numbers after the name */
+    int *order;           /* [experts] scratch, or for zipf and incast the experts by popularity */
+    double *keys;         /* [experts] scratch of zipf */
+    int *rest;            /* [experts] scratch of incast and skew */
 };
 
 /* Writes the first `picks` of a shuffled 0 … count-1. */
@@ -68,7 +71,7 @@ static void pick_zipf(struct generator *generator, uint64_t *stream, int32_t *ex
 {
     int count = generator->shape.experts;
     for (int i = 0; i < count; i++)
-        generator->keys[i] = -log(next_unit(stream)) * (i + 1);
+        generator->keys[i] = -log(next_unit(stream)) * pow(i + 1, generator->first);
     for (int k = 0; k < generator->shape.topk; k++) {
         int least = 0;
         for (int i = 1; i < count; i++)
@@ -87,6 +90,43 @@ static void pick_grouped(struct generator *generator, uint64_t *stream, int32_t 
         experts[k] = groups[generator->order[k] / size] * size + generator->order[k] % size;
 }
 
+/* Picks K distinct experts. Each is one of the `hot` first of `order` with a probability, and else one of the others,
+   as far as there are any left. Shuffles both parts. */
+static void pick_two_parts(struct generator *generator, uint64_t *stream, int hot, double probability, int *order,
+                           int32_t *experts)
+{
+    int taken = 0, others = 0;
+    const int topk = generator->shape.topk, rest = generator->shape.experts - hot;
+    for (int k = 0; k < topk; k++) {
+        const bool wants_hot = next_unit(stream) <= probability;
+        const bool is_hot = wants_hot ? taken < hot : others == rest;
+        const int first = is_hot ? taken : hot + others;
+        const int other = first + next_below(stream, is_hot ? hot - taken : rest - others), kept = order[first];
+        order[first] = order[other];
+        order[other] = kept;
+        experts[k] = order[first];
+        taken += is_hot;
+        others += !is_hot;
+    }
+}
+
+static void pick_incast(struct generator *generator, uint64_t *stream, int32_t *experts)
+{
+    memcpy(generator->rest, generator->order, (size_t)generator->shape.experts * sizeof *generator->rest);
+    pick_two_parts(generator, stream, (int)generator->first, generator->second, generator->rest, experts);
+}
+
+static void pick_skew(struct generator *generator, uint64_t *stream, int32_t *experts)
+{
+    const struct routing_shape *shape = &generator->shape;
+    const int each = shape->experts / shape->num_ranks;
+    const int first = (int)(generator->seed % (uint64_t)shape->num_ranks) * each;
+    for (int i = 0; i < shape->experts; i++)
+        generator->rest[i] = (first + i) % shape->experts;
+    pick_two_parts(generator, stream, each, generator->first / (generator->first + shape->num_ranks - 1),
+                   generator->rest, experts);
+}
+
 static void pick_onehot(struct generator *generator, uint64_t *stream, int32_t *experts)
 {
     (void)stream;
@@ -95,16 +135,60 @@ static void pick_onehot(struct generator *generator, uint64_t *stream, int32_t *
         experts[k] = -1;
 }
 
-static const struct {
+/* A generator, and the numbers after its name: how many there may be, how many there must be. */
+static const struct known {
     const char *name;
     void (*pick)(struct generator *generator, uint64_t *stream, int32_t *experts);
-} generators[] = {{"uniform", pick_uniform}, {"zipf", pick_zipf}, {"grouped", pick_grouped}, {"onehot", pick_onehot}};
+    int most_numbers, least_numbers;
+    double least[2], most[2];
+} generators[] = {{"uniform", pick_uniform, 0, 0, {0}, {0}},
+                  {"zipf", pick_zipf, 1, 0, {0}, {16}},
+                  {"grouped", pick_grouped, 0, 0, {0}, {0}},
+                  {"onehot", pick_onehot, 0, 0, {0}, {0}},
+                  {"incast", pick_incast, 2, 0, {1, 0}, {ROUTING_MAX_EXPERTS, 1}},
+                  {"skew", pick_skew, 1, 1, {0, 0}, {1e6}}};
 
-static int generator_index(const char *name)
+/* Reads the numbers after a name, which commas divide. Returns how many there are; -1: they are wrong. */
+static int read_numbers(const struct known *known, const char *text, double numbers[2])
 {
-    for (int i = 0; i < (int)(sizeof generators / sizeof *generators); i++)
-        if (!strcmp(generators[i].name, name)) return i;
-    return -1;
+    char copy[64], *rest = copy, *entry;
+    int count = 0;
+    if (strlen(text) >= sizeof copy) return -1;
+    snprintf(copy, sizeof copy, "%s", text);
+    while ((entry = strsep(&rest, ","))) {
+        if (count == known->most_numbers ||
+            !text_to_real(entry, known->least[count], known->most[count], &numbers[count]))
+            return -1;
+        count++;
+    }
+    return count;
+}
+
+/* Finds the generator of a name, and the numbers after it; NULL: it is unknown, or a number is out of range. *count:
+   how many numbers there are. */
+static const struct known *find(const char *name, double numbers[2], int *count)
+{
+    const size_t length = strcspn(name, ":");
+    for (size_t i = 0; i < sizeof generators / sizeof *generators; i++) {
+        const struct known *known = &generators[i];
+        if (strlen(known->name) != length || strncmp(known->name, name, length) != 0) continue;
+        *count = name[length] ? read_numbers(known, name + length + 1, numbers) : 0;
+        return *count < known->least_numbers ? NULL : known;
+    }
+    return NULL;
+}
+
+/* Sets the numbers of a generator. Those that were not given have their defaults. */
+static const struct known *set_numbers(const char *name, struct generator *generator)
+{
+    double numbers[2];
+    int count;
+    const struct known *known = find(name, numbers, &count);
+    const int eighth = generator->shape.experts / 8;
+    const bool incast = known && known->pick == pick_incast;
+    generator->first = known && count > 0 ? numbers[0] : incast ? (eighth ? eighth : 1) : 1;
+    generator->second = known && count > 1 ? numbers[1] : 0.9;
+    return known;
 }
 
 static int32_t *generate(const char *name, const struct routing_shape *shape, uint64_t seed)
@@ -114,7 +198,9 @@ static int32_t *generate(const char *name, const struct routing_shape *shape, ui
     int32_t *routing = calloc(count * (size_t)shape->topk + 1, sizeof *routing);
     generator.order = calloc((size_t)shape->experts, sizeof *generator.order);
     generator.keys = calloc((size_t)shape->experts, sizeof *generator.keys);
-    bool made = routing && generator.order && generator.keys;
+    generator.rest = calloc((size_t)shape->experts, sizeof *generator.rest);
+    const struct known *known = set_numbers(name, &generator);
+    bool made = routing && generator.order && generator.keys && generator.rest && known;
     if (made) {
         uint64_t popularity = stream_of(seed, UINT64_C(1) << 23, 0);
         shuffle_some(&popularity, generator.order, shape->experts, shape->experts);
@@ -122,10 +208,11 @@ static int32_t *generate(const char *name, const struct routing_shape *shape, ui
     for (size_t i = 0; made && i < count; i++) {
         size_t tokens = (size_t)shape->tokens;
         uint64_t stream = stream_of(seed, i / tokens, i % tokens);
-        generators[generator_index(name)].pick(&generator, &stream, routing + i * (size_t)shape->topk);
+        known->pick(&generator, &stream, routing + i * (size_t)shape->topk);
     }
     free(generator.order);
     free(generator.keys);
+    free(generator.rest);
     if (!made) free(routing);
     return made ? routing : NULL;
 }
@@ -202,7 +289,41 @@ bool routing_is_file(const char *name)
 
 bool routing_is_known(const char *name)
 {
-    return generator_index(name) >= 0;
+    double numbers[2];
+    int count;
+    return find(name, numbers, &count) != NULL;
+}
+
+/* Says in `error` why the groups cannot serve a shape. */
+static bool check_grouped(const struct routing_shape *shape, char *error, size_t error_bytes)
+{
+    if (shape->experts % NUM_GROUPS) {
+        snprintf(error, error_bytes, "--routing grouped needs a multiple of %d experts; --experts is %d", NUM_GROUPS,
+                 shape->experts);
+        return false;
+    }
+    if (shape->topk > PICKED_GROUPS * (shape->experts / NUM_GROUPS)) {
+        snprintf(error, error_bytes, "--routing grouped takes its experts from %d of %d groups; --topk %d is too many",
+                 PICKED_GROUPS, NUM_GROUPS, shape->topk);
+        return false;
+    }
+    return true;
+}
+
+/* The same of the numbers after a name. */
+static bool check_numbers(const char *name, const struct routing_shape *shape, char *error, size_t error_bytes)
+{
+    struct generator generator = {.shape = *shape};
+    const struct known *known = set_numbers(name, &generator);
+    if (known && known->pick == pick_skew && shape->num_ranks < 2) {
+        snprintf(error, error_bytes, "--routing %s needs 2 ranks or more", name);
+        return false;
+    }
+    const bool whole = generator.first <= shape->experts && generator.first == floor(generator.first);
+    if (!known || known->pick != pick_incast || whole) return true;
+    snprintf(error, error_bytes, "--routing %s: a number of experts from 1 to --experts %d is expected", name,
+             shape->experts);
+    return false;
 }
 
 bool routing_check(const char *name, struct routing_shape *shape, char *error, size_t error_bytes)
@@ -212,17 +333,8 @@ bool routing_check(const char *name, struct routing_shape *shape, char *error, s
         snprintf(error, error_bytes, "--topk %d is more than --experts %d", shape->topk, shape->experts);
         return false;
     }
-    if (!strcmp(name, "grouped") && shape->experts % NUM_GROUPS) {
-        snprintf(error, error_bytes, "--routing grouped needs a multiple of %d experts; --experts is %d", NUM_GROUPS,
-                 shape->experts);
-        return false;
-    }
-    if (!strcmp(name, "grouped") && shape->topk > PICKED_GROUPS * (shape->experts / NUM_GROUPS)) {
-        snprintf(error, error_bytes, "--routing grouped takes its experts from %d of %d groups; --topk %d is too many",
-                 PICKED_GROUPS, NUM_GROUPS, shape->topk);
-        return false;
-    }
-    return true;
+    if (!strcmp(name, "grouped") && !check_grouped(shape, error, error_bytes)) return false;
+    return check_numbers(name, shape, error, error_bytes);
 }
 
 int32_t *routing_make(const char *name, const struct routing_shape *shape, uint64_t seed, char *error,

@@ -2,7 +2,14 @@
 /* routing: chooses the experts of each token, for all ranks at once. With the same seed it is the same on every rank.
  *
  *   uniform   K distinct experts, all with the same probability
- *   zipf      K distinct experts, the i-th most popular with weight 1/i; which ones are popular depends on the seed
+ *   zipf[:ALPHA]
+ *             K distinct experts, the i-th most popular with weight 1/i^ALPHA (1); the seed decides which are popular
+ *   incast[:HOT,FRACTION]
+ *             each of K distinct experts is one of HOT popular ones (an eighth of all, at least one) with probability
+ *             FRACTION (0.9)
+ *   skew:RATIO
+ *             K distinct experts; one rank has RATIO times as many of them as each other rank has on average, as far as
+ *             it has experts. The seed chooses the rank
  *   grouped   8 groups of experts; each token picks 4 groups, then K distinct experts in them
  *   onehot    every token goes to one and the same expert, and nowhere else
  *   FILE.npy  recorded: int16, int32 or int64, [layer][token][k] or [token][k]; rows are used one after another, again
@@ -25,7 +32,7 @@ struct routing_shape {
 
 /* True for the name of a file. */
 bool routing_is_file(const char *name);
-/* True for the name of a generator. */
+/* True for the name of a generator, with numbers after it that are in range. */
 bool routing_is_known(const char *name);
 /* Says in `error` why a generator or the file cannot make such a routing. For a file, topk 0 and experts 0 are filled
    in from it (experts: the least multiple of num_ranks that holds its indices). */

@@ -11,7 +11,9 @@ static void check_routing(struct argp_state *state, struct bench_options *option
 {
     const char *name = options->routing;
     if (!routing_is_file(name) && !routing_is_known(name))
-        argp_error(state, "--routing '%s': uniform, zipf, grouped, onehot or a file ending in .npy is expected",
+        argp_error(state,
+                   "--routing '%s': uniform, zipf[:ALPHA], incast[:HOT,FRACTION], skew:RATIO, grouped, onehot or a "
+                   "file ending in .npy is expected",
                    SHOWN(name));
     if (!routing_is_file(name) && !options->topk) options->topk = 8;
     if (!routing_is_file(name) && !options->experts)

@@ -429,12 +429,6 @@ static struct contender contender_of(struct rma_turn *turn)
                               .untimed = !kind->collective && m->rank != 0};
 }
 
-static struct bench_times each(const struct bench_times *times, int count)
-{
-    return (struct bench_times){
-        .median_us = times->median_us / count, .min_us = times->min_us / count, .p99_us = times->p99_us / count};
-}
-
 /* Verifies the ways. All ranks take part in every step, even if they find errors. */
 static bool verify(const struct rma_contest *contest, const struct rma_kind *kind, size_t bytes, uint64_t salt,
                    bool *right)
@@ -478,8 +472,8 @@ bool rma_measure(const struct rma_contest *contest, const struct rma_kind *kind,
     snprintf(label, sizeof label, "%s, %s, %zu bytes", contest->transport, kind->name, bytes);
     if (!verify(contest, kind, bytes, salt, &result->verified)) return false;
     if (!bench_measure(contest->world, contest->options, label, contenders, number)) return false;
-    result->expar = each(&contenders[0].times, count);
-    if (result->has_base) result->base = each(&contenders[1].times, count);
-    if (result->has_flag) result->flag = each(&contenders[number - 1].times, count);
+    result->expar = bench_times_share(&contenders[0].times, count);
+    if (result->has_base) result->base = bench_times_share(&contenders[1].times, count);
+    if (result->has_flag) result->flag = bench_times_share(&contenders[number - 1].times, count);
     return verify(contest, kind, bytes, salt + 2, &result->verified);
 }

@@ -97,6 +97,107 @@ static void grouped_stays_in_four_of_eight_groups(void **state)
     free(routing);
 }
 
+/* Counts the choices of each expert. The caller frees them. */
+static int64_t *counts_of(const char *name, const struct routing_shape *shape, uint64_t seed)
+{
+    int64_t *counts = calloc((size_t)shape->experts, sizeof *counts);
+    int32_t *routing = make(name, shape, seed);
+    assert_non_null(counts);
+    for (size_t i = 0; i < entries(shape); i += (size_t)shape->topk)
+        assert_distinct_and_in_range(routing + i, shape);
+    for (size_t i = 0; i < entries(shape); i++)
+        counts[routing[i]]++;
+    free(routing);
+    return counts;
+}
+
+static int descending(const void *a, const void *b)
+{
+    const int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+    return (left < right) - (left > right);
+}
+
+/* Returns the share of the `hot` most chosen experts. */
+static double share_of_most(const char *name, const struct routing_shape *shape, int hot)
+{
+    int64_t *counts = counts_of(name, shape, 3), most = 0;
+    qsort(counts, (size_t)shape->experts, sizeof *counts, descending);
+    for (int i = 0; i < hot; i++)
+        most += counts[i];
+    free(counts);
+    return (double)most / (double)entries(shape);
+}
+
+static void zipf_takes_an_exponent(void **state)
+{
+    (void)state;
+    const struct routing_shape shape = {.num_ranks = 4, .tokens = 2000, .topk = 2, .experts = 64};
+    const double flat = share_of_most("zipf:0", &shape, 8), usual = share_of_most("zipf", &shape, 8),
+                 steep = share_of_most("zipf:2", &shape, 8);
+    assert_true(flat > 0.11 && flat < 0.16); /* 8 of 64, and some luck */
+    assert_true(usual > flat + 0.2);
+    assert_true(steep > usual + 0.1);
+    int32_t *named = make("zipf:1", &shape, 3), *plain = make("zipf", &shape, 3);
+    assert_memory_equal(named, plain, entries(&shape) * sizeof *plain);
+    free(named);
+    free(plain);
+}
+
+/* The hot experts get the share that was asked for; more choices than there are hot experts go elsewhere. */
+static void incast_has_hot_experts(void **state)
+{
+    (void)state;
+    const struct routing_shape shape = {.num_ranks = 4, .tokens = 2000, .topk = 8, .experts = 256};
+    const double usual = share_of_most("incast", &shape, 32), given = share_of_most("incast:64,0.5", &shape, 64);
+    assert_true(usual > 0.88 && usual < 0.92);
+    assert_true(given > 0.48 && given < 0.52);
+    assert_true(share_of_most("incast:1,1", &shape, 1) == 1.0 / 8);
+    assert_true(share_of_most("incast:256,0", &shape, 256) == 1);
+}
+
+/* Rank 3 of 4, by the seed, gets RATIO times the choices of each other rank. */
+static void skew_prefers_one_rank(void **state)
+{
+    (void)state;
+    const struct routing_shape shape = {.num_ranks = 4, .tokens = 4000, .topk = 2, .experts = 64};
+    int64_t *counts = counts_of("skew:4", &shape, 3), each[4] = {0};
+    for (int e = 0; e < 64; e++)
+        each[e / 16] += counts[e];
+    for (int rank = 0; rank < 3; rank++) {
+        const double ratio = (double)each[3] / (double)each[rank];
+        assert_true(ratio > 3.7 && ratio < 4.3);
+    }
+    free(counts);
+    /* It has no more than 2 experts for the 4 choices. */
+    const struct routing_shape few = {.num_ranks = 2, .tokens = 50, .topk = 4, .experts = 4};
+    counts = counts_of("skew:1000", &few, 0);
+    assert_int_equal(counts[0], 100);
+    assert_int_equal(counts[3], 100);
+    free(counts);
+}
+
+static void numbers_after_a_name_are_checked(void **state)
+{
+    (void)state;
+    static const char *const known[] = {"zipf:0.5",   "zipf:16", "incast:1", "incast:32,1",
+                                        "incast:4,0", "skew:0",  "skew:1.5"};
+    static const char *const unknown[] = {
+        "zipf:",     "zipf:-1",    "zipf:17",     "zipf:1,2", "uniform:1", "incast:0",    "incast:4,2",
+        "incast:4,", "skew",       "skew:",       "skew:1,2", "skew:nan",  "incast:,0.5", "zipf:0x1",
+        "onehot:3",  "zipf:1e999", "grouped:8,4", "skew:inf", "zip",       "zipf2"};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        assert_true(routing_is_known(known[i]));
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
+        if (routing_is_known(unknown[i])) fail_msg("'%s' is known", unknown[i]);
+    struct routing_shape shape = {.num_ranks = 1, .topk = 2, .experts = 8};
+    char error[512];
+    assert_false(routing_check("skew:2", &shape, error, sizeof error));
+    assert_non_null(strstr(error, "needs 2 ranks"));
+    assert_false(routing_check("incast:9", &shape, error, sizeof error));
+    assert_non_null(strstr(error, "from 1 to --experts 8"));
+    assert_false(routing_check("incast:1.5", &shape, error, sizeof error));
+}
+
 static void onehot_goes_to_one_expert(void **state)
 {
     (void)state;
@@ -179,6 +280,10 @@ int main(void)
         cmocka_unit_test(experts_of_a_token_are_distinct),
         cmocka_unit_test(all_of_the_experts_may_be_picked),
         cmocka_unit_test(grouped_stays_in_four_of_eight_groups),
+        cmocka_unit_test(zipf_takes_an_exponent),
+        cmocka_unit_test(incast_has_hot_experts),
+        cmocka_unit_test(skew_prefers_one_rank),
+        cmocka_unit_test(numbers_after_a_name_are_checked),
         cmocka_unit_test(onehot_goes_to_one_expert),
         cmocka_unit_test(zipf_is_skewed_and_uniform_is_not),
         cmocka_unit_test(same_seed_same_routing),

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import threading
@@ -76,13 +77,16 @@ class Event:
 
 # Events of pending calls, with the objects that these calls read and write. They stay alive until the call is done,
 # even if the program drops them.
-_under_way: list[tuple[Event, list[Any]]] = []
+_under_way: collections.deque[tuple[Event, list[Any]]] = collections.deque()
 _lock = threading.Lock()
+# A new call asks this many pending events whether they have happened. The queue gets shorter, since there are more than
+# one. A program may be hundreds of calls ahead of its GPU, so a call does not ask all.
+_ASKED_BY_A_CALL = 4
 
 
 def keep_until(event: Event, kept: list[Any]) -> None:
     """Keeps these objects while the event's call is pending."""
-    _forget_ended()
+    _forget_ended(_ASKED_BY_A_CALL)
     with _lock:
         _under_way.append((event, kept))
 
@@ -97,9 +101,12 @@ def end_calls_with(things: list[Any]) -> None:
     _forget_ended()
 
 
-def _forget_ended() -> None:
+def _forget_ended(most: int | None = None) -> None:
+    """Drops what the calls kept that are done. most: how many events it asks, those first that waited longest."""
     ended: list[Any] = []  # freed after the lock is released, because that may run any finaliser
     with _lock:
-        for index in range(len(_under_way) - 1, -1, -1):
-            if _under_way[index][0].done:
-                ended.append(_under_way.pop(index))
+        for _ in range(len(_under_way) if most is None else min(most, len(_under_way))):
+            if _under_way[0][0].done:
+                ended.append(_under_way.popleft())
+            else:
+                _under_way.rotate(-1)

@@ -52,14 +52,12 @@ typedef struct exec_call {
 typedef struct ep_vote {
     int32_t rank;
     ep_rejection reason;
-    uint32_t form_bytes;
     unsigned char form[EP_FORM_BYTES], other[EP_FORM_BYTES];
 } ep_vote;
 static inline void ep_vote_differ(ep_vote *vote, int32_t rank, const void *form, const void *other, size_t bytes)
 {
     vote->rank = rank;
     vote->reason = (ep_rejection){.status = EXPAR_ERR_MISMATCH};
-    vote->form_bytes = (uint32_t)bytes;
     memcpy(vote->form, form, bytes);
     memcpy(vote->other, other, bytes);
 }

@@ -32,6 +32,7 @@ case $test in
 esac
 if [ -n "$python" ]; then
     export PYTHONPATH="$root/python:$root/tests/python:$root/examples/python" PYTHONDONTWRITEBYTECODE=1
+    export PYTHONFAULTHANDLER=1 # a crash then prints the stacks of all threads
     # Ranks are threads enough.
     export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" OPENBLAS_NUM_THREADS="${OPENBLAS_NUM_THREADS:-1}"
     exec "$python" "$root/tests/python/$test.py" "$@"

@@ -280,8 +280,8 @@ class Interrupts(unittest.TestCase):
         make(0)
         other.join(ranks.DEADLINE_S)
         timer = threading.Timer(INTERRUPT_AFTER_S, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
         with self.assertRaises(KeyboardInterrupt):
+            timer.start()  # in here: on a busy machine it may come before the call
             call(made[0])
             timer.join()  # a call that does not wait fails below
             raise AssertionError("the call did not wait")

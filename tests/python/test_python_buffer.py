@@ -516,8 +516,9 @@ class Signals(unittest.TestCase):
         buffer = expar.Buffer(mine, num_threads=3)
         thread.join()
         x, experts = numpy.zeros((64, 512), "float32"), numpy.zeros((64, 1), "int64")
-        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
         with self.assertRaises(KeyboardInterrupt):
+            timer.start()  # in here: on a busy machine it may come before the call
             buffer.dispatch(x, experts, num_experts=2)
         with self.assertRaisesRegex(expar.Error, "poisoned") as caught:
             buffer.dispatch(x, experts, num_experts=2)

@@ -15,6 +15,7 @@
     X("EXPAR_UNIQUE_ID", "256 hexadecimal digits", "none", "where the ranks meet, with the secret; set by expar run")  \
     X("EXPAR_LOCAL_RANK", "0 to EXPAR_LOCAL_SIZE - 1", "none", "number of this process on its host; set by expar run") \
     X("EXPAR_LOCAL_SIZE", "1 to EXPAR_SIZE", "none", "ranks of the job on this host; set by expar run")                \
+    X("EXPAR_JOB_FLAGS", "a path", "none", "where ranks say that others made them fail; set by expar run")             \
     X("EXPAR_BOOTSTRAP_INTERFACE", "an interface's name or an address", "127.0.0.1",                                   \
       "where an id is served; ranks of other hosts must reach it")                                                     \
     X("EXPAR_BOOTSTRAP_TIMEOUT", "seconds", "30", "how long a rank waits for all others when a group is formed")       \

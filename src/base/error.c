@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The text of the last error of each thread. */
 #include "base/base.h"
+#include "base/job_flags.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -111,5 +112,6 @@ expar_status error_tell(int32_t rank, expar_status status)
     const error_place place = last_place.file ? last_place : (error_place){__FILE__, __LINE__};
     if (log_wants(LOG_INFO))
         log_write_as(rank, LOG_INFO, place.file, place.line, "%s: %s", expar_status_string(status), last_text);
+    if (status == EXPAR_ERR_PEER || status == EXPAR_ERR_REMOTE) job_flag_set();
     return status;
 }

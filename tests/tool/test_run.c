@@ -145,6 +145,28 @@ static void exit_code_is_that_of_the_first_failure(void **state)
                  "expar run: rank 2 (pid ");
 }
 
+/* Rank 1 leaves the group. All others get an error from the barrier, and exit with 3 while rank 1 still runs. */
+static void the_rank_that_made_others_fail_is_named(void **state)
+{
+    (void)state;
+    static const char leaves[] = "$EXPAR run -n 3 %s -- sh -c 'echo $$ >$TMP/pid.$EXPAR_RANK; " GROUPS_PROGRAM
+                                 " leave && [ $EXPAR_RANK = 1 ] || exit 3; for r in 0 2; do "
+                                 "while kill -0 $(cat $TMP/pid.$r); do sleep 0.01; done; done 2>/dev/null; %s'";
+    char command[1024];
+    snprintf(command, sizeof command, leaves, "", "exit 7");
+    shell_expect(command, 7, "", "expar run: rank 1 (pid ");
+    snprintf(command, sizeof command, leaves, "", "kill -9 $$");
+    shell_expect(command, 137, "", "was killed by signal 9 (Killed)\n");
+    snprintf(command, sizeof command, leaves, "--on-death=continue", "exit 7");
+    shell_expect(command, 7, "", "exited with code 3 after an error that another rank caused; the others go on");
+    snprintf(command, sizeof command, leaves, "", "exit 0");
+    shell_expect(command, 3, "", "exited with code 3 after an error that another rank caused\n");
+    snprintf(command, sizeof command, leaves, "", "sleep 1000");
+    shell_expect(command, 3, "", "exited with code 3 after an error that another rank caused; ending the others");
+    snprintf(command, sizeof command, leaves, "--timeout 2", "sleep 1000");
+    shell_expect(command, 3, "", "exited with code 3 after an error that another rank caused; ending the others");
+}
+
 static void program_that_cannot_run(void **state)
 {
     (void)state;
@@ -313,6 +335,7 @@ int main(void)
         cmocka_unit_test(long_lines_are_split),
         cmocka_unit_test(bind_gives_one_core),
         cmocka_unit_test(exit_code_is_that_of_the_first_failure),
+        cmocka_unit_test(the_rank_that_made_others_fail_is_named),
         cmocka_unit_test(program_that_cannot_run),
         cmocka_unit_test(time_limit),
         cmocka_unit_test(time_limit_holds_under_a_flood),

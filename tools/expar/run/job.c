@@ -17,11 +17,25 @@
 /* The time between SIGTERM and SIGKILL, and the time limit for reading output once the job must end. */
 #define GRACE_NS INT64_C(3000000000)
 #define NEVER_NS INT64_MAX
+/* How long the launcher waits for the rank that made the others fail, after one of those has exited. */
+#define CULPRIT_NS INT64_C(5000000000)
+
+/* A rank that has failed. */
+struct job_failure {
+    int rank; /* -1: none */
+    pid_t pid;
+    int status;   /* of waitpid */
+    bool because; /* its calls failed because of another rank */
+};
 
 struct job_state {
     const struct job *job;
     struct job_child *children; /* [num_ranks] */
-    struct pollfd *polled;      /* [1 + 2·num_ranks] */
+    struct job_flags flags;
+    /* The failure that counts as the first, so far. It is final once `failed` is set. */
+    struct job_failure first;
+    int64_t culprit_ns;    /* the deadline at which it becomes final */
+    struct pollfd *polled; /* [1 + 2·num_ranks] */
     struct job_output output;
     int num_alive;
     int exit_code; /* of the first failure */
@@ -76,9 +90,10 @@ static int exit_code_of(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void report_failure(const struct job_state *state, int rank, pid_t pid, int status)
+static void report_failure(const struct job_state *state, const struct job_failure *failure)
 {
     char what[96];
+    const int status = failure->status;
     if (WIFSIGNALED(status))
         snprintf(what, sizeof what, "was killed by signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
     else
@@ -86,7 +101,8 @@ static void report_failure(const struct job_state *state, int rank, pid_t pid, i
     const char *next = state->num_alive == 0    ? ""
                        : state->job->keep_going ? "; the others go on"
                                                 : "; ending the others";
-    job_say("%s: rank %d (pid %d) %s%s\n", state->job->who, rank, (int)pid, what, next);
+    job_say("%s: rank %d (pid %d) %s%s%s\n", state->job->who, failure->rank, (int)failure->pid, what,
+            failure->because ? " after an error that another rank caused" : "", next);
 }
 
 static int rank_of(const struct job_state *state, pid_t pid)
@@ -105,12 +121,38 @@ static bool next_dead(pid_t *pid)
     return info.si_pid != 0;
 }
 
-/* Reaps all processes that have ended. If several are found at once, one killed by a signal counts as the first
-   failure. The errors of the others are most likely its consequence. */
+/* Makes the first failure final: the exit code is known, and the others are ended. */
+static void settle(struct job_state *state)
+{
+    state->culprit_ns = NEVER_NS;
+    if (state->first.rank < 0 || state->failed) return;
+    fail(state, exit_code_of(state->first.status));
+    if (state->job->keep_going || state->ending) return;
+    report_failure(state, &state->first);
+    begin_end(state, SIGTERM);
+}
+
+/* Chooses between two failures. One without a flag comes first. Otherwise a death by a signal does, because errors of
+   other ranks are most likely its consequence. */
+static bool is_before(const struct job_failure *failure, const struct job_failure *other)
+{
+    if (other->rank < 0 || failure->because != other->because) return other->rank < 0 || other->because;
+    return WIFSIGNALED(failure->status) && !WIFSIGNALED(other->status);
+}
+
+static void weigh_failure(struct job_state *state, const struct job_failure *failure)
+{
+    if (state->job->keep_going && !state->ending) report_failure(state, failure);
+    if (state->failed) return;
+    if (state->first.rank < 0 && !state->job->keep_going) state->culprit_ns = now_ns() + CULPRIT_NS;
+    if (is_before(failure, &state->first)) state->first = *failure;
+}
+
+/* Reaps all processes that have ended. If a rank failed because of another rank, the other may still be exiting. The
+   launcher then waits for it before it ends the ranks, so that it can report its end. */
 static void reap(struct job_state *state)
 {
-    int first = -1, first_status = 0;
-    pid_t pid, first_pid = 0;
+    pid_t pid;
     while (next_dead(&pid)) {
         int rank = rank_of(state, pid), status = 0;
         if (rank >= 0 && state->children[rank].own_group) kill(-pid, SIGKILL); /* processes that it left running */
@@ -118,18 +160,10 @@ static void reap(struct job_state *state)
         if (rank < 0) continue;
         state->children[rank].pid = 0;
         state->num_alive--;
-        if (status != 0 && state->job->keep_going && !state->ending) report_failure(state, rank, pid, status);
-        if (status != 0 && (first < 0 || (WIFSIGNALED(status) && !WIFSIGNALED(first_status)))) {
-            first = rank;
-            first_status = status;
-            first_pid = pid;
-        }
+        if (status != 0)
+            weigh_failure(state, &(struct job_failure){rank, pid, status, job_flags_read(&state->flags, rank)});
     }
-    if (first < 0) return;
-    fail(state, exit_code_of(first_status));
-    if (state->job->keep_going || state->ending) return;
-    report_failure(state, first, first_pid, first_status);
-    begin_end(state, SIGTERM);
+    if (!state->first.because || state->num_alive == 0) settle(state);
 }
 
 /* ---- signals, output, time --------------------------------------------------------------------------------------- */
@@ -140,13 +174,13 @@ static void forward_signal(struct job_state *state, const struct signalfd_siginf
 {
     bool from_terminal = info->ssi_code == SI_KERNEL;
     int number = (int)info->ssi_signo;
+    const bool again = state->ending;
+    settle(state);
     fail(state, 128 + number);
     if (state->drop_ns != NEVER_NS) state->drop_ns = 0; /* asked twice */
     hurry(state);
-    if (state->ending) {
-        signal_all(state, SIGKILL);
-        return;
-    }
+    if (again) signal_all(state, SIGKILL);
+    if (state->ending) return;
     job_say("%s: got signal %d (%s); ending the ranks\n", state->job->who, number, strsignal(number));
     for (int rank = 0; rank < state->job->num_ranks; rank++)
         if (state->children[rank].own_group || !from_terminal) job_signal(&state->children[rank], number);
@@ -164,9 +198,11 @@ static void read_signals(struct job_state *state)
 static void check_times(struct job_state *state)
 {
     int64_t now = now_ns();
+    if (now >= state->culprit_ns) settle(state);
     if (now >= state->limit_ns) {
         state->limit_ns = NEVER_NS;
         job_say("%s: the time limit of %g s is over; ending the ranks\n", state->job->who, state->job->timeout_s);
+        settle(state);
         fail(state, JOB_EXIT_TIMEOUT);
         hurry(state);
         if (!state->ending) begin_end(state, SIGTERM);
@@ -182,6 +218,7 @@ static int poll_timeout_ms(const struct job_state *state)
     int64_t next = state->kill_ns;
     if (state->limit_ns < next) next = state->limit_ns;
     if (state->drop_ns < next) next = state->drop_ns;
+    if (state->culprit_ns < next) next = state->culprit_ns;
     if (next == NEVER_NS) return -1;
     int64_t left_ms = (next - now_ns()) / 1000000 + 1;
     return left_ms < 0 ? 0 : left_ms > 1000000 ? 1000000 : (int)left_ms;
@@ -225,6 +262,7 @@ static void lose_output(struct job_state *state)
     state->output.used = state->output.written = 0;
     for (int i = 0; i < 2 * state->job->num_ranks; i++)
         if (stream_of(state, i)->target == state->output.target) job_lines_close(stream_of(state, i));
+    settle(state);
     fail(state, 128 + SIGPIPE);
     if (!state->ending) begin_end(state, SIGTERM);
 }
@@ -271,6 +309,9 @@ static bool state_open(struct job_state *state, const struct job *job)
 {
     size_t num_ranks = (size_t)job->num_ranks;
     *state = (struct job_state){.job = job, .limit_ns = NEVER_NS, .kill_ns = NEVER_NS, .drop_ns = NEVER_NS};
+    state->culprit_ns = NEVER_NS;
+    state->first.rank = -1;
+    job_flags_open(&state->flags, job->num_ranks);
     if (job->timeout_s > 0) state->limit_ns = now_ns() + (int64_t)(job->timeout_s * 1e9);
     bool signals = signals_open(state);
     state->children = calloc(num_ranks, sizeof *state->children);
@@ -285,6 +326,7 @@ static void state_close(struct job_state *state)
     free(state->output.text);
     free(state->polled);
     free(state->children);
+    job_flags_close(&state->flags);
     if (state->signal_fd >= 0) close(state->signal_fd);
     sigaction(SIGPIPE, &state->old_pipe, NULL);
     sigprocmask(SIG_SETMASK, &state->old_mask, NULL);
@@ -313,8 +355,12 @@ static int run_ranks(struct job_state *state, const cpu_set_t *cores)
         return JOB_EXIT_CANNOT_START;
     }
     expar_unique_id_format(&id, id_text);
-    struct job_setting setting = {
-        .job = state->job, .unique_id = id_text, .signal_mask = &state->old_mask, .launcher = getpid(), .cores = cores};
+    struct job_setting setting = {.job = state->job,
+                                  .unique_id = id_text,
+                                  .flags = state->flags.path,
+                                  .signal_mask = &state->old_mask,
+                                  .launcher = getpid(),
+                                  .cores = cores};
     spawn_all(state, &setting);
     supervise(state);
     expar_unique_id_retire(&id);

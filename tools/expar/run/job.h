@@ -5,6 +5,7 @@
  *   job_spawn.c   one process: environment, pipes, process group, core, exec
  *   job_lines.c   a rank's output, forwarded in whole lines with its rank before them
  *   job_bind.c    which core for which rank (hwloc)
+ *   job_flags.c   which rank's errors follow from another rank
  *
  * Nothing outlives the launcher: each rank leads a process group that is killed when its leader has ended, and the
  * kernel kills a rank when the launcher itself dies (PR_SET_PDEATHSIG). */
@@ -85,6 +86,7 @@ struct job_child {
 struct job_setting {
     const struct job *job;
     const char *unique_id;       /* text form */
+    const char *flags;           /* path of the flags; "": there are none */
     const sigset_t *signal_mask; /* as it was before the launcher blocked its signals */
     pid_t launcher;
     const cpu_set_t *cores; /* [num_ranks]; NULL: not bound */
@@ -94,6 +96,19 @@ struct job_setting {
 int job_spawn(const struct job_setting *setting, int rank, struct job_child *child);
 /* Sends a signal to all processes of a rank that has not been reaped. */
 void job_signal(const struct job_child *child, int signal_number);
+
+/* ---- job_flags.c ------------------------------------------------------------------------------------------------- */
+
+/* The flags of all ranks (base/job_flags.h). */
+struct job_flags {
+    int file;      /* -1: there is none, and no rank can set a flag */
+    char path[64]; /* for the ranks; "" without a file */
+};
+
+void job_flags_open(struct job_flags *flags, int num_ranks);
+/* True if a call of the rank has failed because of another rank. Call this after the rank has exited. */
+bool job_flags_read(const struct job_flags *flags, int rank);
+void job_flags_close(struct job_flags *flags);
 
 /* ---- job_bind.c -------------------------------------------------------------------------------------------------- */
 

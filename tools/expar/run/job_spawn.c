@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting one rank. Between fork and exec the child makes async-signal-safe calls only: the launcher has threads. */
+#include "base/job_flags.h"
 #include "job.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +10,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#define NUM_SET  6 /* variables that every rank gets */
+#define NUM_SET  7 /* variables that every rank gets */
 #define SET_SIZE 320
 
 struct spawn_plan {
@@ -22,8 +23,9 @@ struct spawn_plan {
 /* True for "NAME=…" of the first num_set variables that the launcher sets itself. */
 static bool is_replaced(const char *entry, size_t num_set)
 {
-    static const char *const names[] = {"EXPAR_RANK",       "EXPAR_SIZE",       "EXPAR_UNIQUE_ID",
-                                        "EXPAR_LOCAL_RANK", "EXPAR_LOCAL_SIZE", "EXPAR_RANKS_PER_NODE"};
+    static const char *const names[] = {"EXPAR_RANK",          "EXPAR_SIZE",       "EXPAR_UNIQUE_ID",
+                                        "EXPAR_LOCAL_RANK",    "EXPAR_LOCAL_SIZE", JOB_FLAGS_VARIABLE,
+                                        "EXPAR_RANKS_PER_NODE"};
     for (size_t i = 0; i < num_set; i++) {
         size_t length = strlen(names[i]);
         if (!strncmp(entry, names[i], length) && entry[length] == '=') return true;
@@ -48,8 +50,9 @@ static bool environment_fill(struct spawn_plan *plan, const struct job_setting *
     snprintf(plan->set[2], SET_SIZE, "EXPAR_UNIQUE_ID=%s", setting->unique_id);
     snprintf(plan->set[3], SET_SIZE, "EXPAR_LOCAL_RANK=%d", rank);
     snprintf(plan->set[4], SET_SIZE, "EXPAR_LOCAL_SIZE=%d", job->num_ranks);
+    snprintf(plan->set[5], SET_SIZE, JOB_FLAGS_VARIABLE "=%s", setting->flags);
     if (job->num_nodes > 0)
-        snprintf(plan->set[5], SET_SIZE, "EXPAR_RANKS_PER_NODE=%d", job->num_ranks / job->num_nodes);
+        snprintf(plan->set[6], SET_SIZE, "EXPAR_RANKS_PER_NODE=%d", job->num_ranks / job->num_nodes);
     for (size_t i = 0; i < num_set; i++)
         plan->envp[used++] = plan->set[i];
     return true;

@@ -3,7 +3,9 @@
  * rows. A turn is timed by CLOCK_MONOTONIC, which hosts of one machine share, after a barrier. */
 #include "bench/low_latency/place.h"
 #include "bench/normal/mode.h"
+#include "mem/region.h"
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,6 +21,16 @@ int bench_cpu_threads(const struct bench_world *world)
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+/* The ranks of a host share its memory. Nodes that were asked for are simulated on this host; others are hosts. */
+static void cpu_memory(const struct bench_world *world, const struct bench_options *options, struct bench_memory *out)
+{
+    mem_available available;
+    mem_available_find("", &available);
+    const uint64_t sharers = (uint64_t)(options->nodes > 1 ? world->size : world->each);
+    out->bytes = available.bytes == UINT64_MAX ? UINT64_MAX : available.bytes / sharers;
+    snprintf(out->limit, sizeof out->limit, "%s", available.limit);
+}
 
 /* Allocates memory and touches it, so that no page fault is measured. */
 static void *cpu_alloc(const struct bench_world *world, size_t bytes)
@@ -67,8 +79,9 @@ static bool cpu_copy_tensor(const struct bench_world *world, void *to, const voi
 }
 
 #define CPU                                                                                                            \
-    .name = "cpu", .workers = "threads", .alloc = cpu_alloc, .free = cpu_free, .view = cpu_view, .unview = cpu_unview, \
-    .draft = cpu_draft, .commit = cpu_commit, .copy = cpu_copy_tensor, .turn = bench_cpu_turn, .ll = &ll_cpu
+    .name = "cpu", .workers = "threads", .memory = cpu_memory, .alloc = cpu_alloc, .free = cpu_free, .view = cpu_view, \
+    .unview = cpu_unview, .draft = cpu_draft, .commit = cpu_commit, .copy = cpu_copy_tensor, .turn = bench_cpu_turn,   \
+    .ll = &ll_cpu
 
 const struct bench_device bench_cpu = {CPU, .copies = {"memcpy_us", "nontemporal_us"},
                                        .sites = {&normal_cpu_site, &ll_cpu_site}};

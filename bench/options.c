@@ -2,10 +2,13 @@
 /* The options of the benchmark, and all checks that are possible before ranks exist. */
 #include "base/shown.h"
 #include "bench/bench.h"
+#include "bench/frame/output.h"
 #include "bench/frame/patterns.h"
 #include "bench/frame/routing.h"
 #include "bench/rma/rma.h"
 #include "text.h"
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sysexits.h>
 
@@ -33,6 +36,7 @@ enum {
     KEY_SEED,
     KEY_JSON,
     KEY_CSV,
+    KEY_OUTPUT,
     KEY_MPI,
     KEY_GPUS,
     KEY_FORMAT,
@@ -93,6 +97,7 @@ const struct argp_option bench_option_table[] = {
     {"seed", KEY_SEED, "SEED", 0, "Of routing and rows (default: 1)", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {"csv", KEY_CSV, NULL, 0, "Print comma-separated values", 0},
+    {"output", KEY_OUTPUT, "FILE", 0, "Write what is printed into a file, which is replaced as a whole at the end", 0},
     {"mpi", KEY_MPI, NULL, 0, "Also measure pack, MPI_Alltoallv and unpack (needs mpirun)", 0},
     {"format", KEY_FORMAT, "FORMAT", 0,
      "ll: how rows travel, or a list: bf16, f16, f32 as they are (default: those of --dtype); coded from rows of "
@@ -134,8 +139,10 @@ void bench_options_init(struct bench_options *options)
                                       .path = EXPAR_EP_PATH_AUTO,
                                       .patterns = BENCH_ISOLATED,
                                       .seed = 1,
+                                      .started = time(NULL),
                                       .ll = {.exact = true, .reduced = true, .decode_phases = BENCH_WHOLE_AND_HOOKED},
                                       .rma = {.sizes_bytes = {8, 64, 512, 4096, 65536, 1048576}, .num_sizes = 6}};
+    if (getloadavg(options->load, 3) != 3) options->load[0] = options->load[1] = options->load[2] = -1;
 }
 
 static int64_t number(struct argp_state *state, const char *option, const char *text, int64_t low, int64_t high)
@@ -311,6 +318,7 @@ static void check_given(struct argp_state *state, struct bench_options *options)
                      drawn[] = {KEY_SEED};
     reject_both(state, options, KEY_JSON, KEY_CSV);
     reject_both(state, options, KEY_THREADS, KEY_SMS);
+    bench_output_check(state, "--output", options->output);
     if (options->rma.wanted)
         reject_given(state, options, of_ep, COUNT(of_ep), "rma has none: it is of dispatch and combine");
     else
@@ -467,6 +475,22 @@ static error_t parse_calls(int key, char *arg, struct argp_state *state)
     }
 }
 
+/* Appends a word to the command, in quotes where a shell would need them. */
+static void keep_word(struct bench_options *options, const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%";
+    const size_t used = strlen(options->command), rest = sizeof options->command - used;
+    const bool quoted = !*word || word[strspn(word, plain)];
+    snprintf(options->command + used, rest, quoted ? " '%s'" : " %s", word);
+}
+
+static void keep_command(const struct argp_state *state, struct bench_options *options)
+{
+    snprintf(options->command, sizeof options->command, "expar bench");
+    for (int i = 1; i < state->argc; i++)
+        keep_word(options, state->argv[i]);
+}
+
 error_t bench_options_parse(int key, char *arg, struct argp_state *state)
 {
     struct bench_options *options = state->input;
@@ -479,6 +503,9 @@ error_t bench_options_parse(int key, char *arg, struct argp_state *state)
     case KEY_CSV:
         options->format = BENCH_CSV;
         return 0;
+    case KEY_OUTPUT:
+        options->output = arg;
+        return 0;
     case KEY_MPI:
         options->mpi = true;
         return 0;
@@ -490,6 +517,9 @@ error_t bench_options_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_TRANSPORTS:
         options->rma.transports = arg;
+        return 0;
+    case ARGP_KEY_INIT:
+        keep_command(state, options);
         return 0;
     case ARGP_KEY_END:
         check(state, options);

@@ -93,6 +93,12 @@ struct bench_site {
     int (*add_copies)(struct bench_session *session, bool combine, struct contender *contenders);
 };
 
+/* Memory that is left to a rank. */
+struct bench_memory {
+    uint64_t bytes;
+    char limit[192]; /* what sets the limit */
+};
+
 /* A device: the memory of tensors, the timing of a turn, and the copies. */
 struct bench_device {
     const char *name;                     /* "cpu", "cuda" */
@@ -100,6 +106,8 @@ struct bench_device {
     const char *copies[BENCH_MAX_COPIES]; /* members of the JSON in normal mode */
     int held_outputs;                     /* dispatch outputs that a session of normal mode keeps during other
                                              dispatches */
+    /* Finds the memory that is left to this rank, if those that share it get as much. NULL: it is not known. */
+    void (*memory)(const struct bench_world *world, const struct bench_options *options, struct bench_memory *out);
     /* Allocates memory of the device for one rank; NULL: no memory. */
     void *(*alloc)(const struct bench_world *world, size_t bytes);
     void (*free)(const struct bench_world *world, void *data);

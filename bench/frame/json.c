@@ -89,7 +89,7 @@ static json_t *value_of(const struct bench_field *field, const struct bench_view
     const double number = view->numbers[field->at];
     if (isnan(number)) return NULL;
     if (field->kind == FIELD_FLAG) return json_boolean(number > 0);
-    return field->kind == FIELD_COUNT ? json_integer((json_int_t)number) : json_real(number);
+    return field->kind == FIELD_COUNT ? json_integer(llround(number)) : json_real(number);
 }
 
 /* Adds a member to the object, or to a nested object, which is created if there is a value. */
@@ -107,6 +107,18 @@ static void add_value(const char *name, bool or_null, json_t *value, json_t *jso
     if (value) json_object_set_new(json, name, value);
 }
 
+static json_t *links_json(const struct bench_links *links)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < links->count; i++) {
+        const struct bench_link *link = &links->items[i];
+        json_array_append_new(list, json_pack("{s:s, s:i, s:i, s:I, s:I}", "class", link->class, "from", link->from,
+                                              "to", link->to, "bytes", (json_int_t)link->bytes, "messages",
+                                              (json_int_t)link->messages));
+    }
+    return list;
+}
+
 static json_t *result_json(const struct bench_world *world, unsigned run, const struct bench_mode *mode,
                            const struct bench_view *view)
 {
@@ -118,11 +130,20 @@ static json_t *result_json(const struct bench_world *world, unsigned run, const 
         else
             add_value(field->name ? field->name : world->device->workers, field->or_null, value_of(field, view), json);
     }
+    if (view->result->links.known) json_object_set_new(json, "links", links_json(&view->result->links));
     return json;
 }
 
-void bench_report_json(const struct bench_world *world, const struct bench_options *options,
-                       const struct bench_mode *mode, const struct bench_results *results)
+static json_t *load_json(const struct bench_options *options, const struct bench_load *load)
+{
+    json_t *choices = json_array();
+    for (int i = 0; i < options->experts; i++)
+        json_array_append_new(choices, json_integer(load->choices[i]));
+    return json_pack("{s:I, s:o}", "tokens", (json_int_t)load->tokens, "choices", choices);
+}
+
+json_t *bench_report_json(const struct bench_world *world, const struct bench_options *options,
+                          const struct bench_mode *mode, const struct bench_results *results)
 {
     json_t *list = json_array();
     for (int i = 0; i < results->count; i++) {
@@ -130,13 +151,22 @@ void bench_report_json(const struct bench_world *world, const struct bench_optio
         bench_view_of(world, options, mode, &results->items[i], &view);
         json_array_append_new(list, result_json(world, bench_report_run(world, options), mode, &view));
     }
-    bench_json_print(options->cuda, config_json(world, options, mode), list);
+    json_t *object = bench_json_object(options, config_json(world, options, mode), list);
+    if (object && results->load.choices) json_object_set_new(object, "expert_load", load_json(options, &results->load));
+    return object;
 }
 
-void bench_json_print(bool cuda, json_t *config, json_t *results)
+json_t *bench_json_object(const struct bench_options *options, json_t *config, json_t *results)
 {
-    json_t *object = json_pack("{s:o, s:o, s:o}", "machine", bench_machine(cuda), "config", config, "results", results);
-    json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8));
-    printf("\n");
-    json_decref(object);
+    char date[32];
+    struct tm utc;
+    strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&options->started, &utc));
+    json_t *command = json_string(options->command);
+    if (!command) command = json_string("not UTF-8");
+    json_t *machine = bench_machine(options->cuda);
+    if (machine && options->load[0] >= 0)
+        json_object_set_new(machine, "load",
+                            json_pack("[f, f, f]", options->load[0], options->load[1], options->load[2]));
+    return json_pack("{s:i, s:s, s:o, s:o, s:o, s:o}", "schema_version", BENCH_JSON_SCHEMA, "date", date, "command",
+                     command, "machine", machine, "config", config, "results", results);
 }

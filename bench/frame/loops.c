@@ -51,6 +51,10 @@ struct bench_result *bench_result_of(const struct bench_call *call, struct bench
                                                            : "exact",
                                     .verified = bench_all_true(session->world, call->verified)};
     session->mode->amounts(call, &messages, &bytes);
+    if (session->world->rank == 0 && session->mode->flows && !bench_links_find(call, &result->links)) {
+        bench_complain(session->world, "out of memory");
+        return NULL;
+    }
     bool good =
         bench_mean(session->world, messages, &result->messages) && bench_mean(session->world, bytes, &result->bytes);
     return good ? result : NULL;

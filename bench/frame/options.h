@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #define BENCH_MAX_SWEEP   64
 #define BENCH_MAX_DTYPES  4
@@ -67,7 +68,12 @@ struct bench_options {
     int nodes; /* nodes that the ranks simulate */
     struct rma_options rma;
     struct ll_options ll;
-    uint64_t given; /* a bit for each option that was (options.c) */
+    const char *output; /* a file for what is printed; NULL: stdout */
+    const char *report; /* a file for the report; NULL: none */
+    char command[1024]; /* what was typed, for the JSON */
+    time_t started;     /* when the options were read */
+    double load[3];     /* the machine's load averages then; below 0: not known */
+    uint64_t given;     /* a bit for each option that was (options.c) */
 };
 
 #endif

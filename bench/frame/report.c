@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results as CSV, or tables for a person. */
 #include "bench/frame/report.h"
+#include "bench/frame/output.h"
 #include "bench/frame/patterns.h"
 #include "bench/frame/session.h"
+#include "colour.h"
 #include "table.h"
+#include "text.h"
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
+#include <unistd.h>
 
 /* The results to print, and their run. */
 struct report {
@@ -87,6 +93,12 @@ static void add_cell(struct table *table, const struct bench_field *field, const
         table_cell(table, "%s", view->words[field->at]);
     else if (field->kind == FIELD_FLAG)
         table_verdict(table, number > 0);
+    else if (field->kind == FIELD_BAR)
+        table_bar(table, number, (int)strlen(field->name));
+    else if (field->kind == FIELD_PERCENT && number > BENCH_WIDE_SPREAD)
+        table_warn(table, "%.*f", field->decimals, 100 * number);
+    else if (field->kind == FIELD_PERCENT)
+        table_cell(table, "%.*f", field->decimals, 100 * number);
     else
         table_cell(table, field->kind == FIELD_TIMES ? "%.*fx" : "%.*f", field->decimals, number);
 }
@@ -114,15 +126,21 @@ static void add_limit(const struct report *report, const struct bench_table *for
     add_row(report, form, table, &limit);
 }
 
+static void add_column(const struct report *report, const struct bench_field *field, struct table *table)
+{
+    const bool left = field->kind == FIELD_WORD || field->kind == FIELD_FLAG || field->kind == FIELD_BAR;
+    table_column(table, name_of(report, field), left ? TABLE_LEFT : TABLE_RIGHT);
+    table_drop(table, field->drop);
+    table_legend(table, field->legend);
+}
+
 /* Prints a table. It prints nothing if no result has the numbers that the table needs. */
 static bool print_table(const struct report *report, const struct bench_table *form)
 {
     struct table *table = table_new();
     bool any = false;
     for (const struct bench_field *field = form->fields; field->kind; field++)
-        if (has_field(report, field))
-            table_column(table, name_of(report, field),
-                         field->kind == FIELD_WORD || field->kind == FIELD_FLAG ? TABLE_LEFT : TABLE_RIGHT);
+        if (has_field(report, field)) add_column(report, field, table);
     for (int i = 0; i < report->results->count; i++) {
         struct bench_view view;
         view_result(report, i, &view);
@@ -135,28 +153,68 @@ static bool print_table(const struct report *report, const struct bench_table *f
     return table_print(table, stdout);
 }
 
-static bool print_tables(const struct report *report)
+/* Prints the line above the tables: what was measured. */
+static void print_title(const struct report *report)
 {
     const struct bench_options *o = report->options;
     const struct bench_world *world = report->world;
+    const int columns = terminal_columns(STDOUT_FILENO);
+    char nodes[32] = "", loops[80] = "", title[512];
+    if (world->nodes > 1) snprintf(nodes, sizeof nodes, " on %d nodes", world->nodes);
+    if (bench_patterns_loop(o))
+        snprintf(loops, sizeof loops, "; of patterns: a call's share of %d loops of as many calls", BENCH_LOOPS);
+    snprintf(title, sizeof title,
+             "%s%d ranks%s, rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations%s",
+             report->mode->title, world->size, nodes, o->hidden, o->topk, o->experts, o->routing, o->iters, loops);
+    text_wrap(stdout, title, 0, columns ? columns : INT_MAX);
+    printf("\n");
+}
+
+static bool print_tables(const struct report *report)
+{
     bool good = true;
-    printf("%s%d ranks", report->mode->title, world->size);
-    if (world->nodes > 1) printf(" on %d nodes", world->nodes);
-    printf(", rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations", o->hidden, o->topk,
-           o->experts, o->routing, o->iters);
-    if (bench_patterns_loop(o)) printf("; of patterns: a call's share of %d loops of as many calls", BENCH_LOOPS);
-    printf("\n\n");
+    print_title(report);
     for (int i = 0; i < report->mode->report->num_tables && good; i++)
         good = print_table(report, &report->mode->report->tables[i]);
+    if (good) bench_verdict(report->world, report->options, report->mode, report->results);
     return good;
+}
+
+/* ---- all forms --------------------------------------------------------------------------------------------------- */
+
+static json_t *object_of(const void *results)
+{
+    const struct report *report = results;
+    return bench_report_json(report->world, report->options, report->mode, report->results);
+}
+
+static bool print_others(const void *results)
+{
+    const struct report *report = results;
+    return report->options->format == BENCH_CSV ? print_csv(report) : print_tables(report);
+}
+
+/* Finds the isolated calls whose iterations spread most, and warns if the times are noisy. */
+static void warn(const struct report *report)
+{
+    struct bench_view view;
+    double widest = 0;
+    char operation[128] = "";
+    for (int i = 0; i < report->results->count; i++) {
+        const struct bench_result *result = &report->results->items[i];
+        if (bench_is_loop(result) || result->expar.spread <= widest || !result->num_copies) continue;
+        widest = result->expar.spread;
+        view_result(report, i, &view);
+        snprintf(operation, sizeof operation, "%s, T %lld", view.words[WORD_OPERATION], (long long)result->tokens);
+    }
+    bench_warn_of_noise(report->options, widest, operation);
 }
 
 bool bench_report(const struct bench_world *world, const struct bench_options *options, const struct bench_mode *mode,
                   const struct bench_results *results)
 {
     const struct report report = {world, options, mode, results, bench_report_run(world, options)};
-    if (options->format == BENCH_TABLE) return print_tables(&report);
-    if (options->format == BENCH_CSV) return print_csv(&report);
-    bench_report_json(world, options, mode, results);
-    return true;
+    const struct bench_printer printer = {.object = object_of, .print = print_others, .results = &report};
+    warn(&report);
+    return bench_output(options, &printer);
 }

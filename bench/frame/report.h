@@ -46,6 +46,11 @@ enum bench_number {
     AT_HOST_P99,
     AT_BYTES,
     AT_GBPS,
+    AT_BUS_GBPS,
+    AT_SLOWEST, /* of ranks' own times */
+    AT_SLOWEST_RANK,
+    AT_MEAN_RANK,
+    AT_SPREAD,
     AT_MESSAGES,
     AT_COPY_LIMIT, /* on one node */
     AT_COPY_FRACTION,
@@ -90,6 +95,8 @@ enum bench_field_kind {
     FIELD_QUOTED, /* in CSV */
     FIELD_NUMBER,
     FIELD_TIMES, /* 2.00x */
+    FIELD_PERCENT,
+    FIELD_BAR, /* in tables */
     FIELD_COUNT,
     FIELD_FLAG,
     FIELD_COPIES /* in JSON: a list, or, without a name, each by the device's */
@@ -105,6 +112,9 @@ struct bench_field {
     int decimals;
     unsigned when;
     bool or_null; /* in JSON: null where there is none, and in an object only if that is there */
+    /* In tables: when the column drops (table_drop), and the words that explain it (table_legend). */
+    int drop;
+    const char *legend;
 };
 
 #define FIELD(word, form, ...)                                                                                         \
@@ -138,7 +148,9 @@ struct bench_report {
     FIELD("ranks", COUNT, AT_RANKS), FIELD("tokens", COUNT, AT_TOKENS), FIELD("hidden", COUNT, AT_HIDDEN),             \
         FIELD("topk", COUNT, AT_TOPK), FIELD("experts", COUNT, AT_EXPERTS), FIELD("routing", QUOTED, WORD_ROUTING),    \
         FIELD("median_us", NUMBER, AT_MEDIAN, 3), FIELD("min_us", NUMBER, AT_MIN, 3),                                  \
-        FIELD("p99_us", NUMBER, AT_P99, 3), FIELD("bytes", NUMBER, AT_BYTES, 0), FIELD("gbps", NUMBER, AT_GBPS, 4)
+        FIELD("p99_us", NUMBER, AT_P99, 3), FIELD("bytes", NUMBER, AT_BYTES, 0), FIELD("gbps", NUMBER, AT_GBPS, 4),    \
+        FIELD("bus_gbps", NUMBER, AT_BUS_GBPS, 4), FIELD("slowest_rank_us", NUMBER, AT_SLOWEST, 3),                    \
+        FIELD("mean_rank_us", NUMBER, AT_MEAN_RANK, 3), FIELD("spread", NUMBER, AT_SPREAD, 4)
 #define FIELDS_CSV_LIMIT                                                                                               \
     FIELD("copy_limit_us", NUMBER, AT_COPY_LIMIT, 3, ON_NODE),                                                         \
         FIELD("fraction_of_copy_limit", NUMBER, AT_COPY_FRACTION, 4, ON_NODE),                                         \
@@ -147,7 +159,10 @@ struct bench_report {
 /* These fields are in the JSON of both modes. */
 #define FIELDS_JSON_TIMES                                                                                              \
     FIELD("tokens", COUNT, AT_TOKENS), FIELD("median_us", NUMBER, AT_MEDIAN), FIELD("min_us", NUMBER, AT_MIN),         \
-        FIELD("p99_us", NUMBER, AT_P99), FIELD("bytes", NUMBER, AT_BYTES), FIELD("gbps", NUMBER, AT_GBPS)
+        FIELD("p99_us", NUMBER, AT_P99), FIELD("spread", NUMBER, AT_SPREAD),                                           \
+        FIELD("slowest_rank_us", NUMBER, AT_SLOWEST, .or_null = true), FIELD("slowest_rank", COUNT, AT_SLOWEST_RANK),  \
+        FIELD("mean_rank_us", NUMBER, AT_MEAN_RANK), FIELD("bytes", COUNT, AT_BYTES), FIELD("gbps", NUMBER, AT_GBPS),  \
+        FIELD("bus_gbps", NUMBER, AT_BUS_GBPS, .or_null = true)
 #define FIELDS_JSON_HOST FIELD("host_us", NUMBER, AT_HOST), FIELD("host_p99_us", NUMBER, AT_HOST_P99)
 #define FIELDS_JSON_NETWORK_LIMIT                                                                                      \
     FIELD("network_limit_us", NUMBER, AT_NETWORK_LIMIT, 0, ON_NODES, true),                                            \
@@ -156,18 +171,62 @@ struct bench_report {
     FIELD("network.bytes", NUMBER, AT_NET_BYTES), FIELD("network.messages", NUMBER, AT_NET_MESSAGES),                  \
         FIELD("network.flags", NUMBER, AT_NET_FLAGS), FIELD("network.rows", NUMBER, AT_NET_ROWS)
 
+/* These columns are in the tables of both modes. Orders of dropping: the least goes first. */
+#define FIELDS_TABLE_TIMES                                                                                             \
+    FIELD("median us", NUMBER, AT_MEDIAN, 1,                                                                           \
+          .legend = "last end - first start over all ranks; the median of iterations"),                                \
+        FIELD("min us", NUMBER, AT_MIN, 1, .drop = 6), FIELD("p99 us", NUMBER, AT_P99, 1, .drop = 9),                  \
+        FIELD("spread %", PERCENT, AT_SPREAD, 0, .drop = 10,                                                           \
+              .legend = "width of the middle 80 % of iterations, as a share of the median"),                           \
+        FIELD("mean us", NUMBER, AT_MEAN_RANK, 1, .drop = 1, .legend = "a rank's own time: the mean over ranks"),      \
+        FIELD("worst us", NUMBER, AT_SLOWEST, 1, .drop = 2, .legend = "the same of the slowest rank"),                 \
+        FIELD("host us", NUMBER, AT_HOST, 1, WITH_LOOPS, .drop = 11,                                                   \
+              .legend = "the host's time in a call, of the slowest rank"),                                             \
+        FIELD("rows GB/s", NUMBER, AT_GBPS, 2, .drop = 8,                                                              \
+              .legend = "rows into a rank's output, its own included, 10^9 bytes a second"),                           \
+        FIELD("bus GB/s", NUMBER, AT_BUS_GBPS, 2, .drop = 3,                                                           \
+              .legend = "bytes over the busiest link between two ranks")
+#define FIELDS_TABLE_LIMIT                                                                                             \
+    FIELD("copy us", NUMBER, AT_COPY_LIMIT, 1, ON_NODE, .drop = 16,                                                    \
+          .legend = "the copy limit: bare copies of the same rows, in turns with the calls"),                          \
+        FIELD("of copy", NUMBER, AT_COPY_FRACTION, 2, ON_NODE, .drop = 18, .legend = "copy us / median us"),           \
+        FIELD("puts us", NUMBER, AT_NETWORK_LIMIT, 1, ON_NODES, .drop = 16,                                            \
+              .legend = "the network limit: bare puts of the same rows, in turns with the calls"),                     \
+        FIELD("of puts", NUMBER, AT_NETWORK_FRACTION, 2, ON_NODES, .drop = 18, .legend = "puts us / median us")
+#define FIELDS_TABLE_BARS                                                                                              \
+    FIELD("0      1", BAR, AT_COPY_FRACTION, 0, ON_NODE, .drop = 14),                                                  \
+        FIELD("0      1", BAR, AT_NETWORK_FRACTION, 0, ON_NODES, .drop = 14)
+#define FIELDS_TABLE_MPI                                                                                               \
+    FIELD("MPI us", NUMBER, AT_MPI, 1, WITH_MPI, .drop = 12),                                                          \
+        FIELD("faster", TIMES, AT_SPEEDUP, 2, WITH_MPI, .drop = 17, .legend = "MPI us / median us")
+
 /* ---- report.c, json.c -------------------------------------------------------------------------------------------- */
 
-/* Prints as the options say. False: memory ran out, and stderr says so. */
+/* Prints as the options say, and judges on stderr whether the times can be trusted. False after saying why not. */
 bool bench_report(const struct bench_world *world, const struct bench_options *options, const struct bench_mode *mode,
                   const struct bench_results *results);
-void bench_report_json(const struct bench_world *world, const struct bench_options *options,
-                       const struct bench_mode *mode, const struct bench_results *results);
+/* Returns the object of all results; NULL: memory ran out. */
+json_t *bench_report_json(const struct bench_world *world, const struct bench_options *options,
+                          const struct bench_mode *mode, const struct bench_results *results);
 /* Returns the bits of a run by which fields are chosen. The next function computes the words and numbers of one
    result. */
 unsigned bench_report_run(const struct bench_world *world, const struct bench_options *options);
 void bench_view_of(const struct bench_world *world, const struct bench_options *options, const struct bench_mode *mode,
                    const struct bench_result *result, struct bench_view *view);
+
+/* A spread above which times of different runs do not compare. */
+#define BENCH_WIDE_SPREAD 0.5
+
+/* ---- verdict.c --------------------------------------------------------------------------------------------------- */
+
+/* Prints the sentences that judge a table: the share of the limit, and whether all bytes were right. */
+void bench_verdict(const struct bench_world *world, const struct bench_options *options, const struct bench_mode *mode,
+                   const struct bench_results *results);
+/* Prints the sentence about bytes. num_wrong of count results were wrong. */
+void bench_verdict_bytes(int num_wrong, int count);
+/* Warns on stderr if the machine was busy before the start, or if the iterations of an operation spread widely. */
+void bench_warn_of_noise(const struct bench_options *options, double spread, const char *operation);
+
 /* Returns the index of the fastest copy. There must be at least one. */
 int bench_least_copy(const struct bench_result *result);
 

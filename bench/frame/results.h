@@ -4,6 +4,7 @@
 #define EXPAR_BENCH_FRAME_RESULTS_H
 
 #include "bench/frame/late.h"
+#include "bench/frame/links.h"
 #include "bench/frame/loop.h"
 
 /* Statistics of a buffer (expar_ep_get_stats): counts are sums over all ranks, bytes are those of the rank that has
@@ -29,6 +30,7 @@ struct bench_result {
     /* Mean over ranks of the bytes of rows that go into a rank's output. Dispatch: the rows received, or the experts'.
        Combine: the rows that are summed, which are the same ones on their way back, or the rows sent back. */
     double bytes;
+    struct bench_links links; /* on rank 0 */
 
     /* Normal mode alone. */
     const char *path;
@@ -50,11 +52,19 @@ static inline bool bench_is_loop(const struct bench_result *result)
     return result->pattern && result->pattern != BENCH_ISOLATED;
 }
 
+/* How often each expert was chosen. */
+struct bench_load {
+    int64_t tokens;   /* of a rank */
+    int64_t *choices; /* [experts]; NULL: not known */
+};
+
 struct bench_results {
     struct bench_result *items;
     int count, spare;
+    struct bench_load load; /* on rank 0, of the session with the most tokens */
 };
 /* A new one at the end, zero. NULL: no memory. Those given before stay valid until the next call only. */
 struct bench_result *bench_results_add(struct bench_results *results);
+void bench_results_free(struct bench_results *results);
 
 #endif

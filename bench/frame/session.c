@@ -155,13 +155,41 @@ static bool take_clocks(const struct bench_session *session)
     return !site->clocks || site->clocks(session, !session->options->unstamped);
 }
 
+static void set_shape(struct bench_session *session, const struct bench_rows *rows, int workers)
+{
+    session->given_workers = workers;
+    session->workers = workers ? workers : bench_site_of(session)->default_workers(session->world);
+    session->format = rows->format;
+}
+
+bool bench_session_check(struct bench_session *session, const struct bench_rows *rows, int64_t tokens, int workers)
+{
+    const struct bench_options *options = session->options;
+    struct problem sizes = {.rank = session->world->rank,
+                            .num_ranks = session->world->size,
+                            .tokens = tokens,
+                            .hidden = options->hidden,
+                            .topk = options->topk,
+                            .experts = options->experts,
+                            .dtype = rows->dtype,
+                            .row_bytes = (size_t)options->hidden * expar_dtype_bytes(rows->dtype)};
+    set_shape(session, rows, workers);
+    /* The routing takes memory itself, so that all that does not depend on it is asked for first. */
+    session->problem = &sizes;
+    bool enough = bench_memory_check(session);
+    session->problem = NULL;
+    enough =
+        enough && bench_all_true(session->world, make_problem(session, rows, tokens)) && bench_memory_check(session);
+    problem_free(session->problem);
+    session->problem = NULL;
+    return enough;
+}
+
 bool bench_session_open(struct bench_session *session, const struct bench_rows *rows, int64_t tokens, int workers)
 {
     const struct bench_world *world = session->world;
     const struct bench_site *site = bench_site_of(session);
-    session->given_workers = workers;
-    session->workers = workers ? workers : site->default_workers(world);
-    session->format = rows->format;
+    set_shape(session, rows, workers);
     bool good = make_problem(session, rows, tokens) && make_tensors(session);
     good = bench_all_true(world, good) && session->mode->create(session) && take_clocks(session);
     good = bench_all_true(world, good) && site->open(session) && make_baseline(session);

@@ -6,7 +6,9 @@
  *   isolated.c   calls beside their limits, in turns   pattern.c           contents of rows, and sums of them
  *   loops.c      calls back to back                    measure.c, loop.c   turns, clocks, the times of all ranks
  *   late.c       where a call's time goes on GPUs      nodes.c, network.c  traffic across nodes
+ *   links.c      bytes and messages over each link     memory.c            whether there is enough memory
  *   view.c       a result's words and numbers          report.c, json.c    tables and CSV, JSON
+ *   verdict.c    the sentence that judges them         output.c            where they go
  *
  * A mode is a table: normal/mode.c, low_latency/mode.c. The frame knows neither of them. Called through bench/bench.h;
  * calls the public interface of the library. */
@@ -14,6 +16,7 @@
 #define EXPAR_BENCH_FRAME_SESSION_H
 
 #include "bench/frame/late.h"
+#include "bench/frame/links.h"
 #include "bench/frame/problem.h"
 #include "bench/frame/results.h"
 
@@ -60,6 +63,8 @@ struct bench_rows {
     const struct ll_format *format;
 };
 
+/* Checks the memory of a session before it is opened. Collective. */
+bool bench_session_check(struct bench_session *session, const struct bench_rows *rows, int64_t tokens, int workers);
 /* Opens a session. False after some rank said why not. The session must be closed in any case. Collective. */
 bool bench_session_open(struct bench_session *session, const struct bench_rows *rows, int64_t tokens, int workers);
 /* Closes a session. After a failure (not sound) it makes no collective call. */
@@ -81,6 +86,12 @@ uint64_t bench_first_salt(const struct bench_session *session);
 uint64_t bench_measured_salt(const struct bench_session *session);
 /* Prints on stderr the error in an output; returns false. */
 __attribute__((format(printf, 2, 3))) bool bench_wrong(const struct problem *problem, const char *format, ...);
+
+/* ---- memory.c ---------------------------------------------------------------------------------------------------- */
+
+/* Checks that the memory of a session whose problem is known is there on all ranks. False: one of them has said what is
+   missing. Collective. */
+bool bench_memory_check(const struct bench_session *session);
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
@@ -172,6 +183,8 @@ struct bench_mode {
     bool (*make)(struct bench_session *session);
     bool (*create)(struct bench_session *session);
     bool (*end)(struct bench_session *session);
+    /* Returns the bytes that the mode takes for a session on this rank, tensors of all modes apart. NULL: not known. */
+    uint64_t (*bytes)(const struct bench_session *session);
     bool (*has_baseline)(const struct bench_session *session); /* for these rows; NULL: for all */
 
     /* Prepares arguments, and the handle for combines without a dispatch. Collective. */
@@ -195,6 +208,8 @@ struct bench_mode {
        of some contests. NULL: nothing is counted. */
     bool (*sent_right)(const struct bench_call *call);
     bool (*counts_right)(const struct bench_contest *contests, int count);
+    /* Adds what a call of all ranks carries over each link (frame/links.h), by the routing; NULL: it is not known. */
+    void (*flows)(const struct bench_call *call, struct bench_flow *flow);
     /* Messages of a call of this rank, and bytes of their rows. */
     void (*amounts)(const struct bench_call *call, double *messages, double *bytes);
     /* Adds the rest of a result, such as the path of rows. Collective. */

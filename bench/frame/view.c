@@ -61,6 +61,13 @@ static void view_times(struct bench_view *view)
     n[AT_BYTES] = r->bytes;
     n[AT_GBPS] = ratio(r->bytes, r->expar.median_us) * 1e-3; /* 10^9 bytes a second */
     n[AT_MESSAGES] = r->messages;
+    n[AT_SPREAD] = r->expar.spread;
+    if (r->links.known) n[AT_BUS_GBPS] = ratio((double)r->links.most_bytes, r->expar.median_us) * 1e-3;
+    if (r->expar.slowest_us > 0) {
+        n[AT_SLOWEST] = r->expar.slowest_us;
+        n[AT_SLOWEST_RANK] = r->expar.slowest_rank;
+        n[AT_MEAN_RANK] = r->expar.mean_rank_us;
+    }
     if (r->has_trip) n[AT_TRIP] = r->trip_us;
     if (r->has_raw_trip) n[AT_RAW_TRIP] = r->raw_trip_us;
     if (!bench_is_loop(r)) {

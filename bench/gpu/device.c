@@ -12,6 +12,16 @@
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
+static void gpu_memory(const struct bench_world *world, const struct bench_options *options, struct bench_memory *out)
+{
+    const int index = world->rank % options->num_gpus;
+    const int sharers = (options->num_ranks - index + options->num_gpus - 1) / options->num_gpus;
+    size_t free_bytes, total_bytes;
+    if (CUDA_CALL(MemGetInfo, &free_bytes, &total_bytes) != EXPAR_OK) return;
+    out->bytes = free_bytes / (size_t)sharers;
+    snprintf(out->limit, sizeof out->limit, "what GPU %d has, for %d rank%s", index, sharers, sharers == 1 ? "" : "s");
+}
+
 static bool settle(const struct bench_world *world)
 {
     return bench_good(world, CUDA_CALL(StreamSynchronize, world->stream));
@@ -139,6 +149,7 @@ const struct bench_device bench_cuda = {
     .workers = "sms",
     .copies = {"push_us", "pull_us"},
     .held_outputs = 2,
+    .memory = gpu_memory,
     .alloc = gpu_alloc,
     .free = gpu_free,
     .view = gpu_view,

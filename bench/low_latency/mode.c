@@ -59,7 +59,7 @@ static bool make(struct bench_session *session)
     return ll_fill_rows(session, bench_first_salt(session));
 }
 
-static bool create(struct bench_session *session)
+static expar_ll_config config_of(const struct bench_session *session)
 {
     const struct bench_options *options = session->options;
     const struct bench_world *world = session->world;
@@ -75,7 +75,27 @@ static bool create(struct bench_session *session)
     config.device = world->place;
     config.sums =
         (options->ll.exact ? 1 << EXPAR_LL_SUM_EXACT : 0) | (options->ll.reduced ? 1 << EXPAR_LL_SUM_REDUCED : 0);
+    return config;
+}
+
+static bool create(struct bench_session *session)
+{
+    const struct bench_world *world = session->world;
+    const expar_ll_config config = config_of(session);
     return bench_good(world, expar_ll_create(world->group, &config, &session->ll));
+}
+
+/* Counts the buffer, and the rows of experts: on the CPU only those that are there are ever touched. */
+static uint64_t bytes(const struct bench_session *session)
+{
+    const struct problem *problem = session->problem;
+    const expar_ll_config config = config_of(session);
+    const uint64_t received = (uint64_t)problem->num_received * problem->row_bytes;
+    const uint64_t all = (uint64_t)problem->num_ranks * (uint64_t)problem->tokens * problem->row_bytes *
+                         (uint64_t)(problem->experts / problem->num_ranks);
+    size_t buffer = 0;
+    if (expar_ll_get_buffer_size(&config, problem->num_ranks, &buffer) != EXPAR_OK) buffer = 0;
+    return buffer + (session->world->place.type == EXPAR_CUDA ? all : received);
 }
 
 static bool end(struct bench_session *session)
@@ -280,6 +300,7 @@ const struct bench_mode ll_mode = {
     .make = make,
     .create = create,
     .end = end,
+    .bytes = bytes,
     .has_baseline = has_baseline,
     .open = ll_open,
     .close = ll_close,
@@ -294,6 +315,7 @@ const struct bench_mode ll_mode = {
     .release = ll_release,
     .sent_right = ll_sent_right,
     .counts_right = ll_counts_right,
+    .flows = ll_flows,
     .amounts = ll_amounts,
     .describe = ll_describe,
     .limit_open = limit_open,

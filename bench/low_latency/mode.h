@@ -6,7 +6,7 @@
  *   verify.c    outputs against what they must be                    far.c      what goes to other nodes
  *   limit*.c, sum.c  the copy limit                                  trip.c     round trips of a flag on the CPU
  *   late.c      who is late on GPUs                                  report.c   what is printed
- *   options.c   what can be refused
+ *   links.c     what goes over each link                             options.c  what can be refused
  *   place.h, place_cpu.c  what a device does; GPUs: bench/gpu/ll.c
  *
  * Called through bench/bench.h and by bench/mpi; calls the public interface of the library. What the frame's problem
@@ -64,6 +64,7 @@ bool ll_verify(const struct bench_call *call, uint64_t salt);
 bool ll_verify_baseline(const struct bench_call *call, uint64_t salt);
 void ll_release(struct bench_call *call);
 bool ll_counts_right(const struct bench_contest *contests, int count);
+void ll_flows(const struct bench_call *call, struct bench_flow *flow); /* links.c */
 void ll_amounts(const struct bench_call *call, double *messages, double *bytes);
 bool ll_describe(const struct bench_call *call, struct bench_result *result);
 

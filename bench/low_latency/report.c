@@ -9,12 +9,12 @@
 
 /* Fields whose names have a suffix, for the numbers from `at` on (AT_LIMIT: the copy roofline's). */
 #define SPANS(prefix, suffix, at, decimals)                                                                            \
-    FIELD(prefix "send" suffix, NUMBER, (at) + AT_SPANS + LL_SEND, decimals, ON_GPU),                                  \
-        FIELD(prefix "warps" suffix, NUMBER, (at) + AT_SPANS + LL_WARPS, decimals, ON_GPU),                            \
-        FIELD(prefix "ranks" suffix, NUMBER, (at) + AT_SPANS + LL_RANKS, decimals, ON_GPU),                            \
-        FIELD(prefix "wire" suffix, NUMBER, (at) + AT_SPANS + LL_WIRE, decimals, ON_GPU),                              \
-        FIELD(prefix "place" suffix, NUMBER, (at) + AT_SPANS + LL_PLACE, decimals, ON_GPU),                            \
-        FIELD(prefix "close" suffix, NUMBER, (at) + AT_SPANS + LL_CLOSE, decimals, ON_GPU)
+    FIELD(prefix "send" suffix, NUMBER, (at) + AT_SPANS + LL_SEND, decimals, ON_GPU, .drop = 3),                       \
+        FIELD(prefix "warps" suffix, NUMBER, (at) + AT_SPANS + LL_WARPS, decimals, ON_GPU, .drop = 3),                 \
+        FIELD(prefix "ranks" suffix, NUMBER, (at) + AT_SPANS + LL_RANKS, decimals, ON_GPU, .drop = 3),                 \
+        FIELD(prefix "wire" suffix, NUMBER, (at) + AT_SPANS + LL_WIRE, decimals, ON_GPU, .drop = 3),                   \
+        FIELD(prefix "place" suffix, NUMBER, (at) + AT_SPANS + LL_PLACE, decimals, ON_GPU, .drop = 3),                 \
+        FIELD(prefix "close" suffix, NUMBER, (at) + AT_SPANS + LL_CLOSE, decimals, ON_GPU, .drop = 3)
 #define CSV_KERNEL(prefix, at)                                                                                         \
     FIELD(prefix "kernel_us", NUMBER, (at) + AT_KERNEL, 4, ON_GPU),                                                    \
         FIELD(prefix "start_us", NUMBER, (at) + AT_START, 4, ON_GPU), SPANS(prefix, "_us", at, 4),                     \
@@ -91,36 +91,30 @@ static const struct bench_field json[] = {
 
 static const struct bench_field results[] = {
     FIELD("operation", WORD, WORD_OPERATION),
-    FIELD("format", WORD, WORD_FORMAT),
+    FIELD("format", WORD, WORD_FORMAT, .drop = 13),
     FIELD("tokens", COUNT, AT_TOKENS),
-    FIELD("SMs", COUNT, AT_WORKERS, 0, ON_GPU),
-    FIELD("threads", COUNT, AT_WORKERS, 0, ON_CPU),
-    FIELD("pattern", WORD, WORD_PATTERN, 0, WITH_LOOPS),
-    FIELD("median us", NUMBER, AT_MEDIAN, 1),
-    FIELD("min us", NUMBER, AT_MIN, 1),
-    FIELD("p99 us", NUMBER, AT_P99, 1),
-    FIELD("host us", NUMBER, AT_HOST, 1, WITH_LOOPS),
-    FIELD("GB/s", NUMBER, AT_GBPS, 2),
-    FIELD("messages", NUMBER, AT_MESSAGES, 1),
-    FIELD("copy us", NUMBER, AT_COPY_LIMIT, 1, ON_NODE),
-    FIELD("of copy", NUMBER, AT_COPY_FRACTION, 2, ON_NODE),
-    FIELD("puts us", NUMBER, AT_NETWORK_LIMIT, 1, ON_NODES),
-    FIELD("of puts", NUMBER, AT_NETWORK_FRACTION, 2, ON_NODES),
-    FIELD("net rows", NUMBER, AT_NET_ROWS, 1, ON_NODES),
-    FIELD("net messages", NUMBER, AT_NET_MESSAGES, 1, ON_NODES),
-    FIELD("net KB", NUMBER, AT_NET_KB, 1, ON_NODES),
-    FIELD("trip us", NUMBER, AT_TRIP, 2, ON_CPU | WITH_TRIPS),
-    FIELD("raw us", NUMBER, AT_RAW_TRIP, 2, ON_NODE | WITH_TRIPS),
-    FIELD("launch us", NUMBER, AT_LAUNCH, 2, ON_GPU),
-    FIELD("kernel us", NUMBER, AT_KERNEL, 1, ON_GPU),
-    FIELD("start", NUMBER, AT_START, 1, ON_GPU),
+    FIELD("SMs", COUNT, AT_WORKERS, 0, ON_GPU, .drop = 7),
+    FIELD("threads", COUNT, AT_WORKERS, 0, ON_CPU, .drop = 4),
+    FIELD("pattern", WORD, WORD_PATTERN, 0, WITH_LOOPS, .drop = 13),
+    FIELDS_TABLE_TIMES,
+    FIELD("messages", NUMBER, AT_MESSAGES, 1, .drop = 5, .legend = "of a call and rank, the mean over ranks"),
+    FIELDS_TABLE_LIMIT,
+    FIELDS_TABLE_BARS,
+    FIELD("net rows", NUMBER, AT_NET_ROWS, 1, ON_NODES, .drop = 4),
+    FIELD("net messages", NUMBER, AT_NET_MESSAGES, 1, ON_NODES, .drop = 4),
+    FIELD("net KB", NUMBER, AT_NET_KB, 1, ON_NODES, .drop = 4, .legend = "what a call of a rank sends to other nodes"),
+    FIELD("trip us", NUMBER, AT_TRIP, 2, ON_CPU | WITH_TRIPS, .drop = 7,
+          .legend = "a flag from rank 0 to another and back, by the library's signals"),
+    FIELD("raw us", NUMBER, AT_RAW_TRIP, 2, ON_NODE | WITH_TRIPS, .drop = 7,
+          .legend = "the same by bare stores and loads"),
+    FIELD("launch us", NUMBER, AT_LAUNCH, 2, ON_GPU, .drop = 4, .legend = "an empty kernel"),
+    FIELD("kernel us", NUMBER, AT_KERNEL, 1, ON_GPU, .drop = 5,
+          .legend = "from the first warp's start to the end, on the slowest rank; it is the sum of send to close"),
+    FIELD("start", NUMBER, AT_START, 1, ON_GPU, .drop = 3),
     SPANS("", "", 0, 1),
-    FIELD("late", COUNT, AT_LATE_RANK, 0, ON_GPU),
-    FIELD("MPI us", NUMBER, AT_MPI, 1, WITH_MPI),
-    FIELD("faster", TIMES, AT_SPEEDUP, 2, WITH_MPI),
-    FIELD("copy faster", TIMES, AT_LIMIT_SPEEDUP, 2, WITH_MPI | ON_NODE),
-    FIELD("puts faster", TIMES, AT_LIMIT_SPEEDUP, 2, WITH_MPI | ON_NODES),
-    FIELD("verified", FLAG, AT_VERIFIED),
+    FIELD("late", COUNT, AT_LATE_RANK, 0, ON_GPU, .drop = 3, .legend = "the rank that was the last to send most often"),
+    FIELDS_TABLE_MPI,
+    FIELD("verified", FLAG, AT_VERIFIED, .drop = 15, .legend = "whether every byte was right"),
     {0},
 };
 

@@ -42,7 +42,7 @@ static int64_t pool_bytes(const struct bench_session *session)
     return held ? (2 + held) * (problem->most_received * row + (1 << 20)) : 0;
 }
 
-static bool create(struct bench_session *session)
+static expar_ep_config config_of(const struct bench_session *session)
 {
     const struct bench_world *world = session->world;
     const struct problem *problem = session->problem;
@@ -57,7 +57,26 @@ static bool create(struct bench_session *session)
         config.num_sms = session->workers;
     else
         config.num_threads = session->given_workers;
+    return config;
+}
+
+static bool create(struct bench_session *session)
+{
+    const struct bench_world *world = session->world;
+    const expar_ep_config config = config_of(session);
     return bench_good(world, expar_ep_create(world->group, &config, &session->ep));
+}
+
+/* Counts the buffer, the rows that combines read, and an output: on the CPU it is not in the buffer, and on GPUs the
+   copies need as much again. */
+static uint64_t bytes(const struct bench_session *session)
+{
+    const struct problem *problem = session->problem;
+    expar_ep_config config = config_of(session);
+    size_t buffer = 0;
+    config.ranks_per_node = session->world->nodes > 1 ? session->world->each : 0;
+    if (expar_ep_get_buffer_size(&config, problem->num_ranks, &buffer) != EXPAR_OK) buffer = 0;
+    return buffer + 2 * (uint64_t)problem->most_received * problem->row_bytes;
 }
 
 static bool end(struct bench_session *session)
@@ -237,6 +256,7 @@ const struct bench_mode normal_mode = {
     .make = make,
     .create = create,
     .end = end,
+    .bytes = bytes,
     .open = normal_open,
     .close = normal_close,
     .fill = normal_fill,
@@ -248,6 +268,7 @@ const struct bench_mode normal_mode = {
     .verify_baseline = normal_verify_baseline,
     .release = normal_release,
     .sent_right = nodes_sent_right,
+    .flows = normal_flows,
     .amounts = normal_amounts,
     .describe = normal_describe,
     .limit_add = limit_add,

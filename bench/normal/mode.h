@@ -4,7 +4,8 @@
  *   mode.c     the table: tensors and buffer of a session, cases    late.c         where a call's time goes on GPUs
  *   calls.c    dispatches, combines, layers                         copy_limit.c   copies on the CPU
  *   verify.c   outputs against what they must be                    nodes.c        limit and traffic across nodes
- *   report.c   what is printed                                      options.c      what can be refused
+ *   links.c    what goes over each link                             options.c      what can be refused
+ *   report.c   what is printed
  *
  * Called through bench/bench.h, and by bench/gpu and bench/mpi; calls the public interface of the library. */
 #ifndef EXPAR_BENCH_NORMAL_MODE_H
@@ -46,6 +47,7 @@ bool normal_ended(struct bench_call *call, int turn);
 bool normal_verify(const struct bench_call *call, uint64_t salt);
 bool normal_verify_baseline(const struct bench_call *call, uint64_t salt);
 void normal_release(struct bench_call *call);
+void normal_flows(const struct bench_call *call, struct bench_flow *flow); /* links.c */
 void normal_amounts(const struct bench_call *call, double *messages, double *bytes);
 bool normal_describe(const struct bench_call *call, struct bench_result *result);
 

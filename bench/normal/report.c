@@ -8,17 +8,17 @@
 
 /* Names with a suffix, of numbers from `at` on (AT_LIMIT: the copy roofline's). */
 #define NOTIFY_SPANS(prefix, suffix)                                                                                   \
-    FIELD(prefix "layout" suffix, NUMBER, AT_SPANS + BENCH_LAYOUT, 1),                                                 \
-        FIELD(prefix "headers" suffix, NUMBER, AT_SPANS + BENCH_HEADERS, 1),                                           \
-        FIELD(prefix "wait" suffix, NUMBER, AT_SPANS + BENCH_WAIT, 1),                                                 \
-        FIELD(prefix "counts" suffix, NUMBER, AT_SPANS + BENCH_COUNTS, 1),                                             \
-        FIELD(prefix "gap" suffix, NUMBER, AT_SPANS + BENCH_GAP, 1)
+    FIELD(prefix "layout" suffix, NUMBER, AT_SPANS + BENCH_LAYOUT, 1, .drop = 8),                                      \
+        FIELD(prefix "headers" suffix, NUMBER, AT_SPANS + BENCH_HEADERS, 1, .drop = 8),                                \
+        FIELD(prefix "wait" suffix, NUMBER, AT_SPANS + BENCH_WAIT, 1, .drop = 8),                                      \
+        FIELD(prefix "counts" suffix, NUMBER, AT_SPANS + BENCH_COUNTS, 1, .drop = 8),                                  \
+        FIELD(prefix "gap" suffix, NUMBER, AT_SPANS + BENCH_GAP, 1, .drop = 8)
 #define KERNEL_SPANS(prefix, suffix, at)                                                                               \
-    FIELD(prefix "open" suffix, NUMBER, (at) + AT_SPANS + BENCH_OPEN, 1),                                              \
-        FIELD(prefix "rows" suffix, NUMBER, (at) + AT_SPANS + BENCH_ROWS, 1),                                          \
-        FIELD(prefix "warps" suffix, NUMBER, (at) + AT_SPANS + BENCH_WARPS, 1),                                        \
-        FIELD(prefix "ranks" suffix, NUMBER, (at) + AT_SPANS + BENCH_RANKS, 1),                                        \
-        FIELD(prefix "close" suffix, NUMBER, (at) + AT_SPANS + BENCH_CLOSE, 1)
+    FIELD(prefix "open" suffix, NUMBER, (at) + AT_SPANS + BENCH_OPEN, 1, .drop = 8),                                   \
+        FIELD(prefix "rows" suffix, NUMBER, (at) + AT_SPANS + BENCH_ROWS, 1, .drop = 8),                               \
+        FIELD(prefix "warps" suffix, NUMBER, (at) + AT_SPANS + BENCH_WARPS, 1, .drop = 8),                             \
+        FIELD(prefix "ranks" suffix, NUMBER, (at) + AT_SPANS + BENCH_RANKS, 1, .drop = 8),                             \
+        FIELD(prefix "close" suffix, NUMBER, (at) + AT_SPANS + BENCH_CLOSE, 1, .drop = 8)
 
 static const struct bench_field csv[] = {
     FIELD("op", WORD, WORD_OP),
@@ -86,24 +86,18 @@ static const struct bench_field json[] = {
 
 /* The start of each line of each table. */
 #define TABLE_HEAD                                                                                                     \
-    FIELD("operation", WORD, WORD_OPERATION), FIELD("path", WORD, WORD_INSIDE_PATH), FIELD("dtype", WORD, WORD_DTYPE), \
-        FIELD(NULL, COUNT, AT_WORKERS), FIELD("tokens", COUNT, AT_TOKENS)
+    FIELD("operation", WORD, WORD_OPERATION), FIELD("path", WORD, WORD_INSIDE_PATH, .drop = 5),                        \
+        FIELD("dtype", WORD, WORD_DTYPE, .drop = 7), FIELD(NULL, COUNT, AT_WORKERS, .drop = 4),                        \
+        FIELD("tokens", COUNT, AT_TOKENS)
 
 static const struct bench_field results[] = {
     TABLE_HEAD,
-    FIELD("pattern", WORD, WORD_PATTERN, 0, WITH_LOOPS),
-    FIELD("median us", NUMBER, AT_MEDIAN, 1),
-    FIELD("min us", NUMBER, AT_MIN, 1),
-    FIELD("p99 us", NUMBER, AT_P99, 1),
-    FIELD("host us", NUMBER, AT_HOST, 1, WITH_LOOPS),
-    FIELD("GB/s", NUMBER, AT_GBPS, 2),
-    FIELD("copy us", NUMBER, AT_COPY_LIMIT, 1, ON_NODE),
-    FIELD("of copy", NUMBER, AT_COPY_FRACTION, 2, ON_NODE),
-    FIELD("puts us", NUMBER, AT_NETWORK_LIMIT, 1, ON_NODES),
-    FIELD("of puts", NUMBER, AT_NETWORK_FRACTION, 2, ON_NODES),
-    FIELD("MPI us", NUMBER, AT_MPI, 1, WITH_MPI),
-    FIELD("faster", TIMES, AT_SPEEDUP, 2, WITH_MPI),
-    FIELD("verified", FLAG, AT_VERIFIED),
+    FIELD("pattern", WORD, WORD_PATTERN, 0, WITH_LOOPS, .drop = 13),
+    FIELDS_TABLE_TIMES,
+    FIELDS_TABLE_LIMIT,
+    FIELDS_TABLE_BARS,
+    FIELDS_TABLE_MPI,
+    FIELD("verified", FLAG, AT_VERIFIED, .drop = 15, .legend = "whether every byte was right"),
     {0},
 };
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results of `expar bench rma` as JSON, CSV, or a table for a person. */
+#include "bench/frame/report.h"
 #include "bench/frame/json.h"
+#include "bench/frame/output.h"
 #include "bench/rma/rma.h"
 #include "table.h"
 #include <stdio.h>
@@ -46,19 +48,29 @@ static json_t *transports_json(const struct rma_transport_note *notes)
     return list;
 }
 
-static void print_json(const struct bench_options *options, const struct rma_transport_note *notes,
-                       const struct rma_result *results, int count)
+/* All that is printed. */
+struct printed {
+    const struct bench_options *options;
+    const struct rma_transport_note *notes;
+    const struct rma_result *results;
+    int count;
+};
+
+static json_t *object_of(const void *all)
 {
+    const struct printed *printed = all;
+    const struct bench_options *options = printed->options;
     json_t *sizes = json_array(), *list = json_array();
     for (int i = 0; i < options->rma.num_sizes; i++)
         json_array_append_new(sizes, json_integer((json_int_t)options->rma.sizes_bytes[i]));
-    for (int i = 0; i < count; i++)
-        json_array_append_new(list, result_json(&results[i], options->num_ranks));
-    json_t *config = json_pack("{s:i, s:i, s:s, s:o, s:s, s:o, s:i, s:i, s:I}", "ranks", options->num_ranks, "nodes",
-                               options->nodes, "device", "cpu", "sizes", sizes, "ops",
-                               options->rma.ops ? options->rma.ops : "all", "transports", transports_json(notes),
-                               "iters", options->iters, "warmup", options->warmup, "seed", (json_int_t)options->seed);
-    bench_json_print(false, config, list);
+    for (int i = 0; i < printed->count; i++)
+        json_array_append_new(list, result_json(&printed->results[i], options->num_ranks));
+    json_t *config =
+        json_pack("{s:i, s:i, s:s, s:o, s:s, s:o, s:i, s:i, s:I}", "ranks", options->num_ranks, "nodes", options->nodes,
+                  "device", "cpu", "sizes", sizes, "ops", options->rma.ops ? options->rma.ops : "all", "transports",
+                  transports_json(printed->notes), "iters", options->iters, "warmup", options->warmup, "seed",
+                  (json_int_t)options->seed);
+    return bench_json_object(options, config, list);
 }
 
 /* ---- CSV --------------------------------------------------------------------------------------------------------- */
@@ -85,14 +97,30 @@ static void print_csv(const struct bench_options *options, const struct rma_resu
 
 static struct table *new_table(void)
 {
-    static const char *const titles[] = {"bytes",       "median us",  "min us", "p99 us", "GB/s",
-                                         "baseline us", "its min us", "of it",  "flag us"};
+    static const struct {
+        const char *title;
+        int drop;
+        const char *legend;
+    } columns[] = {
+        {"bytes", 0, "of one operation"},
+        {"median us", 0, "of one operation, its completion included"},
+        {"min us", 3, NULL},
+        {"p99 us", 4, NULL},
+        {"GB/s", 5, "bytes of operations on rank 0, 10^9 bytes a second"},
+        {"baseline us", 6, "the same without expar, in turns with it"},
+        {"its min us", 1, NULL},
+        {"of it", 0, "baseline us / median us"},
+        {"flag us", 2, "a bare flag instead of an operation"},
+    };
     struct table *table = table_new();
     table_column(table, "operation", TABLE_LEFT);
     table_column(table, "measure", TABLE_LEFT);
     table_column(table, "by", TABLE_LEFT);
-    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
-        table_column(table, titles[i], TABLE_RIGHT);
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        table_column(table, columns[i].title, TABLE_RIGHT);
+        table_drop(table, columns[i].drop);
+        table_legend(table, columns[i].legend);
+    }
     table_column(table, "verified", TABLE_LEFT);
     return table;
 }
@@ -124,6 +152,23 @@ static void add_row(struct table *table, const struct rma_result *r)
     table_verdict(table, r->verified);
 }
 
+/* Names the result that is furthest from what its baseline takes. */
+static void print_verdict(const struct rma_result *results, int count)
+{
+    const struct rma_result *least = NULL;
+    int num_wrong = 0;
+    for (int i = 0; i < count; i++) {
+        const struct rma_result *r = &results[i];
+        num_wrong += !r->verified;
+        if (r->has_base && (!least || fraction(&r->base, r) < fraction(&least->base, least))) least = r;
+    }
+    printf("\n");
+    if (least)
+        printf("Least of all, %s of %zu bytes over %s has %.2f of the speed of %s.\n", least->op, least->bytes,
+               least->transport, fraction(&least->base, least), least->baseline);
+    bench_verdict_bytes(num_wrong, count);
+}
+
 static bool print_table(const struct bench_options *options, const struct rma_transport_note *notes,
                         const struct rma_result *results, int count)
 {
@@ -135,16 +180,24 @@ static bool print_table(const struct bench_options *options, const struct rma_tr
     for (; notes->name; notes++)
         printf("%s: %s\n", notes->name, notes->text);
     printf("\n");
-    return table_print(table, stdout);
+    if (!table_print(table, stdout)) return false;
+    print_verdict(results, count);
+    return true;
+}
+
+static bool print_others(const void *all)
+{
+    const struct printed *p = all;
+    if (p->options->format == BENCH_TABLE) return print_table(p->options, p->notes, p->results, p->count);
+    print_csv(p->options, p->results, p->count);
+    return true;
 }
 
 bool rma_report(const struct bench_options *options, const struct rma_transport_note *notes,
                 const struct rma_result *results, int count)
 {
-    if (options->format == BENCH_TABLE) return print_table(options, notes, results, count);
-    if (options->format == BENCH_JSON)
-        print_json(options, notes, results, count);
-    else
-        print_csv(options, results, count);
-    return true;
+    const struct printed printed = {options, notes, results, count};
+    const struct bench_printer printer = {.object = object_of, .print = print_others, .results = &printed};
+    bench_warn_of_noise(options, 0, "");
+    return bench_output(options, &printer);
 }

@@ -1,13 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results of `expar bench setup` as JSON, CSV, or a table for a person. */
+#include "bench/frame/report.h"
 #include "bench/frame/json.h"
+#include "bench/frame/output.h"
 #include "bench/setup/setup.h"
 #include "table.h"
 #include <stdio.h>
 
-static void print_json(const struct bench_world *world, const struct bench_options *options,
-                       const struct setup_result *results, int count)
+/* All that is printed. */
+struct printed {
+    const struct bench_world *world;
+    const struct bench_options *options;
+    const struct setup_result *results;
+    int count;
+};
+
+static json_t *object_of(const void *all)
 {
+    const struct printed *printed = all;
+    const struct bench_world *world = printed->world;
+    const struct bench_options *options = printed->options;
+    const struct setup_result *results = printed->results;
+    const int count = printed->count;
     json_t *list = json_array();
     for (int i = 0; i < count; i++)
         json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:f, s:b}", "what", results[i].what, "median_us",
@@ -15,7 +29,7 @@ static void print_json(const struct bench_world *world, const struct bench_optio
                                               results[i].times.p99_us, "verified", results[i].verified));
     json_t *config = json_pack("{s:i, s:i, s:s, s:i, s:i}", "ranks", world->size, "nodes", world->nodes, "device",
                                "cpu", "iters", options->iters, "warmup", options->warmup);
-    bench_json_print(false, config, list);
+    return bench_json_object(options, config, list);
 }
 
 static void print_csv(const struct bench_world *world, const struct setup_result *results, int count)
@@ -41,7 +55,9 @@ static bool print_table(const struct bench_world *world, const struct bench_opti
     table_column(table, "min ms", TABLE_RIGHT);
     table_column(table, "p99 ms", TABLE_RIGHT);
     table_column(table, "verified", TABLE_LEFT);
+    int num_wrong = 0;
     for (int i = 0; i < count; i++) {
+        num_wrong += !results[i].verified;
         table_row(table);
         table_cell(table, "%s", results[i].what);
         table_cell(table, "%.2f", results[i].times.median_us * 1e-3);
@@ -51,16 +67,25 @@ static bool print_table(const struct bench_world *world, const struct bench_opti
     }
     print_place(world);
     printf(", buffers without limits; median of %d turns\n\n", options->iters);
-    return table_print(table, stdout);
+    if (!table_print(table, stdout)) return false;
+    printf("\n");
+    bench_verdict_bytes(num_wrong, count);
+    return true;
+}
+
+static bool print_others(const void *all)
+{
+    const struct printed *p = all;
+    if (p->options->format == BENCH_TABLE) return print_table(p->world, p->options, p->results, p->count);
+    print_csv(p->world, p->results, p->count);
+    return true;
 }
 
 bool setup_report(const struct bench_world *world, const struct bench_options *options,
                   const struct setup_result *results, int count)
 {
-    if (options->format == BENCH_TABLE) return print_table(world, options, results, count);
-    if (options->format == BENCH_JSON)
-        print_json(world, options, results, count);
-    else
-        print_csv(world, results, count);
-    return true;
+    const struct printed printed = {world, options, results, count};
+    const struct bench_printer printer = {.object = object_of, .print = print_others, .results = &printed};
+    bench_warn_of_noise(options, 0, "");
+    return bench_output(options, &printer);
 }

@@ -19,7 +19,7 @@ struct column {
     struct libscols_column *grid;
     const char *legend; /* NULL: none */
     int drop;           /* 0: no order was stated */
-    bool hidden;
+    bool bars, hidden;
 };
 
 struct table {
@@ -125,6 +125,7 @@ void table_good(struct table *table, const char *format, ...)
 void table_bar(struct table *table, double share, int width)
 {
     char bar[TEXT_BAR_BYTES];
+    if (is_sound(table)) table->columns[table->next].bars = true;
     table_cell(table, "%s", text_bar(bar, share, width));
 }
 
@@ -205,14 +206,14 @@ static const char *title_of(const struct column *column)
     return scols_cell_get_data(scols_column_get_header(column->grid));
 }
 
-/* Names the columns that have been dropped. */
+/* Names the columns that have been dropped. A bar shows the number of another column. */
 static void print_dropped(const struct table *table, FILE *out, int columns)
 {
     char line[1024] = "Hidden (a wider terminal or a pipe shows them): ";
     size_t used = strlen(line);
     const char *before = "";
     for (int i = 0; i < table->num_columns && used < sizeof line; i++) {
-        if (!table->columns[i].hidden) continue;
+        if (!table->columns[i].hidden || table->columns[i].bars) continue;
         used += (size_t)snprintf(line + used, sizeof line - used, "%s%s", before, title_of(&table->columns[i]));
         before = ", ";
     }

@@ -4,6 +4,7 @@
 #define TESTS_BENCH_FRAME_PRINTED_H
 
 #include <jansson.h>
+#include <stdint.h>
 
 /* Arguments of a case that is soon done. */
 #define SMALL " --hidden 64 --topk 4 --experts 8 --iters 3 --warmup 1 "
@@ -14,6 +15,8 @@ const json_t *results_list(const json_t *json);
 /* Members that must be there. */
 const char *results_text(const json_t *object, const char *name);
 double results_real(const json_t *object, const char *name);
+/* Sums up a member, "bytes" or "messages", of the links of a class; NULL: of all. */
+int64_t results_links(const json_t *result, const char *class, const char *name);
 /* Times, fractions and the result of verification make sense. */
 void results_assert_sound(const json_t *result);
 

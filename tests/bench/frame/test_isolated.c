@@ -180,7 +180,7 @@ static void make(struct made *made, enum bench_pattern pattern)
 static void end(struct made *made)
 {
     assert_int_equal(expar_group_destroy(made->world.group), EXPAR_OK);
-    free(made->results.items);
+    bench_results_free(&made->results);
 }
 
 static bool isolated(struct made *made, int num_calls)

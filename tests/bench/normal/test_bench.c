@@ -223,6 +223,92 @@ static void patterns_of_nothing(void **state)
     json_decref(json);
 }
 
+static void assert_link(const json_t *link, const char *class, int from, int to, int rows)
+{
+    assert_string_equal(results_text(link, "class"), class);
+    assert_int_equal(results_real(link, "from"), from);
+    assert_int_equal(results_real(link, "to"), to);
+    assert_int_equal(results_real(link, "messages"), rows);
+    assert_int_equal(results_real(link, "bytes"), rows * 64 * 2);
+}
+
+/* All rows go to expert 1, which rank 0 has, and come back from there. */
+static void links_are_those_of_the_routing(void **state)
+{
+    (void)state;
+    json_t *json = results_of("all -n 4 --tokens 10 --routing onehot" SMALL);
+    const json_t *dispatch = json_object_get(json_array_get(results_list(json), 0), "links");
+    const json_t *combine = json_object_get(json_array_get(results_list(json), 1), "links");
+    const json_t *load = json_object_get(json, "expert_load"), *choices = json_object_get(load, "choices");
+    assert_int_equal(json_array_size(dispatch), 3);
+    assert_int_equal(json_array_size(combine), 3);
+    for (int rank = 1; rank < 4; rank++) {
+        assert_link(json_array_get(dispatch, (size_t)rank - 1), "memory", rank, 0, 10);
+        assert_link(json_array_get(combine, (size_t)rank - 1), "memory", 0, rank, 10);
+    }
+    assert_int_equal(results_real(load, "tokens"), 10);
+    assert_int_equal(json_array_size(choices), 8);
+    for (size_t e = 0; e < 8; e++)
+        assert_int_equal(json_integer_value(json_array_get(choices, e)), e == 1 ? 40 : 0);
+    json_decref(json);
+    json = results_of("dispatch layout -n 1 --tokens 10" SMALL);
+    assert_int_equal(json_array_size(json_object_get(json_array_get(results_list(json), 0), "links")), 0);
+    assert_true(results_real(json_array_get(results_list(json), 0), "bus_gbps") == 0);
+    json_decref(json);
+}
+
+/* A reader of many files needs the form, the date, the command, and how busy the machine was. */
+static void the_run_is_described(void **state)
+{
+    (void)state;
+    int numbers[6];
+    json_t *json = results_of("dispatch -n 2 --tokens 3 --routing 'zipf:0.5'" SMALL);
+    const json_t *load = json_object_get(json_object_get(json, "machine"), "load");
+    assert_true(json_is_integer(json_object_get(json, "schema_version")));
+    assert_int_equal(results_real(json, "schema_version"), 1);
+    assert_int_equal(sscanf(results_text(json, "date"), "%4d-%2d-%2dT%2d:%2d:%2dZ", &numbers[0], &numbers[1],
+                            &numbers[2], &numbers[3], &numbers[4], &numbers[5]),
+                     6);
+    assert_string_equal(results_text(json, "command"), "expar bench dispatch -n 2 --tokens 3 --routing zipf:0.5 "
+                                                       "--hidden 64 --topk 4 --experts 8 --iters 3 --warmup 1 --json");
+    assert_int_equal(json_array_size(load), 3);
+    for (size_t i = 0; i < 3; i++)
+        assert_true(json_number_value(json_array_get(load, i)) >= 0);
+    json_decref(json);
+}
+
+static void output_goes_to_a_file(void **state)
+{
+    (void)state;
+    static const char run[] = "$EXPAR bench combine -n 2 --tokens 4" SMALL;
+    char command[512];
+    snprintf(command, sizeof command, "echo old >$TMP/new && %s --csv --output $TMP/new && cat $TMP/new", run);
+    shell_expect(command, 0, "op,mode,dtype", "");
+    snprintf(command, sizeof command, "%s --json --output $TMP/a.json >$TMP/none && test ! -s $TMP/none && ls $TMP",
+             run);
+    shell_expect(command, 0, "a.json\n", "");
+    snprintf(command, sizeof command,
+             "ln -sf new $TMP/link && %s --output $TMP/link && readlink $TMP/link && cat "
+             "$TMP/new",
+             run);
+    shell_expect(command, 0, "new\n2 ranks, ", "");
+    snprintf(command, sizeof command, "%s --output /dev/full; code=$?; test -c /dev/full && exit $code", run);
+    shell_expect(command, 1, "", "cannot write /dev/full: No space left on device");
+    shell_expect("$EXPAR bench --output $TMP/absent/file", 64, "", "absent/file: No such file or directory");
+    shell_expect("$EXPAR bench --output $TMP", 64, "", "it is a folder");
+    shell_expect("$EXPAR bench --output ''", 64, "", "--output '': a file is expected");
+}
+
+/* It is known before the routing is drawn, and before anything is allocated. */
+static void too_little_memory_is_said_at_once(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR bench -n 2 --tokens 4,1048576 --hidden 1048576 --dtype f32 --topk 1 --experts 2", 1, "",
+                 "-n 2 --tokens 1048576 --hidden 1048576 takes about 8");
+    shell_expect("$EXPAR bench ll -n 2 --tokens 65535 --hidden 1048576 --dtype f32 --topk 1 --experts 2", 1, "",
+                 " GB are left for each (");
+}
+
 static void no_gpu_is_named(void **state)
 {
     (void)state;
@@ -339,6 +425,10 @@ int main(void)
         cmocka_unit_test(patterns_stand_beside_isolated_calls),
         cmocka_unit_test(patterns_of_dtypes_and_paths),
         cmocka_unit_test(patterns_of_nothing),
+        cmocka_unit_test(links_are_those_of_the_routing),
+        cmocka_unit_test(the_run_is_described),
+        cmocka_unit_test(output_goes_to_a_file),
+        cmocka_unit_test(too_little_memory_is_said_at_once),
         cmocka_unit_test(no_gpu_is_named),
         cmocka_unit_test(other_forms_of_output),
         cmocka_unit_test(runs_inside_a_job),

@@ -39,6 +39,16 @@ static void assert_rows(const json_t *result, double network, double node)
     if (json_object_get(result, "node")) assert_true(member(result, "node", "rows") == node);
 }
 
+/* The links, which follow from the routing, carry as many rows as were counted where the provider is called. */
+static void assert_links(const json_t *result, int ranks)
+{
+    const int64_t network = results_links(result, "network", "messages");
+    assert_true(network == (int64_t)(member(result, "network", "rows") * ranks + 0.5));
+    assert_true(results_links(result, "network", "bytes") == network * ROW_BYTES);
+    assert_true(results_links(result, "memory", "messages") == (int64_t)(member(result, "node", "rows") * ranks + 0.5));
+    assert_true(results_links(result, NULL, "messages") == network + results_links(result, "memory", "messages"));
+}
+
 static json_t *measure(const char *operations, int ranks, int nodes, const char *routing)
 {
     char arguments[256];
@@ -61,6 +71,7 @@ static void every_node_gets_a_token_once(void **state)
         assert_int_equal(json_array_size(results_list(json)), 3);
         for (size_t r = 0; r < 3; r++) {
             assert_across(json_array_get(results_list(json), r));
+            assert_links(json_array_get(results_list(json), r), ranks);
             assert_rows(json_array_get(results_list(json), r), TOKENS * (nodes - 1), TOKENS * nodes * (each - 1));
         }
         json_decref(json);

@@ -169,7 +169,7 @@ static void csv_of_gpu_results(void **state)
     assert_non_null(strstr(text, ",fraction_of_copy_limit,sms,verified,"));
     assert_non_null(strstr(text, ",25.000,0.6250,12,1,,\n"));
     assert_non_null(strstr(text, "layout,normal,f8e4m3,direct,0,4,128,7168,8,256,\"uniform\",20.000,19.000,25.000,0,"
-                                 "0.0000,,,12,0,,\n"));
+                                 "0.0000,,,,0.0000,,,12,0,,\n"));
     free(text);
 }
 

@@ -210,7 +210,9 @@ static void take_rejection(attempt *self, client *from)
     attempt_fail(self, &verdict, NULL);
 }
 
-bool attempt_frame(attempt *self, client *from)
+/* Handles a frame from a known client. It may end the try, for this client or for all. Returns false if the frame is
+   out of place. */
+static bool take_frame(attempt *self, client *from)
 {
     wire_kind kind = (wire_kind)from->inbox.header.kind;
     bool member = from->state == CLIENT_MEMBER;
@@ -224,6 +226,17 @@ bool attempt_frame(attempt *self, client *from)
         return false;
     wire_inbox_clear(&from->inbox);
     return true;
+}
+
+bool attempt_serve(attempt *self, client *from)
+{
+    wire_result result;
+    while ((result = client_step(from)) == WIRE_DONE) {
+        if (!take_frame(self, from)) result = WIRE_BAD;
+        if (result == WIRE_BAD) break;
+    }
+    if (result == WIRE_BAD) LOG(LOG_INFO, "rendezvous: dropping a peer with a wrong secret or a malformed frame");
+    return result == WIRE_AGAIN;
 }
 
 void attempt_lost(attempt *self, client *member)

@@ -46,9 +46,9 @@ typedef struct attempt {
     attempt_failure failure;
 } attempt;
 
-/* Handles a frame from a known client. It may end the try, for this client or for all. Returns false if the frame is
-   out of place. */
-bool attempt_frame(attempt *self, client *from);
+/* Reads what has come from a client, and handles its frames. One may end the try, for this client or for all. Returns
+   false if the client must be dropped. */
+bool attempt_serve(attempt *self, client *from);
 /* Call this when a client's connection is gone. */
 void attempt_lost(attempt *self, client *member);
 /* Ends the try when its time is over. */

@@ -31,9 +31,7 @@ void verdict_read(const void *payload, size_t bytes, handshake_verdict *verdict)
     memcpy(verdict, payload, sizeof *verdict);
     if (!is_failure(verdict->status)) verdict->status = EXPAR_ERR_BOOTSTRAP;
     verdict->text[sizeof verdict->text - 1] = 0;
-    for (char *c = verdict->text; *c; c++) {
-        if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
-    }
+    wire_text_clean(verdict->text);
 }
 
 void handshake_fill(const boot_request *request, const boot_place *place, const handshake_contact *contact,
@@ -76,15 +74,10 @@ static bool prefix_check(const handshake_prefix *prefix, handshake_verdict *verd
     return true;
 }
 
-static bool is_terminated(const char *text, size_t bytes)
+static bool texts_fit(const handshake_contact *contact, const boot_place *place)
 {
-    return memchr(text, 0, bytes) != NULL;
-}
-
-static bool are_terminated(const handshake_contact *contact, const boot_place *place)
-{
-    return is_terminated(contact->unix_name, sizeof contact->unix_name) &&
-           is_terminated(place->nics, sizeof place->nics);
+    return wire_text_fits(contact->unix_name, sizeof contact->unix_name) &&
+           wire_text_fits(place->nics, sizeof place->nics);
 }
 
 bool handshake_check(const void *payload, size_t bytes, handshake *out, handshake_verdict *verdict)
@@ -99,6 +92,7 @@ bool handshake_check(const void *payload, size_t bytes, handshake *out, handshak
     }
     memcpy(&prefix, payload, sizeof prefix);
     prefix.version[sizeof prefix.version - 1] = 0;
+    wire_text_clean(prefix.version);
     if (prefix.magic == HANDSHAKE_MAGIC) out->prefix = prefix;
     if (!prefix_check(&prefix, verdict)) return false;
     if (bytes != sizeof whole) {
@@ -108,8 +102,7 @@ bool handshake_check(const void *payload, size_t bytes, handshake *out, handshak
         return false;
     }
     memcpy(&whole, payload, sizeof whole);
-    if (!are_terminated(&whole.contact, &whole.place) || whole.timeout_ms < 1 ||
-        whole.timeout_ms > BOOT_MAX_TIMEOUT_MS) {
+    if (!texts_fit(&whole.contact, &whole.place) || whole.timeout_ms < 1 || whole.timeout_ms > BOOT_MAX_TIMEOUT_MS) {
         verdict_set(verdict, EXPAR_ERR_VERSION, "the first message of rank %" PRId32 " has values out of range",
                     prefix.rank);
         return false;
@@ -147,7 +140,7 @@ bool handshake_table_check(const void *payload, size_t bytes, int32_t size)
     for (int32_t rank = 0; rank < size; rank++) {
         handshake_entry entry;
         memcpy(&entry, entries + (size_t)rank * sizeof entry, sizeof entry);
-        if (!are_terminated(&entry.contact, &entry.place)) return false;
+        if (!texts_fit(&entry.contact, &entry.place)) return false;
     }
     return true;
 }

@@ -109,18 +109,6 @@ static void accept_some(boot_server *server)
         continue;
 }
 
-/* Returns false if the client must be dropped. */
-static bool serve_client(boot_server *server, client *one)
-{
-    wire_result result;
-    while ((result = client_step(one)) == WIRE_DONE) {
-        if (!attempt_frame(&server->attempt, one)) result = WIRE_BAD;
-        if (result == WIRE_BAD) break;
-    }
-    if (result == WIRE_BAD) LOG(LOG_INFO, "rendezvous: dropping a peer with a wrong secret or a malformed frame");
-    return result == WIRE_AGAIN;
-}
-
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 /* Serves the clients that poll found ready. It starts at the end, so that dropping a client moves only those already
@@ -128,7 +116,8 @@ static bool serve_client(boot_server *server, client *one)
 static void serve_ready(boot_server *server, int32_t polled)
 {
     for (int32_t i = polled - 1; i >= 0; i--) {
-        if (server->polls[i + 2].revents != 0 && !serve_client(server, server->clients[i])) server_drop(server, i);
+        if (server->polls[i + 2].revents != 0 && !attempt_serve(&server->attempt, server->clients[i]))
+            server_drop(server, i);
     }
 }
 

@@ -114,6 +114,8 @@ static void take_answer(asker *self, int32_t peer, const ask_record *record)
                             .blamed = record->blamed};
     memcpy(answer->doing, record->doing, sizeof answer->doing);
     memcpy(answer->reason, record->reason, sizeof answer->reason);
+    wire_text_clean(answer->doing);
+    wire_text_clean(answer->reason);
     one->awaited[peer] = false;
     if (--one->pending == 0) pthread_cond_broadcast(&self->answered);
 }

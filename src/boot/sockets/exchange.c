@@ -441,6 +441,17 @@ static void close_received_fds(boot_sockets *self)
     }
 }
 
+/* A peer may send a descriptor that no rank has asked for. */
+static void close_unasked_fds(boot_sockets *self, frame_op op)
+{
+    for (int32_t peer = 0; peer < self->base.size; peer++) {
+        lane *one = &self->lanes[peer];
+        if (one->fd < 0 || (op == FRAME_FDS && one->in_head.with_fd)) continue;
+        close(one->fd);
+        one->fd = -1;
+    }
+}
+
 static expar_status check_lanes(const boot_sockets *self)
 {
     for (int32_t peer = 0; peer < self->base.size; peer++) {
@@ -467,6 +478,7 @@ static expar_status exchange_carry_out(boot_sockets *self, const exchange_call *
     else
         status = check_lanes(self);
     if (status != EXPAR_OK) close_received_fds(self);
+    close_unasked_fds(self, call->op);
     return status;
 }
 

@@ -81,15 +81,15 @@ static void dispose_lookup(bounded *bound)
 static expar_status resolve(const char *host, const char *port, int64_t deadline_ns, address *out)
 {
     lookup *self = calloc(1, sizeof *self);
-    if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory to resolve \"%s\"", host);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory to resolve \"%s\"", SHOWN(host));
     snprintf(self->host, sizeof self->host, "%s", host);
     snprintf(self->port, sizeof self->port, "%s", port);
     expar_status status = bounded_start(&self->bound, run_lookup, dispose_lookup);
     if (status != EXPAR_OK) return status;
     if (!bounded_wait(&self->bound, deadline_ns))
-        status = error_set(EXPAR_ERR_BOOTSTRAP, "the name of host \"%s\" was not resolved in time", host);
+        status = error_set(EXPAR_ERR_BOOTSTRAP, "the name of host \"%s\" was not resolved in time", SHOWN(host));
     else if (self->failure != 0)
-        status = error_set(EXPAR_ERR_BOOTSTRAP, "no address for host \"%s\" port \"%s\": %s", host, port,
+        status = error_set(EXPAR_ERR_BOOTSTRAP, "no address for host \"%s\" port \"%s\": %s", SHOWN(host), port,
                            gai_strerror(self->failure));
     else
         *out = self->found;
@@ -117,7 +117,7 @@ expar_status address_parse(const char *text, int64_t deadline_ns, address *out)
 {
     if (strncmp(text, "tcp:", 4) == 0) return parse_tcp(text + 4, deadline_ns, out);
     if (strncmp(text, "unix:", 5) == 0 && address_from_unix_name(text + 5, out)) return EXPAR_OK;
-    return error_set(EXPAR_ERR_ARGUMENT, "\"%s\" is neither unix:NAME nor tcp:HOST:PORT", text);
+    return error_set(EXPAR_ERR_ARGUMENT, "\"%s\" is neither unix:NAME nor tcp:HOST:PORT", SHOWN(text));
 }
 
 void address_format(const address *self, char text[ADDRESS_TEXT])

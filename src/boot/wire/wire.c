@@ -2,6 +2,7 @@
 /* wire: bytes and frames through nonblocking sockets. */
 #include "boot/wire/wire.h"
 #include "base/interrupt.h"
+#include "base/shown.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -141,6 +142,25 @@ void wire_keep_alive(int fd, int64_t limit_ms)
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof tries);
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof user_ms);
     setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+}
+
+static bool is_control(const char *text, const char *at)
+{
+    return shown_is_control((unsigned char)*at, at > text && (unsigned char)at[-1] == 0xc2);
+}
+
+void wire_text_clean(char *text)
+{
+    for (char *at = text; *at; at++)
+        if (is_control(text, at)) *at = '?';
+}
+
+bool wire_text_fits(const char *text, size_t bytes)
+{
+    if (strnlen(text, bytes) == bytes) return false;
+    for (const char *at = text; *at; at++)
+        if (is_control(text, at)) return false;
+    return true;
 }
 
 void wire_close(int *fd)

@@ -133,6 +133,10 @@ int wire_poll_ms(int64_t deadline_ns);
 /* Lets TCP end the connection by itself when the peer's host has answered nothing for `limit_ms` (10 s at least). This
    works even if nothing is sent. Other sockets are left alone: their peers are on this host. */
 void wire_keep_alive(int fd, int64_t limit_ms);
+/* Replaces control characters in a text from a peer, which a terminal would obey where the text is shown. */
+void wire_text_clean(char *text);
+/* Returns whether a peer's text of at most that many bytes has an end and no control character. */
+bool wire_text_fits(const char *text, size_t bytes);
 /* Ends the connection for every process that may have inherited it, then closes. -1 is allowed. */
 void wire_close(int *fd);
 

@@ -2,6 +2,7 @@
 /* Reading .npy files: a fixed preamble, a header that is a Python dict in text, then the elements. Every number is
  * checked before it is used. */
 #include "bench/frame/npy.h"
+#include "base/shown.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,10 +71,10 @@ static bool parse_descr(struct reader *reader, const char *header)
     } types[] = {{"'<i2'", 2}, {"'<i4'", 4}, {"'<i8'", 8}};
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         if (!strncmp(value, types[i].name, 5)) reader->element_bytes = types[i].bytes;
-    if (!reader->element_bytes)
-        return reject(reader, "elements of type %.*s; little-endian int16, int32 or int64 is expected",
-                      (int)strcspn(value, ","), value);
-    return true;
+    if (reader->element_bytes) return true;
+    char type[SHOWN_MOST];
+    snprintf(type, sizeof type, "%.*s", (int)strcspn(value, ","), value);
+    return reject(reader, "elements of type %s; little-endian int16, int32 or int64 is expected", SHOWN(type));
 }
 
 static bool parse_shape(struct reader *reader, const char *header, struct npy *array)

@@ -2,6 +2,8 @@
 /* Reading config.json. Every member is checked against what the kernels and buffers can hold. */
 #include "config.h"
 
+#include "base/shown.h"
+
 #include "kernels.h"
 #include <jansson.h>
 #include <stddef.h>
@@ -120,7 +122,7 @@ bool model_config_load(const char *directory, model_config *config, demo_error *
         return demo_fail(error, "the path of the model is too long: %.64s...", directory);
     json_error_t trouble;
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &trouble);
-    if (!root) return demo_fail(error, "%s: line %d: %s", path, trouble.line, trouble.text);
+    if (!root) return demo_fail(error, "%s: line %d: %s", path, trouble.line, SHOWN(trouble.text));
     model_config parsed = {0};
     bool ok = parse_sizes(path, root, &parsed.sizes, error) && parse_samples(path, root, &parsed, error);
     json_decref(root);

@@ -2,6 +2,8 @@
 /* Parsing and checking of the header: JSON, dtypes, shapes, sizes, and that the tensors fill the data exactly. */
 #include "safetensors_header.h"
 
+#include "base/shown.h"
+
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -33,7 +35,7 @@ static bool parse_shape(const char *path, const json_t *shape, safetensors_entry
 {
     size_t ndim = json_array_size(shape);
     if (!json_is_array(shape) || ndim > SAFETENSORS_MAX_DIMS)
-        return demo_fail(error, "%s: tensor '%s': shape must be a list of at most %d extents", path, entry->name,
+        return demo_fail(error, "%s: tensor '%s': shape must be a list of at most %d extents", path, SHOWN(entry->name),
                          SAFETENSORS_MAX_DIMS);
     entry->ndim = (int32_t)ndim;
     *bytes = entry->dtype->bytes;
@@ -41,9 +43,9 @@ static bool parse_shape(const char *path, const json_t *shape, safetensors_entry
         uint64_t extent;
         if (!json_u64(json_array_get(shape, d), &extent))
             return demo_fail(error, "%s: tensor '%s': extent %zu of its shape is no whole number ≥ 0", path,
-                             entry->name, d);
+                             SHOWN(entry->name), d);
         if (__builtin_mul_overflow(*bytes, extent, bytes))
-            return demo_fail(error, "%s: tensor '%s': its shape overflows 64 bits", path, entry->name);
+            return demo_fail(error, "%s: tensor '%s': its shape overflows 64 bits", path, SHOWN(entry->name));
         entry->shape[d] = (int64_t)extent;
     }
     return true;
@@ -55,15 +57,16 @@ static bool parse_offsets(const char *path, const json_t *offsets, uint64_t byte
 {
     if (json_array_size(offsets) != 2 || !json_u64(json_array_get(offsets, 0), &entry->begin) ||
         !json_u64(json_array_get(offsets, 1), &entry->end) || entry->begin > entry->end)
-        return demo_fail(error, "%s: tensor '%s': data_offsets must be two rising whole numbers", path, entry->name);
+        return demo_fail(error, "%s: tensor '%s': data_offsets must be two rising whole numbers", path,
+                         SHOWN(entry->name));
     if (entry->end - entry->begin != bytes)
         return demo_fail(error, "%s: tensor '%s' takes %" PRIu64 " bytes by its offsets, %" PRIu64 " by its shape",
-                         path, entry->name, entry->end - entry->begin, bytes);
+                         path, SHOWN(entry->name), entry->end - entry->begin, bytes);
     if (entry->end > data_bytes)
         return demo_fail(error,
                          "%s: tensor '%s' ends at byte %" PRIu64 " of the data, but the file holds only %" PRIu64
                          ": it is truncated",
-                         path, entry->name, entry->end, data_bytes);
+                         path, SHOWN(entry->name), entry->end, data_bytes);
     return true;
 }
 
@@ -75,7 +78,8 @@ static bool parse_entry(const char *path, const char *name, const json_t *value,
     const char *dtype = json_string_value(json_object_get(value, "dtype"));
     entry->dtype = dtype_find(dtype);
     if (!entry->dtype)
-        return demo_fail(error, "%s: tensor '%s': dtype %.32s is not known", path, name, dtype ? dtype : "(none)");
+        return demo_fail(error, "%s: tensor '%s': dtype %s is not known", path, SHOWN(name),
+                         dtype ? SHOWN(dtype) : "(none)");
     uint64_t bytes = 0;
     return parse_shape(path, json_object_get(value, "shape"), entry, &bytes, error) &&
            parse_offsets(path, json_object_get(value, "data_offsets"), bytes, data_bytes, entry, error);
@@ -95,16 +99,16 @@ static bool check_cover(const char *path, const safetensors_table *table, uint64
     for (size_t i = 0; i < table->count; i++) {
         const safetensors_entry *entry = &table->entries[i];
         if (entry->begin < covered)
-            return demo_fail(error, "%s: tensor '%s' overlaps tensor '%s'", path, entry->name,
-                             table->entries[i - 1].name);
+            return demo_fail(error, "%s: tensor '%s' overlaps tensor '%s'", path, SHOWN(entry->name),
+                             SHOWN(table->entries[i - 1].name));
         if (entry->begin > covered)
             return demo_fail(error, "%s: %" PRIu64 " bytes before tensor '%s' belong to no tensor", path,
-                             entry->begin - covered, entry->name);
+                             entry->begin - covered, SHOWN(entry->name));
         covered = entry->end;
     }
     if (covered != data_bytes)
         return demo_fail(error, "%s: %" PRIu64 " bytes after tensor '%s' belong to no tensor", path,
-                         data_bytes - covered, table->count ? table->entries[table->count - 1].name : "(none)");
+                         data_bytes - covered, table->count ? SHOWN(table->entries[table->count - 1].name) : "(none)");
     return true;
 }
 
@@ -130,7 +134,8 @@ bool safetensors_table_parse(const char *path, const char *json, size_t json_byt
     json_error_t trouble;
     json_t *root = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, &trouble);
     if (!root)
-        return demo_fail(error, "%s: the header is not JSON: %s at byte %d", path, trouble.text, trouble.position);
+        return demo_fail(error, "%s: the header is not JSON: %s at byte %d", path, SHOWN(trouble.text),
+                         trouble.position);
     bool ok = json_is_object(root) ? parse_entries(path, root, data_bytes, table, error)
                                    : demo_fail(error, "%s: the header is no JSON object", path);
     json_decref(root);

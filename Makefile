@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
-.PHONY: release run test test-gpu bench asan tsan nightly soak install uninstall wheel format lint clean
+.PHONY: release run test test-gpu bench asan tsan fuzz nightly soak install uninstall wheel format lint clean
 
 release:
 	scripts/setup.sh build
@@ -46,9 +46,19 @@ asan tsan:
 	cmake --build --preset $@ -j $(JOBS) --target $(or $(BUILT),all)
 	ctest --preset $@
 
-# Thousands of random rounds, the soak and valgrind: about an hour.
+# FUZZ_SECONDS for each reader of files and frames that others wrote.
+fuzz: FUZZ_SECONDS ?= 10
+fuzz:
+	scripts/setup.sh fuzz
+	cmake --preset fuzz >/dev/null
+	cmake --build --preset fuzz -j $(JOBS)
+	scripts/fuzz.sh build/fuzz $(FUZZ_SECONDS)
+
+# Thousands of random rounds, the soak, ten minutes for each fuzzer, and valgrind: about two hours.
 nightly:
-	scripts/setup.sh lint
+	scripts/setup.sh lint fuzz
+	cmake --preset fuzz >/dev/null
+	cmake --build --preset fuzz -j $(JOBS)
 	cmake --preset release >/dev/null
 	cmake --build --preset release -j $(JOBS)
 	scripts/nightly.sh build/release

@@ -27,3 +27,7 @@ if(EXPAR_SANITIZE)
   add_compile_options(-fsanitize=${EXPAR_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${EXPAR_SANITIZE})
 endif()
+if(EXPAR_FUZZ)
+  # Shows the fuzzer which branches an input takes.
+  add_compile_options(-fsanitize=fuzzer-no-link)
+endif()

@@ -3,6 +3,7 @@
 # Runs the tests that take too long for every day:
 # - tests with the label `nightly`, thousands of random rounds, a thousand kills, soaks from C and from Python
 # - a wheel from the source distribution, the oldest PyTorch, AArch64 under QEMU
+# - ten minutes of each fuzzer, in build/fuzz
 # - all states of the models where spin is installed, static checks at all depths, and valgrind
 # usage: scripts/nightly.sh BUILD_DIR [ROUNDS [SOAK_ROUNDS]]
 # A step may fail or take longer than an hour; the others run all the same. The last line says how many steps there were
@@ -77,6 +78,7 @@ run "$(dirname "$0")/wheel.sh" "$build" "$build/wheel/nightly" sdist compiled
 run "$root/scripts/torch.sh" "$build/torch/oldest" 2.4.1
 run env PYTHON="$build/torch/oldest/bin/python3" EXPAR_REQUIRE_PYTHON=1 EXPAR_REQUIRE_TORCH=1 \
     ctest --test-dir "$build" --label-regex python --label-exclude nightly --output-on-failure --no-tests=error
+limit=7200 run "$root/scripts/fuzz.sh" "$root/build/fuzz" 600
 run "$root/scripts/aarch64.sh" "$build/aarch64"
 run "$(dirname "$0")/models.sh" "$build/models"
 run "$root/scripts/lint.sh" "$build"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing of the packages that expar is built, tested or checked with. What is there is left alone.
-# usage: setup.sh run|build|wheel|test|lint|aarch64…
+# usage: setup.sh run|build|wheel|test|lint|fuzz|aarch64…
 set -eu
 
 # The packages that `make run` needs, whose demo also uses the network.
@@ -18,6 +18,8 @@ wheel="python3 python3-pip python3-venv"
 test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy $wheel"
 # The packages that `make lint` needs in addition.
 lint="clang-format clang-tidy cppcheck shellcheck mypy"
+# The packages that `make fuzz` needs in addition: clang with libFuzzer.
+fuzz="clang libclang-rt-dev"
 # The packages that scripts/aarch64.sh needs, to compile for AArch64 and to run the programs.
 aarch64="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static"
 wanted=""
@@ -28,9 +30,10 @@ for set in "$@"; do
         wheel) wanted="$wanted $wheel" ;;
         test) wanted="$wanted $run $build $test" ;;
         lint) wanted="$wanted $run $build $test $lint" ;;
+        fuzz) wanted="$wanted $run $fuzz" ;;
         aarch64) wanted="$wanted $aarch64" ;;
         *)
-            echo "setup: unknown set '$set'; there are run, build, wheel, test, lint, aarch64" >&2
+            echo "setup: unknown set '$set'; there are run, build, wheel, test, lint, fuzz, aarch64" >&2
             exit 1
             ;;
     esac

@@ -13,7 +13,7 @@
  *   gpu/           normal/ and low_latency/ on GPUs: ranks that are threads, tensors, gate, copy limits; kernels/
  *   mpi/           the baseline over MPI, and its program
  *   cpu.c          the CPU as a device: tensors, turns
- *   options.c      options and their checks
+ *   options.c      options and their checks; option_table.c has their table
  *
  * An iteration's time is last end − first start over all ranks: on CLOCK_MONOTONIC after a barrier, on GPUs by events
  * after a gate that opens for all streams at once. All contenders (expar, copies, baseline) take turns within each

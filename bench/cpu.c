@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Returns the number of threads that the library would choose (ep.h): EXPAR_THREADS, else 1 when ranks outnumber cores,
    else a fair share. */
@@ -78,9 +79,40 @@ static bool cpu_copy_tensor(const struct bench_world *world, void *to, const voi
     return true;
 }
 
+/* ---- moments ----------------------------------------------------------------------------------------------------- */
+
+static void *cpu_marks_open(const struct bench_world *world, int count)
+{
+    (void)world;
+    return calloc((size_t)count, sizeof(struct timespec));
+}
+
+static bool cpu_mark(const struct bench_world *world, void *marks, int index)
+{
+    (void)world;
+    return clock_gettime(CLOCK_MONOTONIC, (struct timespec *)marks + index) == 0;
+}
+
+static bool cpu_marks_read(const struct bench_world *world, void *marks, int count, double *us)
+{
+    const struct timespec *moments = marks;
+    (void)world;
+    for (int i = 0; i < count; i++)
+        us[i] = (double)(moments[i].tv_sec - moments->tv_sec) * 1e6 +
+                (double)(moments[i].tv_nsec - moments->tv_nsec) * 1e-3;
+    return true;
+}
+
+static void cpu_marks_close(const struct bench_world *world, void *marks, int count)
+{
+    (void)world, (void)count;
+    free(marks);
+}
+
 #define CPU                                                                                                            \
     .name = "cpu", .workers = "threads", .memory = cpu_memory, .alloc = cpu_alloc, .free = cpu_free, .view = cpu_view, \
     .unview = cpu_unview, .draft = cpu_draft, .commit = cpu_commit, .copy = cpu_copy_tensor, .turn = bench_cpu_turn,   \
+    .marks_open = cpu_marks_open, .mark = cpu_mark, .marks_read = cpu_marks_read, .marks_close = cpu_marks_close,      \
     .ll = &ll_cpu
 
 const struct bench_device bench_cpu = {CPU, .copies = {"memcpy_us", "nontemporal_us"},

@@ -122,6 +122,13 @@ struct bench_device {
     bool (*copy)(const struct bench_world *world, void *to, const void *from, size_t bytes);
     /* Brings the ranks together, runs the contender, and measures the time until its work is done. */
     bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
+    /* Moments on this rank's clock, for pairs of calls. marks_open makes count of them; NULL: no memory. `mark` takes
+       one where the stream has come to, or the CPU. marks_read gives them in microseconds since the first one, after the
+       stream's work is done. Closing NULL is allowed. */
+    void *(*marks_open)(const struct bench_world *world, int count);
+    bool (*mark)(const struct bench_world *world, void *marks, int index);
+    bool (*marks_read)(const struct bench_world *world, void *marks, int count, double *us);
+    void (*marks_close)(const struct bench_world *world, void *marks, int count);
     const struct bench_site *sites[BENCH_MODES];
     const struct ll_place *ll; /* what else low-latency mode needs */
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* links: bytes and messages of a call over each link, by the routing. A link leads from one rank to another one. Its
- * class is "memory" inside a node of the CPU, "nvlink", "pcie" or "device" (one GPU) between GPUs, and "network" between
- * nodes. A rank's own rows take no link. */
+ * class is "memory" inside a node of the CPU; "nvlink", "pcie" or "device" (one GPU) between GPUs; or "network". Rows
+ * that a rank keeps take no link. */
 #ifndef EXPAR_BENCH_FRAME_LINKS_H
 #define EXPAR_BENCH_FRAME_LINKS_H
 

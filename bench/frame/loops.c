@@ -45,7 +45,7 @@ struct bench_result *bench_result_of(const struct bench_call *call, struct bench
                                     .workers = session->workers,
                                     .tokens = session->problem->tokens,
                                     .row_bytes = session->problem->row_bytes,
-                                    .cached = kind->cached && !kind->combines,
+                                    .cached = kind->cached && (!kind->combines || kind->pattern == BENCH_PERIOD),
                                     .sum = !kind->combines ? NULL
                                            : kind->reduced ? "reduced"
                                                            : "exact",

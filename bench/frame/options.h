@@ -17,7 +17,7 @@
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
 /* The patterns of measured calls (frame/patterns.h). They are bits, since several may be asked for. */
-enum bench_pattern { BENCH_ISOLATED = 1, BENCH_STEADY = 2, BENCH_LAYER = 4, BENCH_DECODE = 8 };
+enum bench_pattern { BENCH_ISOLATED = 1, BENCH_STEADY = 2, BENCH_LAYER = 4, BENCH_DECODE = 8, BENCH_PERIOD = 16 };
 
 /* Options of `expar bench rma`. */
 struct rma_options {
@@ -54,6 +54,7 @@ struct bench_options {
     int num_dtypes;
     const char *routing; /* a generator's name, or a .npy file */
     int iters, warmup;
+    int pairs;                    /* of a trial of pairs back to back */
     int workers[BENCH_MAX_SWEEP]; /* threads or SMs of a rank; 0: as the library chooses */
     int num_workers;
     expar_ep_path path;

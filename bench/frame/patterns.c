@@ -3,11 +3,11 @@
 #include "bench/frame/patterns.h"
 #include "bench/frame/json.h"
 
-#define NUM_PATTERNS 4
+#define NUM_PATTERNS 5
 
-const char bench_pattern_words[] = "isolated|steady|layer|decode|all";
+const char bench_pattern_words[] = "isolated|steady|layer|decode|period|all";
 
-static const char *const names[NUM_PATTERNS] = {"isolated", "steady", "layer", "decode"};
+static const char *const names[NUM_PATTERNS] = {"isolated", "steady", "layer", "decode", "period"};
 
 const char *bench_pattern_name(enum bench_pattern pattern)
 {
@@ -34,13 +34,14 @@ static bool adds_rows(const struct bench_options *options)
 void bench_patterns_check(struct argp_state *state, struct bench_options *options)
 {
     const bool ll = options->ll.wanted;
-    const unsigned of_mode = BENCH_ISOLATED | BENCH_STEADY | (ll ? BENCH_DECODE : BENCH_LAYER);
-    const unsigned loops = ~(unsigned)BENCH_ISOLATED, pairs = BENCH_LAYER | BENCH_DECODE;
+    const unsigned of_all = BENCH_ISOLATED | BENCH_STEADY | (ll ? BENCH_DECODE : BENCH_LAYER);
+    const unsigned of_mode = of_all | BENCH_PERIOD, loops = ~(unsigned)BENCH_ISOLATED;
+    const unsigned pairs = BENCH_LAYER | BENCH_DECODE | BENCH_PERIOD;
     const bool both = options->dispatch && options->combine;
-    if (options->all_patterns) options->patterns = both && adds_rows(options) ? of_mode : of_mode & ~pairs;
+    if (options->all_patterns) options->patterns = both && adds_rows(options) ? of_all : of_all & ~pairs;
     reject(state, options, ~of_mode,
-           ll ? "with ll one of isolated|steady|decode|all is expected"
-              : "without ll one of isolated|steady|layer|all is expected");
+           ll ? "with ll one of isolated|steady|decode|period|all is expected"
+              : "without ll one of isolated|steady|layer|period|all is expected");
     if (!both) reject(state, options, pairs, "both operations are expected, dispatch and combine");
     if (!adds_rows(options)) reject(state, options, pairs, "a dtype that combine adds is expected, not fp8");
     if (options->mpi) reject(state, options, loops, "with --mpi isolated is expected, as the baseline's calls are");
@@ -51,6 +52,11 @@ void bench_patterns_check(struct argp_state *state, struct bench_options *option
 bool bench_patterns_loop(const struct bench_options *options)
 {
     return (options->patterns & ~(unsigned)BENCH_ISOLATED) != 0;
+}
+
+bool bench_patterns_period(const struct bench_options *options)
+{
+    return (options->patterns & BENCH_PERIOD) != 0;
 }
 
 json_t *bench_patterns_json(const struct bench_options *options)

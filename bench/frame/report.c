@@ -25,8 +25,8 @@ struct report {
 unsigned bench_report_run(const struct bench_world *world, const struct bench_options *options)
 {
     return (options->cuda ? ON_GPU : ON_CPU) | (world->nodes > 1 ? ON_NODES : ON_NODE) |
-           (bench_patterns_loop(options) ? WITH_LOOPS : 0) | (world->size > 1 ? WITH_TRIPS : 0) |
-           (world->baseline ? WITH_MPI : 0);
+           (bench_patterns_loop(options) ? WITH_LOOPS : 0) | (bench_patterns_period(options) ? WITH_PERIOD : 0) |
+           (world->size > 1 ? WITH_TRIPS : 0) | (world->baseline ? WITH_MPI : 0);
 }
 
 static bool has_field(const struct report *report, const struct bench_field *field)
@@ -161,7 +161,7 @@ static void print_title(const struct report *report)
     const int columns = terminal_columns(STDOUT_FILENO);
     char nodes[32] = "", loops[80] = "", title[512];
     if (world->nodes > 1) snprintf(nodes, sizeof nodes, " on %d nodes", world->nodes);
-    if (bench_patterns_loop(o))
+    if (o->patterns & ~(unsigned)(BENCH_ISOLATED | BENCH_PERIOD))
         snprintf(loops, sizeof loops, "; of patterns: a call's share of %d loops of as many calls", BENCH_LOOPS);
     snprintf(title, sizeof title,
              "%s%d ranks%s, rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations%s",

@@ -42,6 +42,11 @@ enum bench_number {
     AT_MEDIAN,
     AT_MIN,
     AT_P99,
+    AT_PERIOD, /* of pairs */
+    AT_GAP,
+    AT_DISPATCH_FLOOR,
+    AT_COMBINE_FLOOR,
+    AT_DRIFT,
     AT_HOST, /* of loops */
     AT_HOST_P99,
     AT_BYTES,
@@ -103,7 +108,16 @@ enum bench_field_kind {
 };
 
 /* The runs that have a field: all named conditions must hold. */
-enum { ON_CPU = 1, ON_GPU = 2, ON_NODE = 4, ON_NODES = 8, WITH_LOOPS = 16, WITH_TRIPS = 32, WITH_MPI = 64 };
+enum {
+    ON_CPU = 1,
+    ON_GPU = 2,
+    ON_NODE = 4,
+    ON_NODES = 8,
+    WITH_LOOPS = 16,
+    WITH_TRIPS = 32,
+    WITH_MPI = 64,
+    WITH_PERIOD = 128
+};
 
 struct bench_field {
     const char *name; /* NULL: the device's word for workers. In JSON "a.b" is b in an object a */
@@ -163,6 +177,25 @@ struct bench_report {
         FIELD("slowest_rank_us", NUMBER, AT_SLOWEST, .or_null = true), FIELD("slowest_rank", COUNT, AT_SLOWEST_RANK),  \
         FIELD("mean_rank_us", NUMBER, AT_MEAN_RANK), FIELD("bytes", COUNT, AT_BYTES), FIELD("gbps", NUMBER, AT_GBPS),  \
         FIELD("bus_gbps", NUMBER, AT_BUS_GBPS, .or_null = true)
+#define FIELDS_JSON_PERIOD                                                                                             \
+    FIELD("pair_period_us", NUMBER, AT_PERIOD), FIELD("gap_us", NUMBER, AT_GAP),                                       \
+        FIELD("dispatch_floor_us", NUMBER, AT_DISPATCH_FLOOR), FIELD("combine_floor_us", NUMBER, AT_COMBINE_FLOOR),    \
+        FIELD("drift", NUMBER, AT_DRIFT)
+#define FIELDS_CSV_PERIOD                                                                                              \
+    FIELD("pair_period_us", NUMBER, AT_PERIOD, 3, WITH_PERIOD), FIELD("gap_us", NUMBER, AT_GAP, 3, WITH_PERIOD),       \
+        FIELD("dispatch_floor_us", NUMBER, AT_DISPATCH_FLOOR, 3, WITH_PERIOD),                                         \
+        FIELD("combine_floor_us", NUMBER, AT_COMBINE_FLOOR, 3, WITH_PERIOD),                                           \
+        FIELD("drift", NUMBER, AT_DRIFT, 4, WITH_PERIOD)
+#define FIELDS_TABLE_PERIOD                                                                                            \
+    FIELD("period us", NUMBER, AT_PERIOD, 1, WITH_PERIOD, .drop = 19,                                                  \
+          .legend = "from one pair of calls to the next, on the median rank"),                                         \
+        FIELD("dispatch us", NUMBER, AT_DISPATCH_FLOOR, 1, WITH_PERIOD, .drop = 14,                                    \
+              .legend = "of it the dispatch, on the fastest rank, by a chain of its own"),                             \
+        FIELD("combine us", NUMBER, AT_COMBINE_FLOOR, 1, WITH_PERIOD, .drop = 14,                                      \
+              .legend = "the same of the combine"),                                                                    \
+        FIELD("gap us", NUMBER, AT_GAP, 1, WITH_PERIOD, .drop = 8, .legend = "between two pairs"),                     \
+        FIELD("drift %", PERCENT, AT_DRIFT, 0, WITH_PERIOD, .drop = 8,                                                 \
+              .legend = "how much longer the last quarter of a trial takes than the first")
 #define FIELDS_JSON_HOST FIELD("host_us", NUMBER, AT_HOST), FIELD("host_p99_us", NUMBER, AT_HOST_P99)
 #define FIELDS_JSON_NETWORK_LIMIT                                                                                      \
     FIELD("network_limit_us", NUMBER, AT_NETWORK_LIMIT, 0, ON_NODES, true),                                            \

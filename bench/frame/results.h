@@ -6,6 +6,7 @@
 #include "bench/frame/late.h"
 #include "bench/frame/links.h"
 #include "bench/frame/loop.h"
+#include "bench/frame/period.h"
 
 /* Statistics of a buffer (expar_ep_get_stats): counts are sums over all ranks, bytes are those of the rank that has
    most. */
@@ -30,7 +31,8 @@ struct bench_result {
     /* Mean over ranks of the bytes of rows that go into a rank's output. Dispatch: the rows received, or the experts'.
        Combine: the rows that are summed, which are the same ones on their way back, or the rows sent back. */
     double bytes;
-    struct bench_links links; /* on rank 0 */
+    struct bench_links links;   /* on rank 0 */
+    struct bench_period period; /* of pairs */
 
     /* Normal mode alone. */
     const char *path;

@@ -9,6 +9,7 @@
  *   links.c      bytes and messages over each link     memory.c            whether there is enough memory
  *   view.c       a result's words and numbers          report.c, json.c    tables and CSV, JSON
  *   verdict.c    the sentence that judges them         output.c            where they go
+ *   period.c     pairs of calls back to back
  *
  * A mode is a table: normal/mode.c, low_latency/mode.c. The frame knows neither of them. Called through bench/bench.h;
  * calls the public interface of the library. */
@@ -17,6 +18,7 @@
 
 #include "bench/frame/late.h"
 #include "bench/frame/links.h"
+#include "bench/frame/period.h"
 #include "bench/frame/problem.h"
 #include "bench/frame/results.h"
 
@@ -109,6 +111,9 @@ struct bench_call {
     struct bench_kind kind;
     const char *op;
     bool verified;
+    /* For loops: called after the dispatch of a pair, before its combine; NULL: nothing to do. */
+    bool (*between)(void *context);
+    void *between_context;
     /* For isolated calls. */
     bool unreported;                   /* it takes turns for another result */
     uint64_t count;                    /* calls so far */
@@ -143,6 +148,12 @@ bool bench_isolated(struct bench_contest *contests, int count, struct bench_resu
 /* Loops of one kind of call: outputs are released at once, and contents change before the loop that is checked. Appends
    its result; the same. */
 bool bench_loops(struct bench_call *call, struct bench_results *results);
+
+/* Returns true, or what the call's `between` says. */
+static inline bool bench_between(const struct bench_call *call)
+{
+    return !call->between || call->between(call->between_context);
+}
 
 /* A result of the call, with all that does not come from times; NULL after saying why not. Collective. */
 struct bench_result *bench_result_of(const struct bench_call *call, struct bench_results *results);

@@ -51,6 +51,23 @@ static void view_buffer(const struct bench_buffer *buffer, double *n)
         n[i] = (double)counts[i];
 }
 
+static void view_host(const struct bench_loop_times *loop, double *n)
+{
+    n[AT_HOST] = loop->host_us;
+    n[AT_HOST_P99] = loop->host_p99_us;
+}
+
+/* Sets the numbers of pairs. Their spread is that of periods, not of trials. */
+static void view_period(const struct bench_period *period, double *n)
+{
+    n[AT_PERIOD] = period->pair_us;
+    n[AT_GAP] = period->gap_us;
+    n[AT_DISPATCH_FLOOR] = period->dispatch_us;
+    n[AT_COMBINE_FLOOR] = period->combine_us;
+    n[AT_DRIFT] = period->drift;
+    n[AT_SPREAD] = period->spread;
+}
+
 static void view_times(struct bench_view *view)
 {
     const struct bench_result *r = view->result;
@@ -74,8 +91,10 @@ static void view_times(struct bench_view *view)
         n[AT_LAUNCH] = r->launch_us;
         return;
     }
-    n[AT_HOST] = r->loop.host_us;
-    n[AT_HOST_P99] = r->loop.host_p99_us;
+    if (r->period.known)
+        view_period(&r->period, n);
+    else
+        view_host(&r->loop, n);
     view_buffer(&r->before, n + AT_BUFFER_BEFORE);
     view_buffer(&r->after, n + AT_BUFFER_AFTER);
 }

@@ -144,6 +144,46 @@ static bool gpu_turn(const struct bench_world *world, struct contender *contende
     return good;
 }
 
+/* ---- moments ----------------------------------------------------------------------------------------------------- */
+
+static void gpu_marks_close(const struct bench_world *world, void *marks, int count)
+{
+    cu_event *events = marks;
+    (void)world;
+    for (int i = 0; events && i < count; i++)
+        if (events[i]) cuda_driver()->EventDestroy(events[i]);
+    free(events);
+}
+
+static void *gpu_marks_open(const struct bench_world *world, int count)
+{
+    cu_event *events = calloc((size_t)count, sizeof *events);
+    for (int i = 0; events && i < count; i++) {
+        if (bench_good(world, CUDA_CALL(EventCreate, &events[i], 0))) continue;
+        gpu_marks_close(world, events, count);
+        return NULL;
+    }
+    return events;
+}
+
+static bool gpu_mark(const struct bench_world *world, void *marks, int index)
+{
+    return bench_good(world, CUDA_CALL(EventRecord, ((cu_event *)marks)[index], world->stream));
+}
+
+/* Reads the moments. One that was never recorded counts as the first one. */
+static bool gpu_marks_read(const struct bench_world *world, void *marks, int count, double *us)
+{
+    const cu_event *events = marks;
+    float milliseconds;
+    for (int i = 0; i < count; i++) {
+        const bool timed = cuda_driver()->EventElapsedTime(&milliseconds, events[0], events[i]) == CU_OK;
+        us[i] = timed ? (double)milliseconds * 1e3 : 0;
+    }
+    (void)world;
+    return true;
+}
+
 const struct bench_device bench_cuda = {
     .name = "cuda",
     .workers = "sms",
@@ -158,6 +198,10 @@ const struct bench_device bench_cuda = {
     .commit = gpu_commit,
     .copy = gpu_copy_tensor,
     .turn = gpu_turn,
+    .marks_open = gpu_marks_open,
+    .mark = gpu_mark,
+    .marks_read = gpu_marks_read,
+    .marks_close = gpu_marks_close,
     .sites = {&gpu_normal_site, &gpu_ll_site},
     .ll = &ll_cuda,
 };

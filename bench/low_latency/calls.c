@@ -72,6 +72,7 @@ bool ll_in_loop(struct bench_call *call, expar_event **event)
     (void)event;
     if (call->kind.dispatches && !dispatch_in_loop(self)) return false;
     if (!call->kind.combines) return true;
+    if (call->kind.dispatches && !bench_between(call)) return false;
     self->combine_args.handle = call->kind.dispatches ? self->result.handle : self->handle;
     if (!ll_combine(self)) return false;
     bool good = !self->sum.hook || receive_by(self, self->sum.hook);

@@ -2,6 +2,7 @@
 /* The table of low-latency mode: the tensors and the buffer of a session, and its cases. */
 #include "bench/low_latency/mode.h"
 #include "bench/frame/measure.h"
+#include "bench/frame/patterns.h"
 #include "bench/low_latency/late.h"
 
 /* ---- sessions ---------------------------------------------------------------------------------------------------- */
@@ -276,12 +277,21 @@ static bool measure_decode(struct bench_session *session, bool reduced, struct b
     return phases == BENCH_WHOLE || measure_loop(session, "pair", kind, results);
 }
 
+static bool measure_pairs(struct bench_session *session, bool reduced, struct bench_results *results)
+{
+    const struct bench_kind kind = {.pattern = BENCH_PERIOD, .dispatches = true, .combines = true, .reduced = reduced};
+    struct ll_case call = call_of(session, "pair", kind);
+    return !wants_sum(session, reduced) || bench_period_measure(&call.frame, results);
+}
+
 static bool loops(struct bench_session *session, struct bench_results *results)
 {
     const unsigned patterns = session->options->patterns;
     if (patterns & BENCH_STEADY && !measure_steady(session, results)) return false;
-    if (!(patterns & BENCH_DECODE)) return true;
-    return measure_decode(session, false, results) && measure_decode(session, true, results);
+    if (patterns & BENCH_DECODE && !(measure_decode(session, false, results) && measure_decode(session, true, results)))
+        return false;
+    return !bench_patterns_period(session->options) ||
+           (measure_pairs(session, false, results) && measure_pairs(session, true, results));
 }
 
 /* ---- the mode ---------------------------------------------------------------------------------------------------- */

@@ -54,6 +54,7 @@ static const struct bench_field csv[] = {
     FIELD("pattern", WORD, WORD_PATTERN, 0, WITH_LOOPS),
     FIELD("host_us", NUMBER, AT_HOST, 4, WITH_LOOPS),
     FIELD("host_p99_us", NUMBER, AT_HOST_P99, 4, WITH_LOOPS),
+    FIELDS_CSV_PERIOD,
     {0},
 };
 
@@ -69,6 +70,7 @@ static const struct bench_field json[] = {
     FIELD("messages", NUMBER, AT_MESSAGES),
     FIELD("pattern", WORD, WORD_PATTERN),
     FIELDS_JSON_HOST,
+    FIELDS_JSON_PERIOD,
     FIELD("copy_limit_us", NUMBER, AT_COPY_LIMIT, .or_null = true),
     FIELD("copies_us", COPIES, 0, 0, ON_NODE),
     FIELD("puts_us", COPIES, 0, 0, ON_NODES),
@@ -97,6 +99,7 @@ static const struct bench_field results[] = {
     FIELD("threads", COUNT, AT_WORKERS, 0, ON_CPU, .drop = 4),
     FIELD("pattern", WORD, WORD_PATTERN, 0, WITH_LOOPS, .drop = 13),
     FIELDS_TABLE_TIMES,
+    FIELDS_TABLE_PERIOD,
     FIELD("messages", NUMBER, AT_MESSAGES, 1, .drop = 5, .legend = "of a call and rank, the mean over ranks"),
     FIELDS_TABLE_LIMIT,
     FIELDS_TABLE_BARS,

@@ -111,15 +111,15 @@ static void set_args(struct normal_call *self)
     expar_ep_combine_args *combine = &self->combine_args;
     *dispatch = normal_dispatch_args(session, self->path);
     dispatch->async_finish = dispatches_asynchronously(self);
-    dispatch->handle = self->handle;
-    if (self->handle) dispatch->topk_idx = dispatch->topk_weights = EXPAR_TENSOR_NONE;
+    dispatch->handle = self->frame.kind.cached ? self->handle : NULL;
+    if (dispatch->handle) dispatch->topk_idx = dispatch->topk_weights = EXPAR_TENSOR_NONE;
     *combine = (expar_ep_combine_args)EXPAR_EP_COMBINE_ARGS_INIT;
     self->combined = (expar_ep_combine_result)EXPAR_EP_COMBINE_RESULT_INIT;
     combine->x = bench_tensor(world, self->rows, problem->dtype, problem->num_received, problem->hidden);
     combine->out_y = bench_tensor(world, session->y, problem->dtype, problem->tokens, problem->hidden);
     combine->handle = self->handle;
     combine->path = self->path;
-    combine->async_finish = is_loop(self);
+    combine->async_finish = is_loop(self) && (on_gpu(session) || self->frame.kind.pattern != BENCH_PERIOD);
     combine->stream = world->stream;
 }
 
@@ -147,7 +147,7 @@ bool normal_open(struct bench_call *call)
     self->rows = call->session->rows;
     if (is_loop(self) && call->kind.combines) self->rows = world->device->alloc(world, rows_bytes(call->session));
     bool good = bench_all_true(world, !call->kind.combines || self->rows || bench_complain(world, "out of memory"));
-    if (good && (call->kind.cached || call->kind.combines)) good = make_handle(self);
+    if (good && (call->kind.cached || !call->kind.dispatches)) good = make_handle(self);
     set_args(self);
     return bench_all_true(world, good);
 }
@@ -192,9 +192,15 @@ bool normal_combine(void *context)
     return bench_good(session->world, expar_ep_combine(session->ep, &self->combine_args, &self->combined));
 }
 
-/* Copies the rows to the caller's own memory, on a GPU by the stream. This stands for the experts' work. */
-static bool work(const struct normal_call *self)
+/* Copies the rows to the caller's own memory, on a GPU by the stream. This stands for the experts' work. Pairs of a
+   period have none: the combine reads the rows where the dispatch has put them. */
+static bool work(struct normal_call *self)
 {
+    if (self->frame.kind.pattern == BENCH_PERIOD) {
+        self->combine_args.x = self->result.recv_x;
+        if (!self->frame.kind.cached) self->combine_args.handle = self->result.handle;
+        return true;
+    }
     const struct bench_world *world = self->frame.session->world;
     return world->device->copy(world, self->rows, self->result.recv_x.data, rows_bytes(self->frame.session));
 }
@@ -218,7 +224,7 @@ bool normal_in_loop(struct bench_call *call, expar_event **event)
     if (call->kind.dispatches && call->kind.combines) {
         expar_event_release(*event);
         *event = NULL;
-        if (!work(self)) return false;
+        if (!bench_between(call) || !work(self)) return false;
     }
     if (!call->kind.combines) return true;
     if (!normal_combine(self)) return false;

@@ -215,6 +215,19 @@ static bool loops_by(struct bench_session *session, expar_ep_path path, struct b
     return !layer || measure_loop(session, "layer", layers, way, results);
 }
 
+/* Measures pairs with a handle, and without one as --cached says. */
+static bool pairs_by(struct bench_session *session, expar_ep_path path, struct bench_results *results)
+{
+    const expar_ep_path way = path == EXPAR_EP_PATH_QUEUE ? path : EXPAR_EP_PATH_AUTO;
+    for (int cached = 0; cached < 2; cached++) {
+        const struct bench_kind kind = {
+            .pattern = BENCH_PERIOD, .dispatches = true, .combines = true, .cached = cached};
+        struct normal_call call = call_of(session, "pair", kind, way);
+        if (wants_dispatch(session, cached) && !bench_period_measure(&call.frame, results)) return false;
+    }
+    return true;
+}
+
 /* ---- the mode ---------------------------------------------------------------------------------------------------- */
 
 static bool by_paths(struct bench_session *session,
@@ -233,7 +246,8 @@ static bool isolated(struct bench_session *session, struct bench_results *result
 
 static bool loops(struct bench_session *session, struct bench_results *results)
 {
-    return by_paths(session, loops_by, results);
+    if (!by_paths(session, loops_by, results)) return false;
+    return !bench_patterns_period(session->options) || !adds(session) || by_paths(session, pairs_by, results);
 }
 
 static int list_rows(const struct bench_options *options, struct bench_rows *rows)

@@ -43,6 +43,7 @@ static const struct bench_field csv[] = {
     FIELD("pattern", WORD, WORD_PATTERN, 0, WITH_LOOPS),
     FIELD("host_us", NUMBER, AT_HOST, 3, WITH_LOOPS),
     FIELD("host_p99_us", NUMBER, AT_HOST_P99, 3, WITH_LOOPS),
+    FIELDS_CSV_PERIOD,
     {0},
 };
 
@@ -64,6 +65,7 @@ static const struct bench_field json[] = {
     FIELD(NULL, COPIES, 0),
     FIELDS_JSON_NETWORK_LIMIT,
     FIELDS_JSON_HOST,
+    FIELDS_JSON_PERIOD,
     BUFFER("buffer_before", AT_BUFFER_BEFORE),
     BUFFER("buffer_after", AT_BUFFER_AFTER),
     FIELD(NULL, COUNT, AT_WORKERS),
@@ -94,6 +96,7 @@ static const struct bench_field results[] = {
     TABLE_HEAD,
     FIELD("pattern", WORD, WORD_PATTERN, 0, WITH_LOOPS, .drop = 13),
     FIELDS_TABLE_TIMES,
+    FIELDS_TABLE_PERIOD,
     FIELDS_TABLE_LIMIT,
     FIELDS_TABLE_BARS,
     FIELDS_TABLE_MPI,

@@ -19,7 +19,7 @@ struct column {
     struct libscols_column *grid;
     const char *legend; /* NULL: none */
     int drop;           /* 0: no order was stated */
-    bool bars, hidden;
+    bool filled, bars, hidden;
 };
 
 struct table {
@@ -83,6 +83,7 @@ __attribute__((format(printf, 3, 0))) static void fill(struct table *table, cons
     char *text;
     if (!is_sound(table)) return;
     assert(table->row && table->next < scols_line_get_ncells(table->row));
+    table->columns[table->next].filled = true;
     struct libscols_cell *cell = scols_line_get_cell(table->row, table->next++);
     table->failed = vasprintf(&text, format, arguments) < 0;
     if (table->failed) return;
@@ -184,17 +185,30 @@ static bool has_order(const struct table *table)
     return false;
 }
 
+static bool hide(struct column *column)
+{
+    column->hidden = true;
+    return scols_column_set_flags(column->grid, scols_column_get_flags(column->grid) | SCOLS_FL_HIDDEN) == 0;
+}
+
+/* Hides columns without any cell. They have nothing to show, so that no line names them. */
+static bool hide_empty(struct table *table)
+{
+    for (int i = 1; i < table->num_columns && table->titled; i++)
+        if (!table->columns[i].filled && !hide(&table->columns[i])) return false;
+    return true;
+}
+
 /* Hides columns until lines fit. Lines of a pipe always do. */
 static bool fit(struct table *table, int columns)
 {
+    if (!hide_empty(table)) return false;
     if (columns == 0 || !has_order(table) || scols_table_get_nlines(table->grid) == 0) return true;
     for (int taken = line_columns(table); taken < 0 || taken > columns; taken = line_columns(table)) {
         struct column *dropped = next_to_drop(table);
         if (taken < 0) return false;
         if (!dropped) return true;
-        dropped->hidden = true;
-        const int flags = scols_column_get_flags(dropped->grid);
-        if (scols_column_set_flags(dropped->grid, flags | SCOLS_FL_HIDDEN) != 0) return false;
+        if (!hide(dropped)) return false;
     }
     return true;
 }
@@ -213,7 +227,7 @@ static void print_dropped(const struct table *table, FILE *out, int columns)
     size_t used = strlen(line);
     const char *before = "";
     for (int i = 0; i < table->num_columns && used < sizeof line; i++) {
-        if (!table->columns[i].hidden || table->columns[i].bars) continue;
+        if (!table->columns[i].hidden || table->columns[i].bars || !table->columns[i].filled) continue;
         used += (size_t)snprintf(line + used, sizeof line - used, "%s%s", before, title_of(&table->columns[i]));
         before = ", ";
     }

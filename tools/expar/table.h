@@ -30,7 +30,8 @@ void table_column(struct table *table, const char *title, enum table_align align
 
 /* States when the last column drops on a narrow terminal: those with order 1 drop first, the later of two columns with
    the same order before the earlier. A column without an order drops after all others, the last one first; the first
-   column never drops. In a table without any order, no column drops, and rows may wrap: its cells are to be copied. */
+   column never drops. In a table without any order, no column drops, and rows may wrap: its cells are to be copied. A
+   column without any cell is not shown. */
 void table_drop(struct table *table, int order);
 /* Explains the last column below the table, while it is shown. `text` is not copied. */
 void table_legend(struct table *table, const char *text);

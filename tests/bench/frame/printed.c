@@ -73,6 +73,21 @@ static void assert_bus_rate(const json_t *result)
     assert_true(is > 0.999 * expected - 1e-9 && is < 1.001 * expected + 1e-9);
 }
 
+void results_assert_period(const json_t *result)
+{
+    assert_string_equal(results_text(result, "op"), "pair");
+    assert_string_equal(results_text(result, "pattern"), "period");
+    assert_true(results_real(result, "pair_period_us") > 0);
+    assert_true(results_real(result, "dispatch_floor_us") > 0);
+    assert_true(results_real(result, "combine_floor_us") > 0);
+    assert_true(results_real(result, "gap_us") >= 0);
+    assert_true(results_real(result, "gap_us") < results_real(result, "pair_period_us"));
+    assert_true(results_real(result, "drift") > -1);
+    assert_true(results_real(result, "spread") >= 0);
+    assert_true(json_is_true(json_object_get(result, "verified")));
+    assert_null(json_object_get(result, "host_us"));
+}
+
 void results_assert_sound(const json_t *result)
 {
     assert_string_equal(results_text(result, "mode"), "normal");

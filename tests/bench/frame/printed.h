@@ -17,6 +17,8 @@ const char *results_text(const json_t *object, const char *name);
 double results_real(const json_t *object, const char *name);
 /* Sums up a member, "bytes" or "messages", of the links of a class; NULL: of all. */
 int64_t results_links(const json_t *result, const char *class, const char *name);
+/* Members of a result of --pattern period make sense. */
+void results_assert_period(const json_t *result);
 /* Times, fractions and the result of verification make sense. */
 void results_assert_sound(const json_t *result);
 

@@ -175,6 +175,32 @@ static void test_patterns_are_verified(void **state)
     json_decref(json);
 }
 
+/* Moments are events of the stream; links have the classes of GPUs. */
+static void test_patterns_period(void **state)
+{
+    (void)state;
+    struct bench_options options = small();
+    options.tokens[0] = 7;
+    options.pairs = 2;
+    options.patterns = BENCH_PERIOD;
+    json_t *json = capture_json(&options), *list = json_object_get(json, "results");
+    assert_int_equal(json_array_size(list), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *result = json_array_get(list, i), *links = json_object_get(result, "links"), *link;
+        size_t l;
+        assert_true(json_is_true(json_object_get(result, "verified")));
+        assert_true(json_number_value(json_object_get(result, "pair_period_us")) > 0);
+        assert_true(json_number_value(json_object_get(result, "combine_floor_us")) > 0);
+        json_array_foreach(links, l, link)
+        {
+            const char *class = text_of(link, "class");
+            assert_true(!strcmp(class, "nvlink") || !strcmp(class, "pcie") || !strcmp(class, "device"));
+        }
+        assert_true(l > 0);
+    }
+    json_decref(json);
+}
+
 static void more_sms_than_there_are_are_rejected(void **state)
 {
     (void)state;
@@ -192,9 +218,13 @@ static void more_sms_than_there_are_are_rejected(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_operation_is_verified), cmocka_unit_test(every_dtype_and_routing_is_verified),
-        cmocka_unit_test(test_kernels_are_told),      cmocka_unit_test(test_kernels_without_stamps),
-        cmocka_unit_test(test_patterns_are_verified), cmocka_unit_test(more_sms_than_there_are_are_rejected),
+        cmocka_unit_test(each_operation_is_verified),
+        cmocka_unit_test(every_dtype_and_routing_is_verified),
+        cmocka_unit_test(test_kernels_are_told),
+        cmocka_unit_test(test_kernels_without_stamps),
+        cmocka_unit_test(test_patterns_are_verified),
+        cmocka_unit_test(test_patterns_period),
+        cmocka_unit_test(more_sms_than_there_are_are_rejected),
     };
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);

@@ -243,6 +243,40 @@ static void patterns_stand_beside_isolated_calls(void **state)
                     (struct expected[]){all[0], all[3]}, 2);
 }
 
+static void pairs_have_a_period(void **state)
+{
+    (void)state;
+    json_t *json = results_of("ll -n 2 --tokens 5 --pattern period --pairs 9 --format bf16,fp8,logfmt" CODED);
+    static const char *const sums[] = {"exact", "reduced", "exact", "reduced", "exact"};
+    assert_int_equal(json_array_size(results_list(json)), 5);
+    for (size_t i = 0; i < 5; i++) {
+        const json_t *pair = json_array_get(results_list(json), i);
+        results_assert_period(pair);
+        assert_string_equal(results_text(pair, "sum"), sums[i]);
+    }
+    json_decref(json);
+}
+
+/* An exact combine has a row for each expert, and a reduced one a row for each message. */
+static void links_are_those_of_the_messages(void **state)
+{
+    (void)state;
+    json_t *json = results_of("ll -n 2 --tokens 3 --topk 4 --experts 4 --hidden 128 --iters 2 --format bf16");
+    static const int64_t messages[] = {6, 12, 6}; /* each token goes to both ranks, with two experts on each */
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *result = json_array_get(results_list(json), i);
+        assert_true(results_links(result, "memory", "messages") == messages[i]);
+        assert_true(results_links(result, NULL, "bytes") == messages[i] * 128 * 2);
+    }
+    json_decref(json);
+    json = results_of("ll dispatch -n 2 --tokens 3 --topk 4 --experts 4 --hidden 128 --iters 2 --format fp8");
+    assert_true(results_links(json_array_get(results_list(json), 0), NULL, "bytes") == 6 * (128 + 4));
+    json_decref(json);
+    json = results_of("ll combine -n 2 --tokens 3 --topk 4 --experts 4 --hidden 128 --iters 2 --format logfmt");
+    assert_true(results_links(json_array_get(results_list(json), 0), NULL, "bytes") == 12 * 168);
+    json_decref(json);
+}
+
 /* A decode has rows of both ways, whatever the format codes of them. */
 static void decodes_of_formats(void **state)
 {
@@ -307,7 +341,7 @@ static void bad_options_are_named(void **state)
         {"--sum all", "--sum 'all': one of exact|reduced|both is expected"},
         {"dispatch --sum exact", "--sum: only with combine"},
         {"--hook=maybe", "--hook 'maybe': one of no|yes|both is expected"},
-        {"--pattern layer", "--pattern 'layer': with ll one of isolated|steady|decode|all is expected"},
+        {"--pattern layer", "--pattern 'layer': with ll one of isolated|steady|decode|period|all is expected"},
         {"combine --pattern decode", "--pattern 'decode': both operations are expected"},
         {"--topk 33", "--topk 33: ll takes at most 32"},
         {"--tokens 65536", "--tokens 65536: ll takes at most 65535"},
@@ -335,6 +369,8 @@ int main(void)
         cmocka_unit_test(hooks_have_two_times),
         cmocka_unit_test(every_format_is_verified),
         cmocka_unit_test(patterns_stand_beside_isolated_calls),
+        cmocka_unit_test(pairs_have_a_period),
+        cmocka_unit_test(links_are_those_of_the_messages),
         cmocka_unit_test(decodes_of_formats),
         cmocka_unit_test(routings_and_seeds),
         cmocka_unit_test(other_forms_of_output),

@@ -212,6 +212,33 @@ static void patterns_of_dtypes_and_paths(void **state)
     json_decref(json);
 }
 
+/* A dispatch and the combine of its rows, with a handle and without, back to back. */
+static void pairs_have_a_period(void **state)
+{
+    (void)state;
+    static const char *const paths[] = {"auto", "queue"};
+    for (int i = 0; i < 2; i++) {
+        char arguments[160];
+        snprintf(arguments, sizeof arguments,
+                 "all -n 2 --tokens 9 --cached=both --path %s --pairs 9 --pattern isolated,period" SMALL, paths[i]);
+        json_t *json = results_of(arguments);
+        assert_int_equal(json_array_size(results_list(json)), 5);
+        for (size_t r = 3; r < 5; r++) {
+            const json_t *pair = json_array_get(results_list(json), r);
+            results_assert_period(pair);
+            assert_int_equal(json_is_true(json_object_get(pair, "cached")), r == 4);
+            if (i == 1) assert_string_equal(results_text(pair, "path"), "queue");
+        }
+        assert_null(json_object_get(json_array_get(results_list(json), 0), "pair_period_us"));
+        json_decref(json);
+    }
+    json_t *json = results_of("all -n 3 --tokens 0 --experts 9 --topk 2 --hidden 64 --pairs 2 --pattern period");
+    results_assert_period(json_array_get(results_list(json), 0));
+    json_decref(json);
+    shell_expect("$EXPAR bench all -n 2 --tokens 4 --pairs 2 --pattern period" SMALL "--csv", 0,
+                 ",pair_period_us,gap_us,dispatch_floor_us,combine_floor_us,drift\npair,normal,bf16,direct,0,", "");
+}
+
 /* The last of two lists counts; without tokens there is nothing to carry. */
 static void patterns_of_nothing(void **state)
 {
@@ -387,13 +414,17 @@ static void bad_options_are_named(void **state)
         {"--path copy_engine", "is not in this version", 64},
         {"--cached=maybe", "one of no|yes|both is expected", 64},
         {"--seed -4", "--seed '-4'", 64},
-        {"--pattern fast", "--pattern 'fast': one of isolated|steady|layer|decode|all is expected", 64},
-        {"--pattern steady,,layer", "--pattern '': one of isolated|steady|layer|decode|all is expected", 64},
-        {"--pattern decode", "--pattern 'decode': without ll one of isolated|steady|layer|all is expected", 64},
+        {"--pattern fast", "--pattern 'fast': one of isolated|steady|layer|decode|period|all is expected", 64},
+        {"--pattern steady,,layer", "--pattern '': one of isolated|steady|layer|decode|period|all is expected", 64},
+        {"--pattern decode", "--pattern 'decode': without ll one of isolated|steady|layer|period|all is expected", 64},
         {"--pattern isolated,steady --mpi", "--pattern 'steady': with --mpi isolated is expected", 64},
         {"layout --pattern steady", "--pattern 'steady': isolated is expected beside it for layout", 64},
         {"dispatch --pattern layer", "--pattern 'layer': both operations are expected", 64},
         {"--dtype fp8 --pattern layer", "--pattern 'layer': a dtype that combine adds is expected, not fp8", 64},
+        {"dispatch --pattern period", "--pattern 'period': both operations are expected", 64},
+        {"--dtype fp8 --pattern period", "--pattern 'period': a dtype that combine adds is expected, not fp8", 64},
+        {"--pairs 4", "--pairs: only with --pattern period", 64},
+        {"--pattern period --pairs 1", "--pairs '1': a number from 2", 64},
         {"rma --pattern steady", "--pattern: rma has none", 64},
         {"setup --pattern steady", "--pattern: setup has none", 64},
         {"--format fp8", "--format: only with ll", 64},
@@ -424,6 +455,7 @@ int main(void)
         cmocka_unit_test(layout_is_a_difference),
         cmocka_unit_test(patterns_stand_beside_isolated_calls),
         cmocka_unit_test(patterns_of_dtypes_and_paths),
+        cmocka_unit_test(pairs_have_a_period),
         cmocka_unit_test(patterns_of_nothing),
         cmocka_unit_test(links_are_those_of_the_routing),
         cmocka_unit_test(the_run_is_described),

@@ -59,7 +59,7 @@ static void put_text(struct table *table, const json_t *object, const char *name
     if (text)
         table_cell(table, "%s", text);
     else
-        table_alarm(table, "not found");
+        table_warn(table, "not found");
 }
 
 /* ---- the sections ------------------------------------------------------------------------------------------------ */
@@ -166,7 +166,7 @@ static void put_found(struct table *table, const json_t *part, const char *name)
     if (version)
         table_cell(table, "CUDA %s%s%s", version, path ? ", " : "", path ? path : "");
     else
-        table_alarm(table, "%s", text_of(part, "missing"));
+        table_warn(table, "%s", text_of(part, "missing"));
 }
 
 static bool print_cuda(const json_t *info)
@@ -183,7 +183,7 @@ static bool print_cuda(const json_t *info)
     if (ready)
         table_cell(table, "%s", ready);
     else
-        table_alarm(table, "none: this library was built without nvcc");
+        table_warn(table, "none: this library was built without nvcc");
     json_array_foreach(json_object_get(cuda, "gpus"), i, gpu)
     {
         put_gpu(table, gpu);
@@ -199,7 +199,9 @@ static bool print_launchers(const json_t *info)
     printf("launchers\n");
     json_array_foreach(json_object_get(info, "launchers"), i, entry)
     {
-        put_text(table, entry, text_of(entry, "name"), "path");
+        const char *path = text_of(entry, "path");
+        label(table, text_of(entry, "name"));
+        table_cell(table, "%s", path ? path : "not here; optional");
     }
     return table_print(table, stdout);
 }
@@ -280,7 +282,7 @@ static bool print_advice(const json_t *info)
     json_array_foreach(advice, i, entry)
     {
         table_row(table);
-        table_alarm(table, "  %-*s", LABEL_WIDTH, text_of(entry, "missing"));
+        table_warn(table, "  %-*s", LABEL_WIDTH, text_of(entry, "missing"));
         table_cell(table, "%s", text_of(entry, "effect"));
         label(table, "");
         table_cell(table, "%s", text_of(entry, "command"));

@@ -123,7 +123,7 @@ struct bench_device {
     /* Brings the ranks together, runs the contender, and measures the time until its work is done. */
     bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
     /* Moments on this rank's clock, for pairs of calls. marks_open makes count of them; NULL: no memory. `mark` takes
-       one where the stream has come to, or the CPU. marks_read gives them in microseconds since the first one, after the
+       one where the stream has come to, or the CPU. marks_read gives them in microseconds since the first one, when the
        stream's work is done. Closing NULL is allowed. */
     void *(*marks_open)(const struct bench_world *world, int count);
     bool (*mark)(const struct bench_world *world, void *marks, int index);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* period: the time from one pair of calls to the next, a dispatch and its combine back to back, as CollectiveX measures
- * it. The host waits for nothing between two calls. A first chain of pairs gives the period. A second one takes a moment
- * between the two calls, too, and gives each call's floor. */
+ * it. The host waits for nothing between two calls. A first chain of pairs gives the period. A second one, which takes
+ * a moment between the two calls, too, gives each call's floor. */
 #ifndef EXPAR_BENCH_FRAME_PERIOD_H
 #define EXPAR_BENCH_FRAME_PERIOD_H
 

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# Installs the library, headers, struct table, pkg-config file, CMake package, tool and man pages.
+# Installs the library, headers, struct table, pkg-config file, CMake package, tool, completion and man pages. Each has
+# one of these components: runtime, development, tool, mpi (the comparison with Open MPI), python (cmake/python.cmake).
+# A default component holds for what names none.
 include(CMakePackageConfigHelpers)
 
-install(TARGETS expar expar-shmem EXPORT expar LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
+install(TARGETS expar expar-shmem EXPORT expar LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  COMPONENT runtime NAMELINK_COMPONENT development)
 install(DIRECTORY include/expar include/openshmem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 
 install(FILES ${PROJECT_BINARY_DIR}/abi/abi.json DESTINATION ${CMAKE_INSTALL_DATADIR}/expar)
@@ -38,14 +42,15 @@ foreach(name oshc++ oshcxx)
 endforeach()
 
 if(EXPAR_TOOL)
+  set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME tool)
   install(PROGRAMS tools/openshmem/oshrun DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(FILES ${PROJECT_BINARY_DIR}/oshcc_link.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 RENAME oshrun.1)
-  foreach(program expar_command expar-bench-mpi)
-    if(TARGET ${program})
-      set_target_properties(${program} PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
-      install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-    endif()
-  endforeach()
+  set_target_properties(expar_command PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
+  install(TARGETS expar_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(TARGET expar-bench-mpi)
+    set_target_properties(expar-bench-mpi PROPERTIES INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
+    install(TARGETS expar-bench-mpi RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT mpi)
+  endif()
 
   # The tool prints its manual from the texts of --help and the table of environment variables; under an emulator, where
   # it is made for another processor.
@@ -53,7 +58,7 @@ if(EXPAR_TOOL)
   set(manual ${PROJECT_BINARY_DIR}/man/expar.1)
   add_custom_command(OUTPUT ${manual} DEPENDS expar_command
     COMMAND expar_command man > ${manual})
-  foreach(subcommand run bench info demo)
+  foreach(subcommand run bench info demo completion)
     set(page ${PROJECT_BINARY_DIR}/man/expar-${subcommand}.1)
     add_custom_command(OUTPUT ${page} DEPENDS expar_command
       COMMAND expar_command man ${subcommand} > ${page})
@@ -61,9 +66,23 @@ if(EXPAR_TOOL)
   endforeach()
   add_custom_target(manual ALL DEPENDS ${manual})
   install(FILES ${manual} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+
+  # And the scripts with which shells complete its arguments, to where each shell looks for them.
+  set(EXPAR_ZSH_DIR ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRING "Where zsh's completion is installed")
+  set(completion ${PROJECT_BINARY_DIR}/completion)
+  file(MAKE_DIRECTORY ${completion})
+  foreach(shell bash zsh fish)
+    add_custom_command(OUTPUT ${completion}/expar.${shell} DEPENDS expar_command
+      COMMAND expar_command completion ${shell} > ${completion}/expar.${shell})
+  endforeach()
+  add_custom_target(completion ALL DEPENDS ${completion}/expar.bash ${completion}/expar.zsh ${completion}/expar.fish)
+  install(FILES ${completion}/expar.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME expar)
+  install(FILES ${completion}/expar.zsh DESTINATION ${EXPAR_ZSH_DIR} RENAME _expar)
+  install(FILES ${completion}/expar.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()
 
 # The man pages of the calls are made from the headers.
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
 string(TIMESTAMP manual_date "%B %d, %Y" UTC)
 file(GLOB manual_sources CONFIGURE_DEPENDS include/expar/*.h man/make.sh man/*.awk man/examples/*.c)
 list(APPEND manual_sources ${PROJECT_SOURCE_DIR}/src/base/env_table.h)

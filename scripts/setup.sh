@@ -12,10 +12,10 @@ run="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev lib
 build="libcmocka-dev libpmix-dev"
 # The packages that `make wheel` needs in addition.
 wheel="python3 python3-pip python3-venv"
-# The packages that `make test` needs in addition: consumers in C++, man pages, Open MPI, valgrind, and Python with
-# NumPy. Open MPI starts ranks, and expar is compared with it. ip, tc and nft make the networks of tests.
-# scripts/torch.sh installs a Python with PyTorch.
-test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy $wheel"
+# The packages that `make test` needs in addition: consumers in C++, man pages, Open MPI, valgrind, Python with NumPy,
+# and the shells that complete arguments. Open MPI starts ranks, and expar is compared with it. ip, tc and nft make the
+# networks of tests. scripts/torch.sh installs a Python with PyTorch.
+test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy zsh fish $wheel"
 # The packages that `make lint` needs in addition.
 lint="clang-format clang-tidy cppcheck shellcheck mypy"
 # The packages that `make fuzz` needs in addition: clang with libFuzzer.

@@ -64,6 +64,12 @@ done
 
 cmp -s "$prefix/share/expar/abi.json" "$build/abi/abi.json" || fail "the table of structs is not installed"
 
+# The shells find how to complete arguments.
+for script in bash-completion/completions/expar zsh/site-functions/_expar fish/vendor_completions.d/expar.fish; do
+    [ ! -e "$build/bin/expar" ] || grep -q "made by .expar completion" "$prefix/share/$script" ||
+        fail "the completion $script is not installed"
+done
+
 # The package of Python takes the library that is installed with it.
 for package in "$prefix"/lib/python*/*/expar/__init__.py; do
     [ -e "$package" ] || continue

@@ -119,3 +119,19 @@ const struct command_topic bench_topics[] = {
      setup_hints, setup_examples},
     {0},
 };
+
+const struct command_choice bench_choices[] = {
+    {"device", "cpu cuda"},
+    {"dtype", "bf16 f16 f32 fp8"},
+    {"routing", "uniform zipf incast skew grouped onehot FILE"},
+    {"path", "auto direct queue all"},
+    {"cached", "yes no both"},
+    {"pattern", "isolated steady layer decode all"},
+    {"stamps", "yes no"},
+    {"format", "bf16 f16 f32 fp8 fp8_round fp8_ue8m0 int8 logfmt"},
+    {"sum", "exact reduced both"},
+    {"hook", "yes no both"},
+    {"ops", "put get put_signal atomics barrier collectives"},
+    {"transports", "p2p fabric auto"},
+    {NULL, NULL},
+};

@@ -6,5 +6,7 @@
 #include "command.h"
 
 extern const struct command_topic bench_topics[];
+/* The words of the options. */
+extern const struct command_choice bench_choices[];
 
 #endif

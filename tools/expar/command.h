@@ -31,16 +31,24 @@ struct command_topic {
     const struct command_example *examples;
 };
 
+/* The words that an option's argument may be, for completion. FILE among them: a file is one, too. */
+struct command_choice {
+    const char *option; /* a name in the table of options; NULL ends a list */
+    const char *words;  /* divided by blanks */
+};
+
 struct command {
     const char *name;
     const char *summary;     /* one line, no full stop */
     const char *arguments;   /* after the options in the usage line, or NULL */
+    const char *operands;    /* the words among these, divided by blanks, for completion, or NULL */
     const char *description; /* paragraphs divided by an empty line */
     /* Further paragraphs, if one text would be too long, or NULL. */
     const char *more;
     /* A paragraph that is added if the tool supports GPUs, or NULL. */
     const char *on_gpus;
     const struct argp_option *options;      /* ends with {0}; NULL: none */
+    const struct command_choice *choices;   /* NULL: none */
     const struct command_example *examples; /* NULL: none */
     /* Help by subject; `expar SUBCOMMAND --help=full` then lists all options. NULL: --help prints all that is above. */
     const struct command_topic *topics;
@@ -50,6 +58,7 @@ struct command {
 extern const struct command command_run;
 extern const struct command command_bench;
 extern const struct command command_info;
+extern const struct command command_completion;
 
 /* The table of main.c; ends with NULL. */
 extern const struct command *const command_table[];

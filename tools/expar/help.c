@@ -14,7 +14,7 @@ void command_print_help(void)
     printf("Usage: expar SUBCOMMAND [OPTION...]\n"
            "Expert-parallel communication for Mixture-of-Experts models: run, measure, inspect.\n\n");
     for (const struct command *const *c = command_table; *c; c++)
-        printf("  %-8s %s\n", (*c)->name, (*c)->summary);
+        printf("  %-10s %s\n", (*c)->name, (*c)->summary);
     printf("\n  --help, --version\n\n"
            "`expar SUBCOMMAND --help` has its options and examples.\n\nExamples:\n");
     for (const struct command *const *c = command_table; *c; c++)

@@ -13,11 +13,11 @@
 #endif
 
 const struct command *const command_table[] = {
-    &command_run,  &command_bench, &command_info,
+    &command_run,        &command_bench, &command_info,
 #ifdef EXPAR_TOOL_HAS_DEMO
     &command_demo,
 #endif
-    NULL,
+    &command_completion, NULL,
 };
 
 static int unknown(const char *typed)

@@ -37,6 +37,9 @@ static const struct argp_option options[] = {
     {0},
 };
 
+static const struct command_choice choices[] = {
+    {"path", "auto direct queue"}, {"decode", "low-latency normal"}, {"device", "cpu cuda"}, {NULL, NULL}};
+
 static const struct command_example examples[] = {
     {"expar demo", "eight shipped prompts on eight ranks"},
     {"expar demo -n 4 --prompt 'Call me Ishmael. ' --bytes 200", "one prompt of your own on four ranks"},
@@ -64,6 +67,7 @@ const struct command command_demo = {
         "the texts are too; where one is not, the first byte that differs is shown, and by how much the reference's "
         "best logit led there. The exit code is 0 only when all are equal.",
     .options = options,
+    .choices = choices,
     .examples = examples,
     .run = run,
 };

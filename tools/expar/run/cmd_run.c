@@ -31,6 +31,8 @@ static const struct argp_option options[] = {
     {0},
 };
 
+static const struct command_choice choices[] = {{"on-death", "kill continue"}, {NULL, NULL}};
+
 static const struct command_example examples[] = {
     {"expar run -n 8 -- ./train --steps 10", "eight ranks; each line of output starts with its rank"},
     {"expar run -n 8 --nodes 2 -- ./train", "the same, as two nodes of four ranks"},
@@ -136,6 +138,7 @@ const struct command command_run = {
                    "cannot be executed; "
                    "127: there is no such program.",
     .options = options,
+    .choices = choices,
     .examples = examples,
     .run = run,
 };

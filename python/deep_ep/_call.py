@@ -17,6 +17,7 @@ from typing import Any, Callable, Sequence
 import torch
 from expar import _abi, _interrupt, _tensor
 from expar._abi import Dtype
+from expar._copies import Shared
 from expar._library import _check, lib
 
 _raised = _interrupt._raised
@@ -269,10 +270,11 @@ def parts_of(numbers: tuple[int, ...], *dtypes: Any) -> Parts:
     return Parts(numbers, dtypes)
 
 
-class Output:
+class Output(Shared):
     """The memory of a call's results, kept while tensors are still made from it. Copies share it."""
 
     __slots__ = ("pointer",)
+    _no_pickle = "pickle the tensors of the result instead"
 
     def __init__(self, pointer: int) -> None:
         self.pointer = pointer
@@ -289,15 +291,6 @@ class Output:
 
     def __del__(self, release: Any = _release) -> None:
         release(self.pointer)
-
-    def __copy__(self) -> Output:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Output:
-        return self
-
-    def __reduce__(self) -> Any:
-        raise TypeError("memory of the library's is of this process alone: it cannot be pickled")
 
 
 _alloc = plain("expar_ep_alloc", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)

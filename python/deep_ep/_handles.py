@@ -12,16 +12,18 @@ import ctypes
 from typing import Any, Sequence
 
 from expar import _abi
+from expar._copies import Shared
 from expar._library import lib
 
 from . import _place
 from ._call import check, give_owner, held, owner_of
 
 
-class Handle:
+class Handle(Shared):
     """The routing of one dispatch, and this program's reference to it."""
 
     __slots__ = ("pointer", "num_tokens", "num_topk", "num_rows", "__weakref__")
+    _no_pickle = "send topk_idx instead, and dispatch there"
 
     def __init__(self, pointer: int, num_tokens: int, num_topk: int, num_rows: int) -> None:
         self.pointer = pointer
@@ -31,16 +33,6 @@ class Handle:
 
     def __del__(self, destroy: Any = lib.expar_ep_handle_release) -> None:
         destroy(self.pointer)
-
-    def __copy__(self) -> Handle:
-        return self
-
-    def __deepcopy__(self, memo: Any) -> Handle:
-        """Returns the same object: copies share one routing."""
-        return self
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a handle is of this process alone: it cannot be pickled")
 
 
 _info_get = held("expar_ep_handle_get_info", ctypes.c_void_p, ctypes.c_void_p)
@@ -95,10 +87,11 @@ def find(handle: Sequence[Any]) -> Handle:
 # ---- low latency -----------------------------------------------------------------------------------------------------
 
 
-class LowLatencyHandle:
+class LowLatencyHandle(Shared):
     """Where the rows of one low-latency dispatch came from, and this program's reference to it."""
 
     __slots__ = ("pointer", "buffer", "__weakref__")
+    _no_pickle = "send topk_idx instead, and dispatch there"
 
     def __init__(self, pointer: int, buffer: Any) -> None:
         self.pointer = pointer

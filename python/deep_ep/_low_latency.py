@@ -14,6 +14,7 @@ from typing import Any, Callable, NamedTuple, Optional, Tuple
 import torch
 from expar import _abi, _values, Error, Group, LlFormat, LlSum, LowLatencyBuffer, Status
 from expar._abi import EpPart, PythonKind
+from expar._copies import Shared
 from expar._library import lib
 
 from . import _handles, _place
@@ -73,10 +74,11 @@ class Shape(NamedTuple):
     element_bytes: int  # 2 or 4
 
 
-class Hook:
+class Hook(Shared):
     """The second part of a call. Calling it receives, once. On a GPU it runs on the stream that is current then."""
 
     __slots__ = ("_pointer", "_place", "_process", "_kept", "__weakref__")
+    _no_pickle = "call it in the process whose dispatch or combine returned it"
 
     def __init__(self, pointer: int, place: _place.Place, kept: list[Any]) -> None:
         self._pointer = pointer

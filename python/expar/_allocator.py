@@ -12,10 +12,11 @@ from typing import Any, Callable
 
 from . import _abi
 from ._abi import Dtype, EpPart
-from ._device import CPU, current_stream, let_follow
+from ._device import CPU, current_stream, let_follow, name_of_device
+from ._dtypes import ELEMENT_BYTES
 from ._errors import Error
 from ._library import lib
-from ._tensor import ELEMENT_BYTES, contiguous, outputs_in_python, view_of
+from ._tensor import contiguous, outputs_in_python, view_of
 
 _ALLOC = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_void_p)
 _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
@@ -84,7 +85,7 @@ class Allocator:
             room *= extent
         there = (view.device.type, view.device.index) == self._device
         if not there or list(view.strides[: view.ndim]) != list(contiguous(shape)):
-            where = "the CPU" if self._device == CPU else f"GPU {self._device[1]}"
+            where = name_of_device(self._device)
             raise ValueError(f"the allocator's memory is not contiguous, or not on {where}")
         if room < size:
             raise ValueError(f"the allocator's memory has {room} bytes: expected {size}")

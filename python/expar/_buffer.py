@@ -13,14 +13,16 @@ from typing import Any, Callable, Sequence
 from . import _abi, _values
 from ._abi import DeviceType, Dtype, EpPath, EpSumOrder, EpWeightsOf
 from ._arguments import Arguments, keep_call, output_of, own_or_library
-from ._device import CPU, device_of, stream_for
+from ._called import create
+from ._device import CPU, device_of, name_of_device, stream_for
+from ._dtypes import dtype_of, ELEMENT_BYTES
 from ._errors import DroppedError, Error
 from ._event import Event
 from ._group import Group, Owned, fill
 from ._library import lib
 from ._results import Combined, Dispatched, Handle, Layout, RecvCounts, Route
 from ._symmetric import stats_of
-from ._tensor import Counted, ELEMENT_BYTES, Tensor, dtype_of, pool_view, view_of
+from ._tensor import Counted, Tensor, pool_view, view_of
 
 _NOT_OPTIONS = ("struct_size", "device", "alloc", "free", "alloc_context")
 _CONFIG_NAMES = [name for name, *_ in _abi.EpConfig._fields_ if name not in _NOT_OPTIONS]
@@ -71,6 +73,7 @@ class Buffer(Owned):
     """
 
     _kind = "buffer"
+    _no_pickle = "create a buffer in each process, from that process's group"
 
     def __init__(
         self, group: Group, *, device: Any = None, allocator: Callable[[int], Any] | None = None, **options: int
@@ -90,7 +93,7 @@ class Buffer(Owned):
             self._allocator.serve(self)
             self._allocator.fill(config)
         pointer = ctypes.c_void_p()
-        lib.expar_ep_create(group.pointer, ctypes.byref(config), ctypes.byref(pointer))
+        create("Buffer", device, lib.expar_ep_create, group.pointer, ctypes.byref(config), ctypes.byref(pointer))
         assert pointer.value is not None
         super().__init__(pointer.value, lib.expar_ep_destroy, lib.expar_ep_abandon)
         self.group = group
@@ -137,7 +140,9 @@ class Buffer(Owned):
 
         view = view_of(topk_idx, "topk_idx", kept)
         if view.data and view.device.type != DeviceType.CPU:
-            raise Error(_abi.Status.ERR_DEVICE, f"topk_idx lies on device type {view.device.type}: expected the CPU")
+            where = name_of_device((view.device.type, view.device.index))
+            text = f"expar.Buffer.layout: topk_idx lies on {where}: expected {name_of_device(CPU)}"
+            raise Error(_abi.Status.ERR_DEVICE, text)
         counts = [numpy.zeros(n, "int32") for n in (self.group.size, self.group.num_nodes, max(experts, 0))]
         in_rank = numpy.zeros((view.shape[0], self.group.size), "bool")
         struct = _abi.EpLayout(

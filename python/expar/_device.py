@@ -45,6 +45,11 @@ def device_of(value: Any) -> tuple[int, int]:
     return int(DeviceType.CUDA), _current_gpu() if found[1] is None else int(found[1])
 
 
+def name_of_device(device: tuple[int, int]) -> str:
+    """Returns the name of a device for errors."""
+    return "the CPU" if device == CPU else f"GPU {device[1]}"
+
+
 def _cuda_of_torch() -> Any:
     """Returns PyTorch's module for GPUs, if the program uses it."""
     torch = sys.modules.get("torch")

@@ -10,15 +10,17 @@ import threading
 from typing import Any
 
 from . import _values
+from ._copies import Shared
 from ._errors import Error
 from ._library import lib
 
 
-class Event:
+class Event(Shared):
     """An event, which happens once. Calls with async_finish return one. `Event()` makes one for a call to wait for,
     which `signal` sets. Any thread may use it."""
 
     __slots__ = ("__weakref__", "_release", "_pointer", "_process")
+    _no_pickle = "wait for it in this process"
 
     def __init__(self, pointer: int | None = None) -> None:
         if pointer is None:

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Callable, TypeVar
 
 from . import _abi, _interrupt, _values
+from ._copies import Shared
 from ._errors import Error
 from ._library import lib
 from ._symmetric import Operations
@@ -30,7 +31,7 @@ def fill(struct: Any, values: dict[str, Any], names: list[str]) -> None:
         _values.set_number(struct, name, value)
 
 
-class Owned:
+class Owned(Shared):
     """An object of the library that all ranks end together (`close`), or one rank alone (`abandon`).
 
     Leaving a `with` block closes it. If the block raises, the object is abandoned, because the others would wait for a
@@ -124,6 +125,7 @@ class Group(Owned, Operations):
     """
 
     _kind = "group"
+    _no_pickle = "join the group in each process, by Group.from_env, or by Group.from_id with the bytes of a UniqueId"
 
     def __init__(self, pointer: int) -> None:
         """Takes ownership of an expar_group *. Programs create groups by `from_env` and similar methods."""

@@ -15,6 +15,7 @@ import re
 from typing import Any
 
 from . import _abi, _interrupt
+from ._called import in_python
 from ._errors import DroppedError, Error
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -134,7 +135,9 @@ def _check(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
     if status == 0:
         return status
     kind = DroppedError if status == _abi.Status.ERR_DROPPED else Error
-    raise kind(_abi.Status(status), last_error())
+    text = last_error()
+    # Without a function the caller is the module deep_ep, whose calls have other names.
+    raise kind(_abi.Status(status), text if function is None else in_python(text))
 
 
 def give_types(function: Any, result: Any, arguments: list[Any]) -> Any:

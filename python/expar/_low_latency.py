@@ -15,12 +15,15 @@ from typing import Any, Callable, overload
 from . import _abi, _values
 from ._abi import Dtype, LlFormat, LlSum
 from ._arguments import Arguments, keep_call, keep_unordered, output_of, own_or_library
+from ._called import create
+from ._copies import Shared
 from ._device import CPU, device_of, stream_for
+from ._dtypes import dtype_of
 from ._event import Event, end_calls_with
 from ._group import Group, Owned, fill
 from ._library import lib
 from ._symmetric import stats_of
-from ._tensor import Counted, Tensor, dtype_of, make_view, view_of
+from ._tensor import Counted, Tensor, make_view, view_of
 
 _NOT_OPTIONS = ("struct_size", "max_tokens", "hidden", "max_topk", "num_experts", "device")
 _ZEROS = (0,) * 4
@@ -40,6 +43,7 @@ class LowLatencyHandle(Counted):
     """The sources of the rows of one dispatch, for its combines. It lives as long as its references."""
 
     __slots__ = ("_known",)
+    _no_pickle = "each rank gets its own handle from its dispatch"
 
     def __init__(self, pointer: int, stream: int | None = None) -> None:
         super().__init__(pointer, lib.expar_ll_handle_retain, lib.expar_ll_handle_release, stream)
@@ -71,11 +75,12 @@ class LowLatencyHandle(Counted):
         return self._info.num_tokens
 
 
-class Hook:
+class Hook(Shared):
     """The second part of a call. Calling it receives, once, in any order with others, and fills the call's results. A
     hook that is never called keeps one of the two slots of its kind."""
 
     __slots__ = ("__weakref__", "_device", "_kept", "_pointer", "_process", "_release")
+    _no_pickle = "call it in the process whose dispatch or combine returned it"
 
     def __init__(self, pointer: int, kept: list[Any], device: tuple[int, int]) -> None:
         self._kept = kept
@@ -156,6 +161,7 @@ class LowLatencyBuffer(Owned):
     """
 
     _kind = "low-latency buffer"
+    _no_pickle = "create a low-latency buffer in each process, from that process's group"
 
     def __init__(
         self,
@@ -173,7 +179,8 @@ class LowLatencyBuffer(Owned):
         _values.one_of(group, "group", Group)
         self.device: tuple[int, int] = (config.device.type, config.device.index)
         pointer = ctypes.c_void_p()
-        lib.expar_ll_create(group.pointer, ctypes.byref(config), ctypes.byref(pointer))
+        made = (group.pointer, ctypes.byref(config), ctypes.byref(pointer))
+        create("LowLatencyBuffer", device, lib.expar_ll_create, *made)
         assert pointer.value is not None
         super().__init__(pointer.value, lib.expar_ll_destroy, lib.expar_ll_abandon)
         self.group = group

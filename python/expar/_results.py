@@ -14,7 +14,7 @@ from typing import Any
 from . import _abi
 from ._abi import Dtype, EpPath
 from ._arguments import Arguments
-from ._device import CPU
+from ._device import name_of_device
 from ._event import Event
 from ._library import lib
 from ._tensor import Counted, view_of
@@ -25,6 +25,7 @@ class Handle(Counted):
     group. It lives as long as its references, also after buffer and group are gone."""
 
     __slots__ = ("_known",)
+    _no_pickle = "send topk_idx instead, and make a handle there by Buffer.route"
 
     def __init__(self, pointer: int) -> None:
         super().__init__(pointer, lib.expar_ep_handle_retain, lib.expar_ep_handle_release)
@@ -100,8 +101,7 @@ class RecvCounts:
                 continue
             view = view_of(value, name, kept, stream=call.stream, writable=True)
             if view.dtype != dtype or (view.device.type, view.device.index) != device:
-                where = "the CPU" if device == CPU else f"GPU {device[1]}"
-                raise TypeError(f"{name}: expected elements of {dtype.name.lower()} on {where}")
+                raise TypeError(f"{name}: expected elements of {dtype.name.lower()} on {name_of_device(device)}")
             if view.ndim != 1 or view.shape[0] != length or (length > 1 and view.strides[0] != 1):
                 shape = tuple(view.shape[: view.ndim])
                 raise ValueError(f"{name} has the shape {shape}: expected {length} elements, contiguous")

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from . import _abi, _values
 from ._abi import Cmp, SignalOp, Status
+from ._copies import Shared, SharedMemory
+from ._dtypes import BY_NAME, typed
 from ._library import give_types, lib
 
 if TYPE_CHECKING:
@@ -64,12 +66,14 @@ class _Lease:
         self.__array_interface__ = interface
 
 
-class Symmetric:
+class Symmetric(SharedMemory):
     """A block of the symmetric heap, made by `Group.empty` or `Group.zeros`. It has the same shape on every rank.
 
     Calls of a group name a place by the block, by an array of `numpy()`, or by a part of one. The block belongs to the
     group until `free` or the group's end.
     """
+
+    _no_pickle = "pickle its numpy() or torch() instead"
 
     def __init__(self, group: Operations, address: int, shape: tuple[int, ...], dtype: str) -> None:
         self.group = group
@@ -92,10 +96,7 @@ class Symmetric:
         """Says whether arrays of the block exist."""
         return self._lease() is not None
 
-    def numpy(self, pe: int | None = None) -> numpy.ndarray[Any, Any]:
-        """Returns this rank's memory as an array, or that of rank pe if this rank can load and store it: on its node.
-        bfloat16 becomes uint16. While the array or a part of it is alive, `free` and the group's `close` are not
-        possible. ValueError if rank pe's memory is out of reach."""
+    def _bits(self, pe: int | None) -> numpy.ndarray[Any, Any]:
         import numpy
 
         lease = self._lease()
@@ -109,11 +110,17 @@ class Symmetric:
             raise ValueError(f"pe {pe}: the memory of rank {pe} is out of reach: expected a rank of this node")
         return numpy.asarray(_Lease(self, {**self.interface, "data": (address, False)}, lease))
 
+    def numpy(self, pe: int | None = None) -> numpy.ndarray[Any, Any]:
+        """Returns this rank's memory as an array, or that of rank pe if this rank can load and store it: on its node.
+        While the array or a part of it is alive, `free` and the group's `close` are not possible. ValueError if rank
+        pe's memory is out of reach. bfloat16 is as in `Tensor.numpy`."""
+        return typed(self._bits(pe), BY_NAME.get(self.dtype))  # type: ignore[no-any-return]
+
     def torch(self, pe: int | None = None) -> torch.Tensor:
         """Returns the same as a PyTorch tensor."""
         import torch
 
-        return torch.from_numpy(self.numpy(pe)).view(getattr(torch, self.dtype))
+        return torch.from_numpy(self._bits(pe)).view(getattr(torch, self.dtype))
 
     def free(self) -> None:
         """Frees the block. Collective; it starts with a barrier. A second call has no effect. BufferError while arrays
@@ -418,12 +425,14 @@ class Operations:
         return stats_of(_abi.NetworkStats(), lib.expar_network_get_stats, self.pointer)
 
 
-class Lock:
+class Lock(Shared):
     """A lock. Ranks get it in the order in which they ask. The holder sees what the holder before put. Two threads of
     one rank must not use it at once. `with lock:` holds it.
 
     Error: ERR_PEER (a rank was lost or too late, so its turn did not come), ERR_UNSUPPORTED, and others.
     """
+
+    _no_pickle = "make the lock in each process, by Group.lock"
 
     def __init__(self, group: Operations, word: Any, address: int) -> None:
         self._group = group

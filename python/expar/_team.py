@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _values
 from ._abi import Status
+from ._copies import Shared
 from ._errors import Error
 from ._library import give_types, lib
 from ._symmetric import Symmetric, interface_of, span_of
@@ -32,7 +33,7 @@ _SUFFIXES = {
 _OPERATIONS = ("sum", "prod", "min", "max", "and", "or", "xor")
 
 
-class Team:
+class Team(Shared):
     """A team of ranks, made by `Group.world`, `shared`, `rail` and `team`, or by `split` and `split_2d` of another one.
     Members have their own numbers, from 0 on.
 
@@ -43,6 +44,8 @@ class Team:
     Error: ERR_ADDRESS (dest is no symmetric memory), ERR_RANGE (root), ERR_ABORTED, ERR_HANDLE (the team is gone).
     ERR_PEER: a member died, left, or had its arguments rejected. An unusable array is a TypeError or ValueError.
     """
+
+    _no_pickle = "make the team in each process, from that process's group"
 
     def __init__(self, group: Group, pointer: int, standing: bool = False) -> None:
         self.group = group

@@ -15,64 +15,17 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from . import _abi, _values
 from ._abi import DeviceType, Dtype
+from ._copies import Shared, SharedMemory
+from ._dtypes import dtype_of, dtype_of_array, dtype_of_torch, ELEMENT_BYTES, torch_dtype, TYPESTR, typed
 from ._library import lib
 
 if TYPE_CHECKING:
     import numpy
     import torch
 
-# Element types by NumPy's array interface. bfloat16 and float8_e4m3fn are missing: they are names of other packages'
-# types.
-_BY_TYPESTR = {
-    "<f2": Dtype.F16,
-    "<f4": Dtype.F32,
-    "<i4": Dtype.I32,
-    "<i8": Dtype.I64,
-    "|u1": Dtype.U8,
-    "|b1": Dtype.U8,
-    "|i1": Dtype.I8,
-}
-_BY_NAME = {
-    "bfloat16": Dtype.BF16,
-    "float16": Dtype.F16,
-    "float32": Dtype.F32,
-    "int32": Dtype.I32,
-    "int64": Dtype.I64,
-    "uint8": Dtype.U8,
-    "bool": Dtype.U8,
-    "float8_e4m3fn": Dtype.F8E4M3,
-    "int8": Dtype.I8,
-}
-_TYPESTR = {value: text for text, value in _BY_TYPESTR.items() if text != "|b1"}
-# NumPy has no such types, so it gets their bits.
-_TYPESTR.update({Dtype.BF16: "<u2", Dtype.F8E4M3: "|u1"})
-_TORCH_NAME = {value: name for name, value in _BY_NAME.items() if name != "bool"}
-ELEMENT_BYTES = {dtype: int(typestr[2]) for dtype, typestr in _TYPESTR.items()}
-
 _DLPACK_NAMES = (b"dltensor_versioned", b"dltensor")
 _DLPACK_1_1 = 1 << 16 | 1
-
-
-def dtype_of(dtype: Any) -> Dtype:
-    """Returns the expar.Dtype of an expar.Dtype, its name ("bf16"), or a NumPy or PyTorch type. TypeError for anything
-    else."""
-    if isinstance(dtype, Dtype):
-        return dtype
-    name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype)
-    name = str(name).replace("torch.", "")
-    found = _BY_NAME.get(name) or Dtype.__members__.get(name.upper())
-    if found is None:
-        known = ", ".join(_BY_NAME)
-        raise TypeError(f"dtype: expar has no element type {_values.shown(dtype)}: expected one of {known}")
-    return found
-
-
-def torch_dtype(dtype: Dtype) -> Any:
-    """Returns PyTorch's dtype for it."""
-    import torch
-
-    return getattr(torch, _TORCH_NAME[dtype])
-
+_CPU = (DeviceType.CPU, 0)
 
 # Views without addresses, by the attributes of their tensors. The same few come again in every step.
 _templates: dict[Any, bytes] = {}
@@ -121,14 +74,20 @@ def pool_view(data: int | None, dtype: Dtype, shape: tuple[int, ...], device: tu
     return _by_template((dtype.value, shape, device), data or 0, make)
 
 
-def _view_of_interface(interface: dict[str, Any], dtype: Dtype | None, device: tuple[int, int]) -> _abi.Tensor:
+def _type_name(array: Any) -> str:
+    return str(getattr(getattr(array, "dtype", None), "name", ""))
+
+
+def _view_of_interface(
+    value: Any, interface: dict[str, Any], dtype: Dtype | None, device: tuple[int, int], argument: str
+) -> _abi.Tensor:
     """Returns a view by NumPy's array interface, or by CUDA's, which is the same for a GPU."""
     typestr, shape, in_bytes = interface["typestr"], tuple(interface["shape"]), interface.get("strides")
+    # ml_dtypes' types have a name, and V in place of a kind.
+    name = _type_name(value) if typestr[1] == "V" else ""
 
     def make() -> _abi.Tensor:
-        found = dtype or _BY_TYPESTR.get(typestr)
-        if found is None:
-            raise TypeError(f"expar has no element type {typestr}: say which by expar.View(array, dtype)")
+        found = dtype or dtype_of_array(typestr, name or _type_name(value), argument)
         size = ELEMENT_BYTES[found]
         if int(typestr[2:]) != size:
             raise TypeError(f"elements of {typestr} do not have the {size} bytes of {found.name}")
@@ -137,17 +96,17 @@ def _view_of_interface(interface: dict[str, Any], dtype: Dtype | None, device: t
         strides = contiguous(shape) if in_bytes is None else [stride // size for stride in in_bytes]
         return make_view(None, found, shape, strides, device)
 
-    key = (typestr, shape, in_bytes, dtype and dtype.value, device[0], device[1])
+    key = (typestr, name, shape, in_bytes, dtype and dtype.value, device[0], device[1])
     return _by_template(key, interface["data"][0], make)
 
 
-def _view_of_torch(tensor: Any, dtype: Dtype | None) -> _abi.Tensor:
+def _view_of_torch(tensor: Any, dtype: Dtype | None, argument: str) -> _abi.Tensor:
     def make() -> _abi.Tensor:
         device = tensor.device
         kinds = {"cpu": DeviceType.CPU, "cuda": DeviceType.CUDA}
         if device.type not in kinds:
             raise TypeError(f"a tensor lies on {device}: expected the CPU or a CUDA device")
-        found = dtype or dtype_of(tensor.dtype)
+        found = dtype or dtype_of_torch(tensor.dtype, argument)
         if tensor.element_size() != ELEMENT_BYTES[found]:
             raise TypeError(f"elements of {tensor.dtype} do not have the {ELEMENT_BYTES[found]} bytes of {found.name}")
         where = (kinds[device.type], device.index or 0)
@@ -213,20 +172,22 @@ def view_of(
             return value._view
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
-            return _view_of_torch(value, dtype)
+            return _view_of_torch(value, dtype, name)
         interface = getattr(value, "__array_interface__", None)
         if interface is not None:
-            return _view_of_interface(_writable(interface, writable), dtype, (DeviceType.CPU, 0))
+            return _view_of_interface(value, _writable(interface, writable), dtype, _CPU, name)
         if hasattr(value, "__dlpack__") and dtype is None:
             return _view_of_dlpack(value, stream, writable, keep)
         interface = getattr(value, "__cuda_array_interface__", None)
         if interface is not None:
             device = int(getattr(getattr(value, "device", None), "id", 0))
-            return _view_of_interface(_writable(interface, writable), dtype, (DeviceType.CUDA, device))
+            on = (DeviceType.CUDA, device)
+            return _view_of_interface(value, _writable(interface, writable), dtype, on, name)
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
     what = f"{type(value).__name__} is no tensor: it is {_values.shown(value)}"
-    raise TypeError(f"{name}: {what}, expected one with __dlpack__ or an array interface")
+    hint = ", such as numpy.asarray gives" if isinstance(value, (list, tuple)) else ""
+    raise TypeError(f"{name}: {what}, expected one with __dlpack__ or an array interface{hint}")
 
 
 def _writable(interface: dict[str, Any], wanted: bool) -> dict[str, Any]:
@@ -238,7 +199,7 @@ def _writable(interface: dict[str, Any], wanted: bool) -> dict[str, Any]:
 # ---- what the library gives ------------------------------------------------------------------------------------------
 
 
-class Counted:
+class Counted(Shared):
     """A counted object of the library. This holds one reference to it, and releases it at its end."""
 
     __slots__ = ("__weakref__", "_release", "_retain", "in_python", "pointer", "read_on", "stream")
@@ -303,7 +264,7 @@ def _hold() -> None:
         counted.keep_for_good()
 
 
-class Tensor:
+class Tensor(SharedMemory):
     """A tensor in the library's memory, part of an output or of a handle. The memory lives as long as this object and
     all arrays made from it, also after its buffer and group are gone.
 
@@ -312,6 +273,7 @@ class Tensor:
     """
 
     __slots__ = ("__weakref__", "_owner", "_view")
+    _no_pickle = "pickle its numpy() or torch() instead"
 
     def __init__(self, view: _abi.Tensor, owner: Counted | None) -> None:
         self._view = view
@@ -349,7 +311,7 @@ class Tensor:
             raise AttributeError(f"the tensor lies on GPU {self._view.device.index}")
         return {
             "version": 3,
-            "typestr": _TYPESTR[self.dtype],
+            "typestr": TYPESTR[self.dtype],
             "shape": self.shape,
             "strides": tuple(stride * ELEMENT_BYTES[self.dtype] for stride in self.strides),
             "data": (self.data_ptr, False),
@@ -385,15 +347,18 @@ class Tensor:
         version = major << 16 | minor if major == 1 else _DLPACK_1_1
         return _new_capsule(self._owner.export(self._view, version), _DLPACK_NAMES[0])
 
-    def numpy(self) -> numpy.ndarray[Any, Any]:
-        """Returns the same memory as a NumPy array. bf16 becomes uint16 and f8e4m3 becomes uint8, which are their bits.
-        BufferError on a GPU."""
+    def _bits(self) -> numpy.ndarray[Any, Any]:
         import numpy
 
         if self._view.device.type != DeviceType.CPU:
             raise BufferError(f"the tensor lies on GPU {self._view.device.index}: expected the CPU, or torch()")
-
         return numpy.asarray(self)
+
+    def numpy(self) -> numpy.ndarray[Any, Any]:
+        """Returns the same memory as a NumPy array. bf16 and f8e4m3 become ml_dtypes' bfloat16 and float8_e4m3fn. If
+        ml_dtypes is not installed they become uint16 and uint8, which are their bits, with one warning. BufferError on
+        a GPU."""
+        return typed(self._bits(), self.dtype)  # type: ignore[no-any-return]
 
     def torch(self) -> torch.Tensor:
         """Returns the same memory as a PyTorch tensor. On a GPU PyTorch's current stream sees the content."""
@@ -404,7 +369,7 @@ class Tensor:
                 lent: torch.Tensor = self._lent_torch(torch)
                 return lent
 
-            array = self.numpy()
+            array = self._bits()
             # Not every PyTorch version has an unsigned type of 16 bits.
             return torch.from_numpy(array.view("int16") if array.dtype == "uint16" else array).view(
                 torch_dtype(self.dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import operator
 import os
+import reprlib
 from typing import Any, Iterable, TypeVar
 
 from ._abi import Status
@@ -22,6 +23,9 @@ for _bytes in (1, 2, 4, 8):
     _RANGES[getattr(ctypes, f"c_int{8 * _bytes}")] = (-(1 << (8 * _bytes - 1)), (1 << (8 * _bytes - 1)) - 1)
     _RANGES[getattr(ctypes, f"c_uint{8 * _bytes}")] = (0, (1 << (8 * _bytes)) - 1)
 _MOST_TEXT = 80
+_MOST_ITEMS = 8
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxlong = _repr.maxother = 2 * _MOST_TEXT
 
 # The process id, cached because asking the system takes longer than some calls. A forked child updates it.
 _process = os.getpid()
@@ -50,8 +54,10 @@ def check_process(made_by: int, what: str) -> None:
 
 
 def shown(value: Any) -> str:
-    """Returns the value as Python writes it, cut if it is long."""
-    text = repr(value)
+    """Returns the value as Python writes it, cut if it is long. Long containers are not written whole first."""
+    if isinstance(value, (list, tuple, dict, set)) and len(value) > _MOST_ITEMS:
+        return f"a {type(value).__name__} of {len(value)} items"
+    text = _repr.repr(value)
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}…"
 
 

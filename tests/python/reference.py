@@ -26,6 +26,11 @@ def to_float(values: Array, dtype: str) -> Array:
     return values.astype("float32")
 
 
+def bits(tensor: Any) -> Array:
+    """Its memory without ml_dtypes' types: bfloat16 as uint16, float8 as uint8."""
+    return numpy.asarray(tensor)
+
+
 def from_float(values: Array, dtype: str) -> Array:
     """Rounded to nearest even."""
     if dtype != "bf16":

@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator
 
 import numpy
 
-from expar import _abi, _tensor
+from expar import _abi, _dtypes, _tensor
 from expar._abi import DeviceType, Dtype
 from expar._library import lib
 
@@ -130,7 +130,7 @@ class Array:
 
     def __init__(self, array: Any, dtype: str | None = None) -> None:
         self.array = numpy.ascontiguousarray(array)
-        self.dtype = _tensor.dtype_of(dtype or self.array.dtype)
+        self.dtype = _dtypes.dtype_of(dtype or self.array.dtype)
         self.streams: list[Any] = []
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -175,8 +175,8 @@ def values_of(tensor: Any, stream: Stream) -> Any:
 
 def array_at(address: int | None, dtype: Dtype, shape: Any, strides: Any) -> Any:
     """Memory that NumPy can read, since this GPU's is the host's."""
-    size = _tensor.ELEMENT_BYTES[dtype]
-    typestr = _tensor._TYPESTR[dtype]
+    size = _dtypes.ELEMENT_BYTES[dtype]
+    typestr = _dtypes.TYPESTR[dtype]
     if not address or 0 in shape:
         return numpy.zeros(shape, typestr)
     extent = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides))

@@ -13,7 +13,7 @@ import expar
 from expar import LlFormat, LlSum
 
 import ranks
-from reference import Shape, Traffic
+from reference import bits, Shape, Traffic
 from test_python_buffer import of, resident_bytes
 
 same = numpy.testing.assert_array_equal
@@ -35,7 +35,7 @@ def check_rows(traffic: Traffic, rank: int, done: expar.LowLatencyDispatched) ->
     same(done.count.numpy(), counts.sum(axis=1))
     same(done.handle.range.numpy(), (counts.cumsum(axis=1) - counts) << 32 | counts)
     for expert in range(traffic.local):
-        same(done.x.numpy()[expert, : len(rows[expert])], rows[expert])
+        same(bits(done.x)[expert, : len(rows[expert])], rows[expert])
         same(done.handle.src_info.numpy()[expert, : len(rows[expert])], tokens[expert])
 
 
@@ -59,11 +59,11 @@ def exchange(buffer: expar.LowLatencyBuffer, traffic: Traffic, **options: bool) 
     done = buffer.dispatch(of(x, dtype), experts, weights, **options)
     finish(done)
     check_rows(traffic, rank, done)
-    answers = answers_of(traffic, rank, done.x.numpy(), done.count.numpy())
+    answers = answers_of(traffic, rank, bits(done.x), done.count.numpy())
     for kind in LlSum:
         sums = buffer.combine(of(answers, dtype), experts, weights, done.handle, sum=kind, **options)
         finish(sums)
-        same(sums.y.numpy(), traffic.weighted(rank, reduced=kind == LlSum.REDUCED))
+        same(bits(sums.y), traffic.weighted(rank, reduced=kind == LlSum.REDUCED))
 
 
 def random_calls(group: expar.Group) -> None:
@@ -111,15 +111,15 @@ def formats(group: expar.Group) -> None:
     traffic = Traffic(shape, 8, distinct=True)
     rank = group.rank
     x = traffic.x[rank]
-    bits = numpy.arange(256)
-    exponent, mantissa = bits >> 3 & 15, bits & 7
+    codes = numpy.arange(256)
+    exponent, mantissa = codes >> 3 & 15, codes & 7
     magnitude = numpy.where(exponent > 0, (8 + mantissa) * 2.0 ** (exponent - 10.0), mantissa * 2.0**-9)
-    fp8 = numpy.where(bits > 127, -magnitude, magnitude).astype("float32")
+    fp8 = numpy.where(codes > 127, -magnitude, magnitude).astype("float32")
     rows, _, _ = traffic.received_by_expert(rank)
     with buffer_of(group, shape) as buffer:
         for kind, largest, step in ((LlFormat.FP8, 448, 1 / 16), (LlFormat.INT8, 127, 1 / 254)):
             done = buffer.dispatch(x, traffic.topk_idx[rank], format=kind)
-            values, scales = done.x.numpy(), done.scales.numpy()
+            values, scales = bits(done.x), done.scales.numpy()
             assert scales.strides[1] == 4 and scales.shape == (2, group.size * BATCH, 2)
             for expert, expected in enumerate(rows):
                 groups = expected.reshape(len(expected), 2, 128)
@@ -131,7 +131,7 @@ def formats(group: expar.Group) -> None:
                 bound = numpy.abs(groups) * step if kind == LlFormat.FP8 else amax[:, :, None] * step
                 assert (error <= bound * 1.001 + amax[:, :, None] * 2.0**-17).all()
         done = buffer.dispatch(x, traffic.topk_idx[rank], traffic.weights[rank])
-        answers = answers_of(traffic, rank, done.x.numpy(), done.count.numpy())
+        answers = answers_of(traffic, rank, bits(done.x), done.count.numpy())
         sums = buffer.combine(
             answers / 64, traffic.topk_idx[rank], traffic.weights[rank], done.handle, format=LlFormat.LOGFMT
         )

@@ -262,7 +262,7 @@ CALLS: dict[str, Call] = {
     "Buffer.layout": (lambda w: w.buffer.layout, lambda w: {"topk_idx": w.idx, "num_experts": 2}, {
         "num_experts": whole(-1, 0, 1 << 30), "stream": STREAM,
         "topk_idx": NO_TENSORS + NONE_TENSOR + [
-            (OnGpu(filled((6, 2), "int64")), Error, "device type 2: expected the CPU"),
+            (OnGpu(filled((6, 2), "int64")), Error, "lies on GPU 0: expected the CPU"),
             (filled(6, "int64"), Error, "has 1 dimensions; expected 2"),
             (filled((6, 2), "float32"), Error, "dtype is f32; expected i64 or i32")]}),
     "Buffer.route": (lambda w: w.buffer.route, lambda w: {"topk_idx": w.idx, "num_experts": 2}, ROUTED),

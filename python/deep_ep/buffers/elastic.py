@@ -15,6 +15,7 @@ import warnings
 from typing import Any
 
 import torch
+from expar._copies import Shared
 
 from .. import _elastic_checks as checks
 from .. import _elastic_sizes as sizes
@@ -34,7 +35,7 @@ _comm_stream: Any = None
 _CPU_TIMEOUT_SECS, _GPU_TIMEOUT_SECS = sizes.Usual(300), sizes.Usual(100)
 
 
-class ElasticBuffer(Sizes, Others):
+class ElasticBuffer(Sizes, Others, Shared):
     """The buffer with which the ranks of a group dispatch and combine. Creating it is collective, and ends with a
     barrier.
 

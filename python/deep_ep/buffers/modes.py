@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from expar import Group
+from expar._copies import Shared
 
 from .. import _place
 from .._low_latency import LowLatencyMode
 from .._normal import NormalMode
 
 
-class Modes:
+class Modes(Shared):
     """The modes of a buffer, one pair for each place of tensors."""
 
     _group: Group

@@ -13,16 +13,18 @@ from typing import Any, Callable
 
 import torch
 from expar import Event
+from expar._copies import Shared
 
 _finishing = threading.Lock()
 _NO_EVENT = object()
 
 
-class EventHandle:
+class EventHandle(Shared):
     """An event. `EventHandle()` is an event after all work that the current stream holds now. Asynchronous calls return
     their own."""
 
     __slots__ = ("work", "point", "kept", "_finish", "__weakref__")
+    _no_pickle = "wait for it in this process"
 
     def __init__(self) -> None:
         self.work: Event | None = None  # a call's event; without one nothing is pending on the CPU
@@ -72,11 +74,12 @@ def event_of(work: Event | None) -> EventHandle:
     return made
 
 
-class EventOverlap:
+class EventOverlap(Shared):
     """An event, and the tensors that must stay until then. As a context manager it waits at the end of the block.
     hook_after_wait: a function that the next wait calls at its end, once."""
 
     __slots__ = ("event", "extra_tensors", "hook_after_wait", "_release_at_exit", "__weakref__")
+    _no_pickle = "wait for it in this process"
 
     def __init__(self, event: EventHandle | None = None, extra_tensors: tuple[Any, ...] | None = None) -> None:
         self.event = event

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training step of an MoE layer in PyTorch, whose autograd goes through dispatch and combine of expar.
+"""A training step of an MoE layer in PyTorch, whose gradients go through `expar.torch.dispatch` and `combine`.
 
     expar run -n 4 -- python3 training_step_torch.py
 
@@ -10,50 +10,19 @@ Letters in shapes: as in training_step.py.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Callable
 
 try:
     import torch
     from torch import Tensor, nn
     import expar
+    import expar.torch
 except ModuleNotFoundError as error:
     raise SystemExit(
         f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
     ) from None
 
 T, H, F, K, EXPERTS_PER_RANK = 48, 64, 32, 2, 2
-
-
-class Dispatch(torch.autograd.Function):
-    """Rows go to their experts; their gradients come back by a combine with the same handle."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, buffer: expar.Buffer, x: Tensor, topk_idx: Tensor, topk_weights: Tensor, num_experts: int
-    ) -> tuple[Any, ...]:
-        rows = buffer.dispatch(x, topk_idx, topk_weights, num_experts)
-        ctx.buffer, ctx.handle = buffer, rows.handle
-        recv_idx = rows.topk_idx.torch()
-        ctx.mark_non_differentiable(recv_idx)
-        return rows.x.torch(), recv_idx, rows.topk_weights.torch(), rows.handle
-
-    @staticmethod
-    def backward(ctx: Any, grad_x: Tensor, _: Any, grad_weights: Tensor, *__: Any) -> tuple[Any, ...]:
-        sums = ctx.buffer.combine(grad_x.contiguous(), ctx.handle, grad_weights.contiguous())
-        return None, sums.y.torch(), None, sums.topk_weights.torch(), None
-
-
-class Combine(torch.autograd.Function):
-    """Rows come back and are summed; their gradients go out by a dispatch with the same handle."""
-
-    @staticmethod
-    def forward(ctx: Any, buffer: expar.Buffer, x: Tensor, handle: expar.Handle) -> Tensor:
-        ctx.buffer, ctx.handle = buffer, handle
-        return buffer.combine(x, handle).y.torch()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
-        return None, ctx.buffer.dispatch(grad.contiguous(), handle=ctx.handle).x.torch(), None
 
 
 class Experts(nn.Module):
@@ -88,7 +57,7 @@ def make(size: int) -> dict[str, Tensor]:
     }
 
 
-def step(experts: Experts, x: Tensor, weights: Tensor, target: Tensor, layer: Any) -> list[Tensor]:
+def step(experts: Experts, x: Tensor, weights: Tensor, target: Tensor, layer: Callable[[Tensor, Tensor], Tensor]) -> list[Tensor]:
     """Returns the result and the gradients of tokens, weights and experts."""
     x, weights = x.clone().requires_grad_(), weights.clone().requires_grad_()
     y = layer(x, weights)
@@ -105,8 +74,9 @@ def main() -> None:
         topk_idx = data["topk_idx"]
 
         def spread(x: Tensor, weights: Tensor) -> Tensor:
-            rows, idx, scale, handle = Dispatch.apply(buffer, x, topk_idx[mine], weights, len(whole.up))
-            return Combine.apply(buffer, experts(rows, idx, scale), handle)
+            rows = expar.torch.dispatch(buffer, x, topk_idx[mine], weights, len(whole.up))
+            assert rows.topk_weights is not None
+            return expar.torch.combine(buffer, experts(rows.x, rows.topk_idx, rows.topk_weights), rows.handle)
 
         made = step(experts, data["x"][mine], data["topk_weights"][mine], data["target"][mine], spread)
         expected = step(

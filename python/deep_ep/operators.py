@@ -10,11 +10,12 @@ M num_max_tokens_per_rank.
 """
 
 # No annotations from the future: PyTorch reads schemas from the types, and 2.4 does not accept them as strings.
-import itertools
 import weakref
 from typing import Any, Callable, Optional, Tuple, Union
 
 import torch
+from expar import _numbered, _torch_handles
+from expar._torch_handles import NUMBER_BYTES
 from torch import Tensor
 
 from . import _place
@@ -22,47 +23,25 @@ from ._elastic import Form
 from ._elastic_handle import EPHandle, Routing
 from .buffers.elastic import ElasticBuffer
 
-_buffers: weakref.WeakValueDictionary[int, ElasticBuffer] = weakref.WeakValueDictionary()
 _numbers: weakref.WeakKeyDictionary[ElasticBuffer, int] = weakref.WeakKeyDictionary()
-_next = itertools.count(1)
-
-
-class _Memory(bytearray):
-    """The memory of a handle's tensor."""
-
-    __slots__ = ("handle", "__weakref__")
-    handle: EPHandle
-
-
-# Memories by their address, which is unique while an entry exists, and by the number that they hold. The number is
-# needed because tools that look at graphs give copies to operators.
-_memories: weakref.WeakValueDictionary[int, _Memory] = weakref.WeakValueDictionary()
-_by_number: weakref.WeakValueDictionary[int, _Memory] = weakref.WeakValueDictionary()
-_NUMBER_BYTES = 8
 
 
 def _wrap(handle: EPHandle) -> Tensor:
     """Returns the tensor of a handle: uint8 [T + 8]."""
-    number = next(_next)
-    memory = _Memory(number.to_bytes(_NUMBER_BYTES, "little") + bytes(handle._routing.num_tokens))
-    memory.handle = handle
-    tensor = torch.frombuffer(memory, dtype=torch.uint8)
-    _memories[tensor.data_ptr()] = _by_number[number] = memory
+    tensor: Tensor = _torch_handles.wrap(handle, handle._routing.num_tokens)
     return tensor
 
 
 def _find(handle: Tensor) -> EPHandle:
     """Returns the handle of that tensor, or of a copy while the tensor is alive."""
-    memory = _memories.get(handle.data_ptr())
-    if memory is None:
-        memory = _by_number.get(int.from_bytes(handle[:_NUMBER_BYTES].tolist(), "little"))
-    if memory is None:
+    found: Optional[EPHandle] = _torch_handles.find(handle)
+    if found is None:
         raise AssertionError("handle is of no dispatch of this process: expected the tensor that dispatch gave")
-    return memory.handle
+    return found
 
 
 def _buffer(number: int) -> ElasticBuffer:
-    buffer = _buffers.get(number)
+    buffer: Optional[ElasticBuffer] = _numbered.find(number)
     if buffer is None:
         raise AssertionError(f"buffer {number} was freed: expected one that is kept as long as what was compiled with it")
     return buffer
@@ -72,8 +51,7 @@ def number_of(buffer: ElasticBuffer) -> int:
     """Returns the number by which operators name the buffer."""
     number = _numbers.get(buffer)
     if number is None:
-        number = _numbers[buffer] = next(_next)
-        _buffers[number] = buffer
+        number = _numbers[buffer] = _numbered.add(buffer)
     return number
 
 
@@ -159,7 +137,7 @@ def _(
         topk_idx.new_empty((0 if expand else rows, topk)),
         topk_weights.new_empty((rows,) if expand else (rows, topk)),
         topk_idx.new_empty((routing.local,), dtype=torch.int32),
-        x.new_empty((x.shape[0] + _NUMBER_BYTES,), dtype=torch.uint8, device="cpu"),
+        x.new_empty((x.shape[0] + NUMBER_BYTES,), dtype=torch.uint8, device="cpu"),
     )
 
 
@@ -179,7 +157,7 @@ def _dispatch_backward(
 
 @_fake_of(_dispatch_backward)
 def _(grad: Tensor, grad_weights: Tensor, handle: Tensor, buffer: int, topk: int) -> Tuple[Tensor, Tensor]:
-    tokens = handle.shape[0] - _NUMBER_BYTES
+    tokens = handle.shape[0] - NUMBER_BYTES
     return grad.new_empty((tokens, grad.shape[1])), grad_weights.new_empty((tokens, topk))
 
 
@@ -208,7 +186,7 @@ def _combine(x: Tensor, handle: Tensor, bias0: Optional[Tensor], bias1: Optional
 
 @_fake_of(_combine)
 def _(x: Tensor, handle: Tensor, bias0: Optional[Tensor], bias1: Optional[Tensor], buffer: int) -> Tensor:
-    return x.new_empty((handle.shape[0] - _NUMBER_BYTES, x.shape[1]))
+    return x.new_empty((handle.shape[0] - NUMBER_BYTES, x.shape[1]))
 
 
 @_operator("elastic_combine_backward")

@@ -8,6 +8,7 @@ such as Ctrl-C, ends the call.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._abi import Cmp, Dtype, HeapKind, HeapPages, LlFormat, LlSum, EpPath, SignalOp, Status, EpSumOrder, EpWeightsOf
@@ -67,7 +68,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports names that few programs need when they are first read."""
+    """Imports names that few programs need when they are first read. PyTorch is only loaded by expar.torch."""
+    if name == "torch":
+        return importlib.import_module(".torch", __name__)
     if name == "log_to":
         from ._log import log_to
 

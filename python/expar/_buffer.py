@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable, Sequence
 
-from . import _abi, _values
+from . import _abi, _numbered, _values
 from ._abi import DeviceType, Dtype, EpPath, EpSumOrder, EpWeightsOf
 from ._arguments import Arguments, keep_call, output_of, own_or_library
 from ._called import create
@@ -97,6 +97,8 @@ class Buffer(Owned):
         assert pointer.value is not None
         super().__init__(pointer.value, lib.expar_ep_destroy, lib.expar_ep_abandon)
         self.group = group
+        # Operators of PyTorch get these (torch.py). A compiler can read attributes, but not call the library.
+        self._number, self._num_ranks = _numbered.add(self), group.size
 
     @staticmethod
     def bytes_needed(num_ranks: int, device: Any = None, **options: int) -> int:

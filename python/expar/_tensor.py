@@ -18,6 +18,7 @@ from ._abi import DeviceType, Dtype
 from ._copies import Shared, SharedMemory
 from ._dtypes import dtype_of, dtype_of_array, dtype_of_torch, ELEMENT_BYTES, torch_dtype, TYPESTR, typed
 from ._library import lib
+from ._warning import warn
 
 if TYPE_CHECKING:
     import numpy
@@ -114,8 +115,24 @@ def _view_of_torch(tensor: Any, dtype: Dtype | None, argument: str) -> _abi.Tens
         strides = tensor.stride() if tensor.numel() > 0 else contiguous(tensor.shape)
         return make_view(None, found, tensor.shape, strides, where)
 
+    if tensor.requires_grad:
+        warn_of_gradients(argument)
     key = (tensor.dtype, tensor.shape, tensor.stride(), tensor.device, dtype and dtype.value)
     return _by_template(key, tensor.data_ptr(), make)
+
+
+_warned_of_gradients = False
+
+
+def warn_of_gradients(argument: str) -> None:
+    """Warns once if the caller expects gradients that the call does not have. A function of autograd calls without."""
+    global _warned_of_gradients
+    if not _warned_of_gradients and sys.modules["torch"].is_grad_enabled():
+        _warned_of_gradients = True
+        warn(
+            f"{argument} requires gradients, and this call has none: use expar.torch.dispatch and expar.torch.combine, "
+            "or call within torch.no_grad() or on x.detach()"
+        )
 
 
 def _capsule_of(value: Any, stream: int | None) -> Any:

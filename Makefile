@@ -78,13 +78,13 @@ install: release
 uninstall:
 	cmake --build build/release --target uninstall
 
-# Makes build/dist/expar-….whl, for this machine's glibc or a later one, with the library and the tool inside; and the
-# source distribution.
+# Makes the wheels and the source distribution in build/dist: expar, for this machine's glibc or a later one, with the
+# library and the tool inside; and expar-deep-ep, for any machine.
 wheel:
 	scripts/setup.sh build wheel
 	cmake --preset release >/dev/null
 	cmake --build --preset release -j $(JOBS) --target expar expar_command
-	scripts/wheel.sh build/release build/dist wheel sdist
+	scripts/wheel.sh build/release build/dist wheel deep_ep sdist
 
 format:
 	scripts/setup.sh lint

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The Python packages (python/). They are in an installed tree, unless EXPAR_PYTHON is off. They are also in a wheel,
-# with the library and the tool inside. The wheel is the component of that name; scikit-build-core installs it
-# (pyproject.toml).
+# The Python packages (python/). They are in an installed tree, unless EXPAR_PYTHON is off. The package expar is also in
+# a wheel, with the library and the tool inside. The wheel is the component of that name; scikit-build-core installs it
+# (pyproject.toml). The wheel of deep_ep needs no build (python/pyproject.toml).
 find_program(EXPAR_PYTHON3 python3)
 mark_as_advanced(EXPAR_PYTHON3)
 set(python_found OFF)
@@ -11,13 +11,15 @@ endif()
 option(EXPAR_PYTHON "Install the Python package, too" ${python_found})
 set(EXPAR_PYTHON_DIR "" CACHE STRING "Where, below the prefix; empty: where the first python3 in PATH looks below it")
 
-function(install_packages destination)
-  install(DIRECTORY python/ DESTINATION ${destination} ${ARGN}
+option(EXPAR_DEEP_EP "Install the Python package deep_ep, too" ON)
+
+function(install_package name destination)
+  install(DIRECTORY python/${name} DESTINATION ${destination} ${ARGN}
     FILES_MATCHING PATTERN "*.py" PATTERN "py.typed" PATTERN "__pycache__" EXCLUDE PATTERN ".*" EXCLUDE)
 endfunction()
 
 # The file is named by its soname, because a wheel has no links.
-install_packages(. COMPONENT wheel EXCLUDE_FROM_ALL)
+install_package(expar . COMPONENT wheel EXCLUDE_FROM_ALL)
 install(TARGETS expar LIBRARY DESTINATION expar NAMELINK_SKIP COMPONENT wheel EXCLUDE_FROM_ALL)
 install(CODE "file(RENAME \"\${CMAKE_INSTALL_PREFIX}/expar/libexpar.so.${PROJECT_VERSION}\"
   \"\${CMAKE_INSTALL_PREFIX}/expar/libexpar.so.${soversion}\")" COMPONENT wheel EXCLUDE_FROM_ALL)
@@ -35,7 +37,12 @@ if(NOT python_dir)
 print('lib/python%d.%d/%s' % (*sys.version_info[:2], os.path.basename(sysconfig.get_path('purelib'))))"
     OUTPUT_VARIABLE python_dir OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 endif()
-install_packages(${python_dir})
+install_package(expar ${python_dir})
+if(EXPAR_DEEP_EP)
+  install(CODE "set(FOLDER \"\${CMAKE_INSTALL_PREFIX}/${python_dir}\")")
+  install(SCRIPT cmake/other_deep_ep.cmake)
+  install_package(deep_ep ${python_dir})
+endif()
 # The package uses the library and the tool in its folder, which are links to the installed ones.
 function(install_link name folder target)
   file(RELATIVE_PATH path ${CMAKE_INSTALL_PREFIX}/${python_dir}/${folder} ${target})

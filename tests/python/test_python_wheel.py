@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel: made of this build, installed into an empty environment without a network, and used there by ranks that
-find no compiler; and the source distribution.
+"""The wheels: made of this build, installed into empty environments without a network, and used there by ranks that
+find no compiler; and the source distribution. test_python_deep_ep_wheel.py has what other distributions do to them.
 """
 
 from __future__ import annotations
 
+import email
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -20,7 +22,6 @@ import ranks
 
 ROOT = Path(os.environ["EXPAR_TEST_ROOT"])
 BUILD = Path(os.environ["EXPAR_TEST_BUILD"])
-PACKAGES = sorted(each for each in (ROOT / "python").iterdir() if (each / "__init__.py").exists())
 
 # One expert a rank; without NumPy, which is not there: tensors of the library's pool, filled through their addresses.
 LAYER = """
@@ -54,6 +55,48 @@ with expar.Group.from_env() as group, expar.Buffer(group) as buffer:
     print("rank", group.rank, "of", group.size, "is right with", expar.library_path())
 """
 
+PYTHON = re.compile(r"Programming Language :: Python :: 3\.([0-9]+)$")
+
+# With a terminal, with one that cannot be opened, and with a build that fails.
+PROGRESS = """
+import io, os, pty, subprocess, sys
+import pip_backend
+
+def built(terminal, code=0):
+    source, sink = os.pipe()
+    before = os.dup(1)
+    os.dup2(sink, 1)
+    try:
+        with pip_backend.shown(terminal):
+            print("configured")
+            command = "echo [1/20] Building core.c; echo [2/20] Building log.c; exit %d" % code
+            subprocess.run(["/bin/sh", "-c", command], check=True)
+    finally:
+        os.dup2(before, 1)
+        os.close(sink)
+        with open(source) as output:
+            text = output.read()
+        assert text == "configured\\n[1/20] Building core.c\\n[2/20] Building log.c\\n", text
+
+def seen(master):
+    text = os.read(master, 10000).decode()
+    assert "expar: compiles the library and the tool" in text, text
+    assert "expar: [1/20] Building core.c" in text and "[2/20]" not in text, text  # one line every few seconds
+
+sys.stdout.reconfigure(line_buffering=True)
+master, slave = pty.openpty()
+built(os.ttyname(slave))
+seen(master)
+built("/nowhere/tty")
+try:
+    built(os.ttyname(slave), 3)
+    sys.exit("no error")
+except subprocess.CalledProcessError as error:
+    assert error.returncode == 3
+seen(master)
+assert {"build_wheel", "build_sdist", "get_requires_for_build_wheel"} <= set(dir(pip_backend))
+"""
+
 # Libraries that come with a wheel.
 CARRIED = """
 with open("/proc/self/maps") as maps:
@@ -64,12 +107,44 @@ assert len(used) == 2 and all(path.startswith(sys.prefix + "/") for path in used
 
 def environment_of(venv: Path) -> dict[str, str]:
     """Its programs alone in PATH, and nothing of this program's, such as where the library of the build is."""
-    return {"PATH": str(venv / "bin"), "HOME": str(venv), "LANG": "C.UTF-8"}
+    quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore"}
+    return {"PATH": str(venv / "bin"), "HOME": str(venv), "LANG": "C.UTF-8", **quiet}
+
+
+def make_wheels(folder: Path, *kinds: str) -> None:
+    """Makes them of this build. The test is skipped where PyPI is not reached."""
+    command = [str(ROOT / "scripts/wheel.sh"), str(BUILD), str(folder), *kinds]
+    ended = ranks.start(command, env={**os.environ, "PYTHON": sys.executable})
+    if ended.returncode == 77 and os.environ.get("EXPAR_REQUIRE_PYTHON", "0") != "1":
+        raise unittest.SkipTest(ended.stdout)
+    assert ended.returncode == 0, ended.stdout
+
+
+def run_in(venv: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program of the environment."""
+    env = {**environment_of(venv), **variables}
+    return ranks.start([str(venv / "bin" / command[0]), *command[1:]], env=env, cwd="/")
+
+
+def make_venv(folder: Path, *wheels: Path) -> Path:
+    """Makes an environment with these wheels alone."""
+    ended = ranks.start([sys.executable, "-m", "venv", str(folder)])
+    assert ended.returncode == 0, ended.stdout
+    if wheels:
+        ended = run_in(folder, "python", "-m", "pip", "--quiet", "install", "--no-index", "--no-deps", *map(str, wheels))
+        assert ended.returncode == 0, ended.stdout
+    return folder
+
+
+def packed(package: str) -> set[str]:
+    """The files of a package that a wheel has."""
+    return {str(each.relative_to(ROOT / "python")) for each in (ROOT / "python" / package).rglob("*.py")}
 
 
 class Wheel(unittest.TestCase):
     folder: ClassVar[Path]
     wheel: ClassVar[Path]
+    deep_ep: ClassVar[Path]
     venv: ClassVar[Path]
 
     @classmethod
@@ -77,23 +152,13 @@ class Wheel(unittest.TestCase):
         made = tempfile.TemporaryDirectory()
         cls.addClassCleanup(made.cleanup)
         cls.folder = Path(made.name).resolve()
-        command = [str(ROOT / "scripts/wheel.sh"), str(BUILD), str(cls.folder), "wheel", "sdist"]
-        ended = ranks.start(command, env={**os.environ, "PYTHON": sys.executable})
-        if ended.returncode == 77 and os.environ.get("EXPAR_REQUIRE_PYTHON", "0") != "1":
-            raise unittest.SkipTest(ended.stdout)
-        assert ended.returncode == 0, ended.stdout
-        (cls.wheel,) = cls.folder.glob("*.whl")
-        cls.venv = cls.folder / "venv"
-        for command in (
-            [sys.executable, "-m", "venv", str(cls.venv)],
-            [str(cls.venv / "bin/python"), "-m", "pip", "--quiet", "install", "--no-index", str(cls.wheel)],
-        ):
-            ended = ranks.start(command, env={**environment_of(cls.venv), "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
-            assert ended.returncode == 0, ended.stdout
+        make_wheels(cls.folder, "wheel", "deep_ep", "sdist")
+        (cls.wheel,) = cls.folder.glob("expar-*.whl")
+        (cls.deep_ep,) = cls.folder.glob("expar_deep_ep-*.whl")
+        cls.venv = make_venv(cls.folder / "venv", cls.wheel, cls.deep_ep)
 
     def run_in(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        env = {**environment_of(self.venv), **variables}
-        return ranks.start([str(self.venv / "bin" / command[0]), *command[1:]], env=env, cwd="/")
+        return run_in(self.venv, *command, **variables)
 
     def test_what_is_in_it(self) -> None:
         name = re.fullmatch(r"expar-([0-9.]+)-py3-none-manylinux_2_[0-9]+_\w+\.whl", self.wheel.name)
@@ -101,13 +166,82 @@ class Wheel(unittest.TestCase):
         with zipfile.ZipFile(self.wheel) as content:
             names = set(content.namelist())
         soname = "libexpar.so." + ".".join(name[1].split(".")[:2])
-        expected = {f"expar/{soname}", "expar/bin/expar", "expar/py.typed"}
-        for package in PACKAGES:
-            expected |= {str(each.relative_to(ROOT / "python")) for each in package.rglob("*.py")}
+        expected = {f"expar/{soname}", "expar/bin/expar", "expar/py.typed", *packed("expar")}
         self.assertEqual(expected - names, set())
-        folders = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-        self.assertEqual(folders, {"expar.libs", *(package.name for package in PACKAGES)})
+        self.assertEqual({name.split("/")[0] for name in names if ".dist-info/" not in name}, {"expar", "expar.libs"})
         self.assertEqual([name for name in names if "__pycache__" in name], [])
+
+    def test_what_is_in_that_of_deep_ep(self) -> None:
+        self.assertRegex(self.deep_ep.name, r"^expar_deep_ep-([0-9.]+)-py3-none-any\.whl$")
+        with zipfile.ZipFile(self.deep_ep) as content:
+            names = {name for name in content.namelist() if ".dist-info/" not in name}
+        expected = {f"expar_deep_ep/{name}" for name in packed("deep_ep")} | packed("expar_deep_ep")
+        self.assertEqual(names, expected | {"expar_deep_ep.pth", "expar_deep_ep/deep_ep/py.typed"})
+
+    def test_metadata(self) -> None:
+        """Whole, true, and short enough for a screen."""
+        version = self.wheel.name.split("-")[1]
+        needs: dict[Path, set[str]] = {
+            self.wheel: {'numpy; extra == "numpy"', 'torch; extra == "torch"'},
+            self.deep_ep: {f"expar=={version}", "torch>=2.4"},
+        }
+        for wheel, name in ((self.wheel, "expar"), (self.deep_ep, "expar-deep-ep")):
+            with zipfile.ZipFile(wheel) as content:
+                (path,) = (each for each in content.namelist() if each.endswith(".dist-info/METADATA"))
+                self.assertIn(path.replace("METADATA", "licenses/LICENSE"), content.namelist())
+                told = email.message_from_bytes(content.read(path))
+            for field, value in {
+                "Name": name,
+                "Version": version,
+                "License-Expression": "Apache-2.0",
+                "License-File": "LICENSE",
+                "Author": "The expar authors",
+                "Requires-Python": ">=3.9",
+                "Description-Content-Type": "text/markdown",
+            }.items():
+                self.assertEqual(told[field], value, field)
+            self.assertGreater(len(told["Keywords"].split(",")), 3)
+            self.assertEqual(set(told.get_all("Requires-Dist", [])), needs[wheel])
+            minors = [int(each[1]) for each in map(PYTHON.match, told.get_all("Classifier", [])) if each]
+            self.assertEqual(minors, list(range(9, 9 + len(minors))))
+            shown = self.run_in("python", "-m", "pip", "show", name)
+            self.assertEqual(shown.returncode, 0, shown.stdout)
+            self.assertLess(len(shown.stdout.splitlines()), 24, shown.stdout)
+            self.assertIn(f"Name: {name}\nVersion: {version}\nSummary: ", shown.stdout)
+
+    def test_other_pythons(self) -> None:
+        """Each version of Python that the metadata name, where it is installed, imports the package."""
+        site = next(self.venv.glob("lib/python*/site-packages"))
+        env = {**environment_of(self.venv), "PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
+        for minor in range(9, 30):
+            python = shutil.which(f"python3.{minor}")
+            if python and ranks.start([python, "-c", "import ctypes"], env=env).returncode == 0:
+                command = [python, "-c", "import expar; expar.Group.threads(1)[0].close()"]
+                ended = ranks.start(command, env={**env, "PYTHONPATH": str(site)}, cwd="/")
+                self.assertEqual(ended.returncode, 0, f"{python}: {ended.stdout}")
+
+    def test_only_the_library_and_the_tool_are_compiled(self) -> None:
+        """By `pip install .`, whose targets pyproject.toml names."""
+        text = (ROOT / "pyproject.toml").read_text()
+        targets = re.search(r"^build\.targets = \[(.*)\]$", text, re.MULTILINE)
+        assert targets
+        names = [each.strip(' "') for each in targets[1].split(",")]
+        self.assertEqual(names, ["expar", "expar_command"])
+        ended = ranks.start(["ninja", "-C", str(BUILD), "-t", "commands", *names])
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        compiled = set(re.findall(rf" -c {re.escape(str(ROOT))}/(\w+)/", ended.stdout))
+        # bench has what `expar bench` measures, and build what was made of text.
+        self.assertEqual(compiled - {"src", "tools", "bench", "build"}, set())
+        self.assertLessEqual({"src", "tools"}, compiled)
+
+    def test_progress_of_a_build(self) -> None:
+        """`pip install .` shows steps of the compiler on the terminal, and passes all on to pip."""
+        program = self.folder / "progress.py"
+        program.write_text(PROGRESS)
+        (tools,) = (BUILD / "wheel/tools").glob(f"{sys.version_info[0]}.{sys.version_info[1]}")
+        env = {**environment_of(self.venv), "PYTHONPATH": f"{ROOT / 'cmake'}:{tools}"}
+        ended = ranks.start([sys.executable, str(program)], env=env)
+        self.assertEqual(ended.returncode, 0, ended.stdout)
 
     def test_a_layer_on_two_ranks(self) -> None:
         program = self.folder / "layer.py"

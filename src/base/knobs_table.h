@@ -194,6 +194,8 @@
       "blocks up to this size get memory in the same round in which ranks agree, alike on all ranks")                  \
     X(HEAP_CHUNK_BYTES, "heap.chunk", 67108864, 2097152, 1099511627776, "bytes",                                       \
       "the heap grows by as much as it has, up to this, alike on all ranks: networks pin what it has")                 \
+    X(COPY_PIECE_BYTES, "copy.piece", 131072, 4096, 1073741824, "bytes",                                               \
+      "pinned memory through which copies between GPUs and ordinary host memory pass; a copy uses two such pieces")    \
     X(TREE_STAR, "tree.star", 16, 1, 64, "count",                                                                      \
       "ranks of a node up to which its leader reads all flags itself, alike on all ranks; above: a tree")
 

@@ -19,7 +19,7 @@ table='
 1 boot/sockets     (create.h)
 1 boot/wire        (wire.h)
 1 cuda             cuda.h
-2 mem              mem.h device.h fence.h place.h
+2 mem              mem.h device.h fence.h place.h copier.h
 3 net              transport.h
 3 net/fabric
 3 net/p2p          access.h

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Copies of the host on streams of the library's own. */
+#include "mem/copier.h"
+#include "base/knobs.h"
+#include "mem/device.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* Threads that copy at once. Streams share the GPU's queues with those of the caller, so there are few. */
+#define NUM_LANES 2
+
+struct mem_lane {
+    const cuda_device *device;
+    cu_stream stream;
+    /* both pieces, one after the other */
+    mem_pinned pinned;
+    uint64_t piece_bytes;
+    /* recorded after the last copy from or to each piece */
+    cu_event events[MEM_LANE_PIECES];
+    bool taken;
+};
+
+struct mem_copier {
+    cuda_device *device;
+    pthread_mutex_t lock;
+    pthread_cond_t returned;
+    /* `taken` of the first NUM_LANES is guarded by lock; the last one is mem_copier_own_lane's */
+    mem_lane lanes[NUM_LANES + 1];
+};
+
+/* ---- making and end ---------------------------------------------------------------------------------------------- */
+
+/* The device has been entered. */
+static expar_status lane_open(mem_lane *lane, const cuda_device *device)
+{
+    lane->device = device;
+    lane->piece_bytes = (uint64_t)knob(KNOB_COPY_PIECE_BYTES);
+    expar_status status = mem_pinned_create(MEM_LANE_PIECES * lane->piece_bytes, &lane->pinned);
+    if (status == EXPAR_OK) status = CUDA_CALL(StreamCreate, &lane->stream, CU_STREAM_NON_BLOCKING);
+    for (int i = 0; i < MEM_LANE_PIECES && status == EXPAR_OK; i++)
+        status = CUDA_CALL(EventCreate, &lane->events[i], CU_EVENT_NO_TIMING);
+    return status;
+}
+
+static void lane_close(mem_lane *lane)
+{
+    for (int i = 0; i < MEM_LANE_PIECES; i++)
+        if (lane->events[i]) cuda_driver()->EventDestroy(lane->events[i]);
+    if (lane->stream) cuda_driver()->StreamDestroy(lane->stream);
+    mem_pinned_free(&lane->pinned);
+}
+
+expar_status mem_copier_create(int32_t index, mem_copier **out)
+{
+    mem_copier *self = calloc(1, sizeof *self);
+    if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory");
+    pthread_mutex_init(&self->lock, NULL);
+    pthread_cond_init(&self->returned, NULL);
+    expar_status status = cuda_device_open(index, &self->device);
+    if (status == EXPAR_OK && (status = cuda_enter(self->device)) == EXPAR_OK) {
+        for (int i = 0; i <= NUM_LANES && status == EXPAR_OK; i++)
+            status = lane_open(&self->lanes[i], self->device);
+        cuda_leave();
+    }
+    if (status == EXPAR_OK)
+        *out = self;
+    else
+        mem_copier_destroy(self);
+    return status;
+}
+
+void mem_copier_destroy(mem_copier *self)
+{
+    if (!self) return;
+    if (self->device && cuda_enter(self->device) == EXPAR_OK) {
+        for (int i = 0; i <= NUM_LANES; i++)
+            lane_close(&self->lanes[i]);
+        cuda_leave();
+    }
+    cuda_device_close(self->device);
+    pthread_cond_destroy(&self->returned);
+    pthread_mutex_destroy(&self->lock);
+    free(self);
+}
+
+/* ---- lanes ------------------------------------------------------------------------------------------------------- */
+
+mem_lane *mem_copier_borrow(mem_copier *self)
+{
+    mem_lane *found = NULL;
+    pthread_mutex_lock(&self->lock);
+    while (!found) {
+        for (int i = 0; i < NUM_LANES && !found; i++)
+            if (!self->lanes[i].taken) found = &self->lanes[i];
+        if (!found) pthread_cond_wait(&self->returned, &self->lock);
+    }
+    found->taken = true;
+    pthread_mutex_unlock(&self->lock);
+    return found;
+}
+
+void mem_copier_return(mem_copier *self, mem_lane *lane)
+{
+    pthread_mutex_lock(&self->lock);
+    lane->taken = false;
+    pthread_cond_signal(&self->returned);
+    pthread_mutex_unlock(&self->lock);
+}
+
+mem_lane *mem_copier_own_lane(mem_copier *self)
+{
+    return &self->lanes[NUM_LANES];
+}
+
+mem_side mem_lane_piece(const mem_lane *lane, int32_t number, uint64_t *bytes)
+{
+    *bytes = lane->piece_bytes;
+    return (mem_side){.at = (uint8_t *)lane->pinned.host + (uint64_t)number * lane->piece_bytes, .kind = MEM_PINNED};
+}
+
+/* ---- copies ------------------------------------------------------------------------------------------------------ */
+
+/* Gives the core away between two looks at a copy. */
+static void copy_rest(int64_t looks)
+{
+    const int64_t yields = knob(KNOB_CUDA_STREAM_LOOKS);
+    if (looks < yields)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = knob(KNOB_CUDA_STREAM_SLEEP_NS)}, NULL);
+}
+
+/* Waits until the copies before the event have ended. */
+static expar_status await_copies(cu_event event)
+{
+    cu_result result;
+    for (int64_t looks = 0; (result = cuda_driver()->EventQuery(event)) == CU_ERROR_NOT_READY; looks++)
+        copy_rest(looks);
+    return cuda_status(result, __FILE__, __LINE__, "cuEventQuery");
+}
+
+static expar_status start_copy(const mem_lane *lane, int number, void *dest, const void *source, uint64_t bytes)
+{
+    expar_status status =
+        CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)dest, (cu_address)(uintptr_t)source, bytes, lane->stream);
+    return status == EXPAR_OK ? CUDA_CALL(EventRecord, lane->events[number], lane->stream) : status;
+}
+
+static uint64_t piece_at(const mem_lane *lane, uint64_t bytes, uint64_t at)
+{
+    return bytes - at < lane->piece_bytes ? bytes - at : lane->piece_bytes;
+}
+
+static void *piece_of(const mem_lane *lane, uint64_t number, int *event)
+{
+    *event = (int)(number % MEM_LANE_PIECES);
+    return (uint8_t *)lane->pinned.host + (uint64_t)*event * lane->piece_bytes;
+}
+
+/* The CPU fills one piece while the driver empties the other one. */
+static expar_status push_pieces(const mem_lane *lane, void *dest, const void *source, uint64_t bytes)
+{
+    expar_status status = EXPAR_OK;
+    uint64_t number = 0;
+    int event = 0;
+    for (uint64_t at = 0; at < bytes && status == EXPAR_OK; at += lane->piece_bytes, number++) {
+        void *piece = piece_of(lane, number, &event);
+        if (number >= MEM_LANE_PIECES) status = await_copies(lane->events[event]);
+        if (status != EXPAR_OK) break;
+        memcpy(piece, (const uint8_t *)source + at, piece_at(lane, bytes, at));
+        status = start_copy(lane, event, (uint8_t *)dest + at, piece, piece_at(lane, bytes, at));
+    }
+    /* The stream's last event covers both pieces. */
+    return status == EXPAR_OK ? await_copies(lane->events[event]) : status;
+}
+
+/* The driver fills one piece while the CPU empties the other one. */
+static expar_status pull_pieces(const mem_lane *lane, void *dest, const void *source, uint64_t bytes)
+{
+    expar_status status = EXPAR_OK;
+    uint64_t started = 0;
+    int event;
+    for (uint64_t at = 0, number = 0; at < bytes && status == EXPAR_OK; at += lane->piece_bytes, number++) {
+        while (started < bytes && started < at + MEM_LANE_PIECES * lane->piece_bytes && status == EXPAR_OK) {
+            void *next = piece_of(lane, started / lane->piece_bytes, &event);
+            status = start_copy(lane, event, next, (const uint8_t *)source + started, piece_at(lane, bytes, started));
+            started += lane->piece_bytes;
+        }
+        const void *piece = piece_of(lane, number, &event);
+        if (status == EXPAR_OK) status = await_copies(lane->events[event]);
+        if (status == EXPAR_OK) memcpy((uint8_t *)dest + at, piece, piece_at(lane, bytes, at));
+    }
+    return status;
+}
+
+static expar_status copy_entered(const mem_lane *lane, mem_side dest, mem_side source, uint64_t bytes)
+{
+    if (source.kind == MEM_PAGEABLE) return push_pieces(lane, dest.at, source.at, bytes);
+    if (dest.kind == MEM_PAGEABLE) return pull_pieces(lane, dest.at, source.at, bytes);
+    expar_status status = start_copy(lane, 0, dest.at, source.at, bytes);
+    return status == EXPAR_OK ? await_copies(lane->events[0]) : status;
+}
+
+/* Copies if both sides are memory of the CPU. */
+static bool copied_by_cpu(mem_side dest, mem_side source, uint64_t bytes)
+{
+    if (dest.kind == MEM_DEVICE || source.kind == MEM_DEVICE) return false;
+    memcpy(dest.at, source.at, bytes);
+    return true;
+}
+
+expar_status mem_lane_copy(mem_lane *lane, mem_side dest, mem_side source, uint64_t bytes)
+{
+    int mode = CU_CAPTURE_RELAXED;
+    if (bytes == 0 || copied_by_cpu(dest, source, bytes)) return EXPAR_OK;
+    expar_status status = cuda_enter(lane->device);
+    if (status != EXPAR_OK) return status;
+    /* The stream is in no capture, so no capture of the caller's forbids the calls. */
+    status = CUDA_CALL(ThreadExchangeStreamCaptureMode, &mode);
+    if (status == EXPAR_OK) {
+        status = copy_entered(lane, dest, source, bytes);
+        cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
+    }
+    cuda_leave();
+    return status;
+}
+
+expar_status mem_copier_copy(mem_copier *self, mem_side dest, mem_side source, uint64_t bytes)
+{
+    if (bytes == 0 || copied_by_cpu(dest, source, bytes)) return EXPAR_OK;
+    mem_lane *lane = mem_copier_borrow(self);
+    expar_status status = mem_lane_copy(lane, dest, source, bytes);
+    mem_copier_return(self, lane);
+    return status;
+}

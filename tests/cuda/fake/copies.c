@@ -135,13 +135,37 @@ typedef struct copy {
     unsigned char value;
 } copy;
 
+/* Aligned words are copied whole, as GPUs do it. */
+static void copy_bytes(void *to, const void *from, size_t bytes)
+{
+    const bool aligned = ((uintptr_t)to | (uintptr_t)from) % bytes == 0;
+    if (aligned && bytes == 8)
+        atomic_store((_Atomic uint64_t *)to, atomic_load((const _Atomic uint64_t *)from));
+    else if (aligned && bytes == 4)
+        atomic_store((_Atomic uint32_t *)to, atomic_load((const _Atomic uint32_t *)from));
+    else
+        memcpy(to, from, bytes);
+}
+
+/* Copies as much as lies in one piece on both sides; returns how much that was. */
+static size_t copy_piece(const copy *c, size_t at)
+{
+    size_t bytes = c->bytes - at;
+    fake_reach((const char *)c->to + at, &bytes);
+    if (c->from) fake_reach((const char *)c->from + at, &bytes);
+    void *to = fake_reach((const char *)c->to + at, &bytes);
+    if (c->from)
+        copy_bytes(to, fake_reach((const char *)c->from + at, &bytes), bytes);
+    else
+        memset(to, c->value, bytes);
+    return bytes;
+}
+
 static void carry_out(void *of)
 {
     const copy *c = of;
-    if (c->from)
-        memcpy(c->to, c->from, c->bytes);
-    else
-        memset(c->to, c->value, c->bytes);
+    for (size_t at = 0; at < c->bytes;)
+        at += copy_piece(c, at);
     free(c->own);
 }
 

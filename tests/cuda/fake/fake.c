@@ -33,6 +33,7 @@ typedef struct range {
     cu_address begin;
     size_t bytes; /* 0: no range */
     int device;
+    cu_address copied; /* where copies reach it; 0: at the same place */
 } range;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -357,17 +358,43 @@ static void replace_range(range from, range to)
 {
     replace_in(ranges, from, to);
 }
+/* With FAKE_GUARD, CPUs that touch the memory fault; copies go to a second place of it. */
 cu_result cuMemMap(cu_address address, size_t bytes, size_t offset, cu_memory memory, unsigned long long flags)
 {
     (void)offset, (void)flags;
-    replace_range((range){0}, (range){.begin = address, .bytes = bytes, .device = slots[memory].device});
+    range mapped = {.begin = address, .bytes = bytes, .device = slots[memory].device};
+    const bool guards = setting("FAKE_GUARD", 0) != 0;
+    if (guards && map_at(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, slots[memory].fd, &mapped.copied) != CU_OK)
+        return INVALID_VALUE;
+    replace_range((range){0}, mapped);
     atomic_fetch_add(&fake_controls_of()->mapped, 1);
-    return map_at((void *)(uintptr_t)address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, slots[memory].fd,
-                  NULL);
+    return map_at((void *)(uintptr_t)address, bytes, guards ? PROT_NONE : PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_FIXED, slots[memory].fd, NULL);
+}
+/* The range that the address is in; bytes 0: it is in none. */
+static range range_of(cu_address address)
+{
+    range found = {0};
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < SLOTS && !found.bytes; i++)
+        if (address >= ranges[i].begin && address - ranges[i].begin < ranges[i].bytes) found = ranges[i];
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+void *fake_reach(const void *at, size_t *bytes)
+{
+    const cu_address address = (cu_address)(uintptr_t)at;
+    const range found = range_of(address);
+    if (!found.copied) return (void *)(uintptr_t)at;
+    const size_t left = found.bytes - (address - found.begin);
+    if (*bytes > left) *bytes = left;
+    return (void *)(uintptr_t)(found.copied + (address - found.begin));
 }
 cu_result cuMemUnmap(cu_address address, size_t bytes)
 {
-    replace_range((range){.begin = address, .bytes = bytes}, (range){0});
+    const range mapped = range_of(address);
+    if (mapped.copied) munmap((void *)(uintptr_t)mapped.copied, bytes);
+    replace_range((range){.begin = address, .bytes = bytes, .copied = mapped.copied}, (range){0});
     atomic_fetch_sub(&fake_controls_of()->mapped, 1);
     return map_at((void *)(uintptr_t)address, bytes, PROT_NONE, NOWHERE | MAP_FIXED, -1, NULL);
 }

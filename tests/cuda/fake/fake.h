@@ -35,6 +35,8 @@ enum {
 int setting(const char *name, int fallback);
 /* Whether one is current to this thread: the driver needs it for all that is about memory, streams and kernels. */
 bool has_context(void);
+/* Where copies reach that address, and how many of the bytes in one piece at most. */
+void *fake_reach(const void *at, size_t *bytes);
 /* True for what is, or was, pinned memory. Takes no lock. */
 bool fake_is_pinned(const void *address);
 /* The GPU whose context is current to this thread. */

@@ -4,7 +4,7 @@
 #ifndef EXPAR_INFO_H
 #define EXPAR_INFO_H
 
-#include <expar/group.h>
+#include <expar/memory.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -72,6 +72,10 @@ EXPAR_API const char *expar_transport_missing(const expar_group *group);
 EXPAR_API unsigned expar_transport_reach(const expar_group *group, int32_t index, int32_t rank, int32_t pe);
 /* Returns the set of operations (expar_reach) for which this rank uses that transport with pe. */
 EXPAR_API unsigned expar_transport_selected(const expar_group *group, int32_t index, int32_t pe);
+
+/* Says how that transport carries data to and from memory of a kind: "loads and stores", "copies by the driver",
+   "network", or "staged in pinned memory". Static storage. NULL: there is no such transport or kind. Any thread. */
+EXPAR_API const char *expar_transport_way(const expar_group *group, int32_t index, expar_memory_kind kind);
 
 /* Operations that this rank has passed to a network since its group was formed, counted where the network's library is
    called. They include the library's own messages (barriers, teams, signals), but not the self-test, and no loads and

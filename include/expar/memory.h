@@ -71,8 +71,8 @@ EXPAR_API expar_status expar_heap_read_stats(int fd, expar_heap_stats *stats, in
 typedef enum expar_memory_kind {
     /* the heap of expar_malloc: CPUs of the node load and store it */
     EXPAR_MEMORY_HOST = 0,
-    /* memory of the rank's GPU, which kernels of the node's GPUs with peer access load and store. Calls of the host do
-       not take it yet (EXPAR_ERR_UNSUPPORTED) */
+    /* memory of the rank's GPU, which kernels of the node's GPUs with peer access load and store. Collectives do not
+       take it yet (EXPAR_ERR_UNSUPPORTED) */
     EXPAR_MEMORY_DEVICE = 1,
     /* host memory that is registered with the CUDA driver: CPUs and kernels of the node load and store it */
     EXPAR_MEMORY_PINNED = 2
@@ -82,8 +82,8 @@ typedef struct expar_memory_options {
     /* set by EXPAR_MEMORY_OPTIONS_INIT */
     size_t struct_size;
     expar_memory_kind kind;
-    /* this rank's GPU, by its number in this process; may differ between ranks. The first allocation of a kind chooses
-       it, and later ones name the same. Pinned memory: the GPU whose driver registers it. Host memory: 0 */
+    /* this rank's GPU, by its number in this process; may differ between ranks. The first allocation of device or
+       pinned memory chooses it, and later ones name the same. Host memory: 0 */
     int32_t device;
     /* 0 gives NULL and EXPAR_OK */
     size_t bytes;

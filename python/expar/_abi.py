@@ -1249,6 +1249,7 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_transport_missing": (c_char_p, [c_void_p]),
     "expar_transport_reach": (c_uint, [c_void_p, c_int32, c_int32, c_int32]),
     "expar_transport_selected": (c_uint, [c_void_p, c_int32, c_int32]),
+    "expar_transport_way": (c_char_p, [c_void_p, c_int32, c_int]),
     "expar_network_get_stats": (Status, [c_void_p, c_void_p]),
     "expar_cuda_get_driver": (Status, [c_void_p, c_void_p]),
     "expar_cuda_get_compiler": (Status, [c_void_p, c_void_p]),

@@ -54,6 +54,8 @@
       "1: processes share GPU memory by CUDA IPC, as where the driver gives no file descriptors for it")               \
     X("EXPAR_DEVICE_HEAP_SIZE", "bytes, or with a suffix K, M, G, T", "256M",                                          \
       "by CUDA IPC: the symmetric memory of a rank's GPU, all of which its first allocation takes")                    \
+    X("EXPAR_STAGE", "0 or 1", "0",                                                                                    \
+      "1: calls reach symmetric memory of other ranks' GPUs only through pinned memory of its owner")                  \
     X("EXPAR_MAP_SEGMENTS", "0 or 1", "1",                                                                             \
       "0: combines on GPUs copy rows that lie in the caller's memory, and peers do not map it")                        \
     X("EXPAR_DEEP_EP_SUM", "exact, reduced", "exact", "what low-latency combines of the Python module deep_ep send")   \

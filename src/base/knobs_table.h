@@ -196,6 +196,8 @@
       "the heap grows by as much as it has, up to this, alike on all ranks: networks pin what it has")                 \
     X(COPY_PIECE_BYTES, "copy.piece", 131072, 4096, 1073741824, "bytes",                                               \
       "pinned memory through which copies between GPUs and ordinary host memory pass; a copy uses two such pieces")    \
+    X(STAGE_SLOT_BYTES, "stage.slot", 65536, 4096, 1073741824, "bytes",                                                \
+      "the most pinned memory for a message to the owner of device memory, alike on all ranks")                        \
     X(TREE_STAR, "tree.star", 16, 1, 64, "count",                                                                      \
       "ranks of a node up to which its leader reads all flags itself, alike on all ranks; above: a tree")
 
@@ -205,7 +207,7 @@
       "how long a buffer that is given up waits for the network, for what is under way")
 
 /* X(id): knobs that the ranks of a group need alike. */
-#define KNOBS_ALIKE(X) X(HEAP_EARLY_BYTES) X(HEAP_CHUNK_BYTES) X(TREE_STAR)
+#define KNOBS_ALIKE(X) X(HEAP_EARLY_BYTES) X(HEAP_CHUNK_BYTES) X(TREE_STAR) X(STAGE_SLOT_BYTES)
 
 #define KNOBS_TABLE(X)                                                                                                 \
     KNOBS_WAIT(X) KNOBS_CPU_CALL(X) KNOBS_EVENT(X) KNOBS_CUDA(X) KNOBS_CPU(X) KNOBS_NET(X) KNOBS_SHMEM(X) KNOBS_LINK(X)

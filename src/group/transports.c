@@ -62,6 +62,28 @@ unsigned expar_transport_selected(const expar_group *group, int32_t index, int32
     return uses;
 }
 
+/* Only the transport of a node reaches memory of GPUs by itself. All others stage it. */
+static const char *way_to_device(const transport_ops *ops)
+{
+    int64_t stages = 0;
+    const bool known = env_int("EXPAR_STAGE", 0, 1, &stages) == EXPAR_OK;
+    return ops->node_local && known && !stages ? "copies by the driver" : "staged in pinned memory";
+}
+
+const char *expar_transport_way(const expar_group *group, int32_t index, expar_memory_kind kind)
+{
+    if (!has(group, index)) return NULL;
+    const transport_ops *ops = group->sym->transports[index]->ops;
+    switch (kind) {
+    case EXPAR_MEMORY_HOST:
+    case EXPAR_MEMORY_PINNED:
+        return ops->node_local ? "loads and stores" : "network";
+    case EXPAR_MEMORY_DEVICE:
+        return way_to_device(ops);
+    }
+    return NULL;
+}
+
 static expar_network_stats add_traffic(const sym *self)
 {
     transport_traffic sum = {0};

@@ -57,7 +57,15 @@ expar_status link_aim_words(link_peer *peer, transport_memory memory)
 {
     peer->words = sym_ways(peer->sym, memory, peer->pe)->words;
     peer->words_memory = memory;
+    /* The ring carries no operations on device memory. */
+    if (memory == TRANSPORT_DEVICE) peer->proxy = NULL;
     return check_needs(peer, LINK_WORDS);
+}
+
+void link_take_device(link_peer *peer)
+{
+    peer->on_device = true;
+    peer->proxy = NULL;
 }
 
 bool link_all_mapped(const sym *self)

@@ -54,6 +54,7 @@ static transport_request put_of(const link_peer *peer, const link_data *data)
                                .offset = data->offset,
                                .source = data->source,
                                .bytes = data->bytes,
+                               .on_device = peer->on_device,
                                .copies = data->copies,
                                .leads = data->ordered};
 }
@@ -104,12 +105,14 @@ expar_status link_put(const link_peer *peer, const link_data *data, link_batch *
         store_data(peer, data);
         return EXPAR_OK;
     }
+    if (link_uses_pieces(peer)) return link_pieces_put(peer, data);
     const transport_request put = put_of(peer, data);
     return link_count_message(peer, link_post(peer, peer->data, &put, batch), data, 0);
 }
 
 expar_status link_put_now(const link_peer *peer, const link_data *data)
 {
+    if (link_uses_pieces(peer)) return link_pieces_put(peer, data);
     const transport_request put = put_of(peer, data);
     return peer->data->ops->run(peer->data, &put);
 }
@@ -121,17 +124,20 @@ static transport_request get_of(const link_peer *peer, void *dest, uint64_t offs
                                .memory = (uint8_t)peer->memory,
                                .offset = offset,
                                .dest = dest,
-                               .bytes = bytes};
+                               .bytes = bytes,
+                               .on_device = peer->on_device};
 }
 
 expar_status link_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes, link_batch *batch)
 {
+    if (link_uses_pieces(peer)) return link_pieces_get(peer, dest, offset, bytes);
     const transport_request get = get_of(peer, dest, offset, bytes);
     return link_post(peer, peer->data, &get, batch);
 }
 
 expar_status link_get_now(const link_peer *peer, void *dest, uint64_t offset, size_t bytes)
 {
+    if (link_uses_pieces(peer)) return link_pieces_get(peer, dest, offset, bytes);
     const transport_request get = get_of(peer, dest, offset, bytes);
     return peer->data->ops->run(peer->data, &get);
 }
@@ -208,6 +214,10 @@ expar_status link_put_flag(const link_peer *peer, const link_data *data, const l
     if (!flag) return put_end(peer, data, batch);
     if (peer->mapped) store_data(peer, data);
     if (peer->mapped || data->bytes == 0) return link_set_flag(peer, flag, batch);
+    if (link_uses_pieces(peer)) {
+        expar_status arrived = link_pieces_put(peer, data);
+        return arrived == EXPAR_OK ? post_flag(peer, flag, batch) : arrived;
+    }
     const bool apart = peer->data != peer->words && !link_goes_by_ring(peer, batch);
     expar_status status = apart ? post_apart(peer, data, flag, batch) : post_together(peer, data, flag, batch);
     return link_count_message(peer, status, data, sizeof flag->word);

@@ -81,6 +81,8 @@ typedef struct link_peer {
     /* the kinds of memory that offsets of data, and those of words and flags, are in; the host's, except for public
        calls (link_reach) */
     transport_memory memory, words_memory;
+    /* the caller's side of puts and gets is memory of a GPU; set by public calls (link_take_device) */
+    bool on_device;
 } link_peer;
 
 /* Operations in progress; all zero at its beginning. */
@@ -135,6 +137,10 @@ expar_status link_reach(sym *sym, int32_t pe, transport_memory memory, unsigned 
                         link_peer *out);
 /* Afterwards the link's words and flags are in memory of that kind. EXPAR_ERR_UNSUPPORTED as link_reach. */
 expar_status link_aim_words(link_peer *peer, transport_memory memory);
+
+/* Afterwards the caller's side of the link's puts and gets is memory of a GPU. Data between it and memory of CPUs pass
+   through pinned pieces of the library's own, and have arrived when the call returns. */
+void link_take_device(link_peer *peer);
 
 /* Returns whether every rank maps the heap of every other rank. All ranks get the same result. */
 bool link_all_mapped(const sym *sym);

@@ -16,4 +16,13 @@ expar_status link_post(const link_peer *peer, transport *via, const transport_re
 /* Returns the status; puts the call's name before the text of an error. */
 expar_status link_named(const link_peer *peer, expar_status status);
 
+/* Returns whether data pass through pinned pieces: the caller's side is memory of a GPU, and the peer's is not. */
+static inline bool link_uses_pieces(const link_peer *peer)
+{
+    return peer->on_device && peer->memory != TRANSPORT_DEVICE;
+}
+/* A put and a get through pieces, complete when they return (pieces.c). */
+expar_status link_pieces_put(const link_peer *peer, const link_data *data);
+expar_status link_pieces_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes);
+
 #endif

@@ -72,6 +72,8 @@ typedef struct transport_request {
     const void *source;
     /* get: written until complete. atomic: receives the old word, of `bytes` bytes; NULL: it is not wanted */
     void *dest;
+    /* put, get: the caller's side is memory of a GPU. Only the transport of device memory takes it. */
+    bool on_device;
     /* atomic: 4 or 8 */
     size_t bytes;
     transport_atomic_op op;

@@ -12,11 +12,11 @@ static expar_status atomic_aim(const ops_origin *from, link_change *change, cons
 {
     kinds_place place;
     expar_status status = target_check_pe(from->call, from->group, pe);
-    if (status == EXPAR_OK) status = target_check_local(from->call, from->group, "old", change->old);
+    if (status == EXPAR_OK) status = target_check_host(from->call, from->group, "old", change->old);
     if (status == EXPAR_OK) status = target_check_word(from->call, from->group, "word", word, change->bytes, &place);
     if (status != EXPAR_OK) return status;
     change->offset = place.offset;
-    return target_link(from, pe, place.memory, LINK_WORDS, out);
+    return target_link(from, pe, place.memory, LINK_WORDS, NULL, out);
 }
 
 static expar_status run_by_link(const ops_origin *from, const link_change *change, const void *word, int32_t pe)

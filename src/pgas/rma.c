@@ -13,9 +13,8 @@ expar_status ops_put_from(const ops_origin *from, void *dest, const void *source
     expar_status status = target_check_pe(from->call, group, pe);
     if (status != EXPAR_OK || bytes == 0) return status;
     if (!source) return error_set(EXPAR_ERR_NULL, "%s: source is NULL", from->call);
-    status = target_check_local(from->call, group, "source", source);
-    if (status == EXPAR_OK) status = target_check_place(from->call, group, "dest", dest, bytes, &place);
-    if (status == EXPAR_OK) status = target_link(from, pe, place.memory, LINK_DATA, &peer);
+    status = target_check_place(from->call, group, "dest", dest, bytes, &place);
+    if (status == EXPAR_OK) status = target_link(from, pe, place.memory, LINK_DATA, source, &peer);
     if (status != EXPAR_OK) return status;
     const link_data put = {.offset = place.offset, .source = source, .bytes = bytes, .copies = !from->nbi};
     status = from->nbi || from->batch ? link_put(&peer, &put, from->batch) : link_put_now(&peer, &put);
@@ -37,9 +36,8 @@ expar_status ops_get_from(const ops_origin *from, void *dest, const void *source
     expar_status status = target_check_pe(from->call, group, pe);
     if (status != EXPAR_OK || bytes == 0) return status;
     if (!dest) return error_set(EXPAR_ERR_NULL, "%s: dest is NULL", from->call);
-    status = target_check_local(from->call, group, "dest", dest);
-    if (status == EXPAR_OK) status = target_check_place(from->call, group, "source", source, bytes, &place);
-    if (status == EXPAR_OK) status = target_link(from, pe, place.memory, LINK_DATA, &peer);
+    status = target_check_place(from->call, group, "source", source, bytes, &place);
+    if (status == EXPAR_OK) status = target_link(from, pe, place.memory, LINK_DATA, dest, &peer);
     if (status != EXPAR_OK) return status;
     return from->nbi ? link_get(&peer, dest, place.offset, bytes, from->batch)
                      : link_get_now(&peer, dest, place.offset, bytes);

@@ -17,7 +17,6 @@ static expar_status aim_put_signal(const ops_origin *from, const void *dest, con
                            (int)signal->op);
     if (status == EXPAR_OK && put->bytes > 0 && !put->source)
         status = error_set(EXPAR_ERR_NULL, "%s: source is NULL", call);
-    if (status == EXPAR_OK && put->bytes > 0) status = target_check_local(call, group, "source", put->source);
     if (status == EXPAR_OK && put->bytes > 0) status = target_check_place(call, group, "dest", dest, put->bytes, &data);
     if (status == EXPAR_OK)
         status = target_check_word(call, group, "signal", signal->address, sizeof *signal->address, &word);
@@ -25,7 +24,7 @@ static expar_status aim_put_signal(const ops_origin *from, const void *dest, con
     if (put->bytes == 0) data = word;
     put->offset = data.offset;
     flag->offset = word.offset;
-    status = target_link(from, pe, data.memory, LINK_DATA, out);
+    status = target_link(from, pe, data.memory, LINK_DATA, put->bytes > 0 ? put->source : NULL, out);
     return status == EXPAR_OK ? link_aim_words(out, word.memory) : status;
 }
 
@@ -73,9 +72,12 @@ expar_status expar_signal_fetch(expar_group *group, const uint64_t *signal, uint
     kinds_place place;
     if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", call));
     if (!value) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: value is NULL", call));
-    expar_status status = target_check_word(call, group, "signal", signal, sizeof *signal, &place);
+    expar_status status = target_check_host(call, group, "value", value);
+    if (status == EXPAR_OK) status = target_check_word(call, group, "signal", signal, sizeof *signal, &place);
     if (status == EXPAR_OK) status = sym_check_self(group->sym, call);
-    /* Acquire: partner of the signal's release by its sender. */
-    if (status == EXPAR_OK) *value = atomic_load_explicit((const _Atomic uint64_t *)signal, memory_order_acquire);
+    if (status == EXPAR_OK && place.memory == TRANSPORT_DEVICE)
+        status = target_load(call, group, signal, value, sizeof *value);
+    else if (status == EXPAR_OK) /* Acquire: partner of the signal's release by its sender. */
+        *value = atomic_load_explicit((const _Atomic uint64_t *)signal, memory_order_acquire);
     return group_ended(group, status);
 }

@@ -35,17 +35,25 @@ static expar_status check_shape(const char *call, const ops_strided *shape)
     return EXPAR_OK;
 }
 
+/* The two sides of the elements: the symmetric one, by its argument's name, and the caller's. */
+typedef struct strided_sides {
+    const char *name;
+    const void *symmetric, *local;
+    ptrdiff_t stride; /* of the symmetric one */
+} strided_sides;
+
 /* Checks everything, and gives the symmetric side's offset and the way to it. */
-static expar_status strided_check(const ops_origin *from, const char *name, const void *symmetric, ptrdiff_t stride,
-                                  const ops_strided *shape, int32_t pe, uint64_t *offset, link_peer *out)
+static expar_status strided_check(const ops_origin *from, const strided_sides *sides, const ops_strided *shape,
+                                  int32_t pe, uint64_t *offset, link_peer *out)
 {
     size_t bytes;
     kinds_place place;
-    expar_status status = strided_check_extent(from->call, shape, stride, &bytes);
-    if (status == EXPAR_OK) status = target_check_place(from->call, from->group, name, symmetric, bytes, &place);
+    expar_status status = strided_check_extent(from->call, shape, sides->stride, &bytes);
+    if (status == EXPAR_OK)
+        status = target_check_place(from->call, from->group, sides->name, sides->symmetric, bytes, &place);
     if (status != EXPAR_OK) return status;
     *offset = place.offset;
-    return target_link(from, pe, place.memory, LINK_DATA, out);
+    return target_link(from, pe, place.memory, LINK_DATA, sides->local, out);
 }
 
 /* Bytes from one element to the next, on either side. */
@@ -67,9 +75,8 @@ expar_status ops_iput_from(const ops_origin *from, void *dest, const void *sourc
         return status == EXPAR_OK ? ops_put_from(from, dest, source, bytes, pe) : status;
     }
     if (!source) return error_set(EXPAR_ERR_NULL, "%s: source is NULL", from->call);
-    status = target_check_local(from->call, from->group, "source", source);
-    if (status != EXPAR_OK) return status;
-    status = strided_check(from, "dest", dest, shape->dest_stride, shape, pe, &put.offset, &peer);
+    const strided_sides sides = {"dest", dest, source, shape->dest_stride};
+    status = strided_check(from, &sides, shape, pe, &put.offset, &peer);
     const uint64_t first = put.offset;
     for (size_t i = 0; i < shape->count && status == EXPAR_OK; i++) {
         put.offset = first + i * step_bytes(shape, shape->dest_stride);
@@ -118,9 +125,8 @@ expar_status ops_iget_from(const ops_origin *from, void *dest, const void *sourc
         return status == EXPAR_OK ? ops_get_from(from, dest, source, bytes, pe) : status;
     }
     if (!dest) return error_set(EXPAR_ERR_NULL, "%s: dest is NULL", from->call);
-    status = target_check_local(from->call, from->group, "dest", dest);
-    if (status == EXPAR_OK)
-        status = strided_check(from, "source", source, shape->source_stride, shape, pe, &offset, &peer);
+    const strided_sides sides = {"source", source, dest, shape->source_stride};
+    status = strided_check(from, &sides, shape, pe, &offset, &peer);
     if (status != EXPAR_OK) return status;
     return from->nbi ? start_gets(&peer, dest, offset, shape, from->batch) : run_gets(from, &peer, dest, offset, shape);
 }

@@ -13,8 +13,16 @@ expar_status target_check_pe(const char *call, expar_group *group, int32_t pe)
 /* Where the heap is, as far as it has grown, and by how much a range that begins in it leaves it. */
 static expar_status outside(const char *call, const sym *self, const char *name, const void *address, size_t bytes)
 {
+    kinds_place begin;
     uint64_t offset, grown = atomic_load_explicit(&self->grown_bytes, memory_order_acquire);
     const uint8_t *base = self->heap.base, *end = base + grown;
+    if (kinds_find(self, address, 1, &begin) && begin.memory != TRANSPORT_HOST)
+        return error_set(EXPAR_ERR_ADDRESS, "%s: %s: %p with %zu bytes leaves the symmetric %s memory", call, name,
+                         address, bytes, transport_memory_name(begin.memory));
+    if (kinds_is_device(self, address))
+        return error_set(EXPAR_ERR_ADDRESS,
+                         "%s: %s: %p is memory of a GPU, and not this rank's symmetric device memory", call, name,
+                         address);
     if (sym_offset(self, address, 1, &offset) && (const uint8_t *)address >= base && (const uint8_t *)address < end)
         return error_set(EXPAR_ERR_ADDRESS,
                          "%s: %s: %p with %zu bytes leaves the symmetric heap, which ends %zu "
@@ -24,25 +32,16 @@ static expar_status outside(const char *call, const sym *self, const char *name,
                      name, address, bytes, (const void *)(base + SYM_CONTROL_BYTES), (const void *)end);
 }
 
-/* Host calls do not copy device memory yet. */
-static expar_status reject_device(const char *call, const char *name, const void *address)
+expar_status target_check_host(const char *call, const expar_group *group, const char *name, const void *address)
 {
-    return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "%s: %s: %p is device memory; expected host or pinned memory, since only kernels reach device "
-                     "memory so far (expar_ptr)",
-                     call, name, address);
-}
-
-expar_status target_check_local(const char *call, const expar_group *group, const char *name, const void *address)
-{
-    return kinds_is_device(group->sym, address) ? reject_device(call, name, address) : EXPAR_OK;
+    if (!address || !kinds_is_device(group->sym, address)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ADDRESS, "%s: %s: %p is memory of a GPU; expected host memory", call, name, address);
 }
 
 expar_status target_check_place(const char *call, expar_group *group, const char *name, const void *address,
                                 size_t bytes, kinds_place *place)
 {
     if (!address) return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, name);
-    if (kinds_is_device(group->sym, address)) return reject_device(call, name, address);
     if (!kinds_find(group->sym, address, bytes, place)) return outside(call, group->sym, name, address, bytes);
     return EXPAR_OK;
 }
@@ -69,11 +68,23 @@ expar_status target_check_word(const char *call, expar_group *group, const char 
     return EXPAR_OK;
 }
 
-expar_status target_link(const ops_origin *from, int32_t pe, transport_memory memory, unsigned needs, link_peer *out)
+expar_status target_link(const ops_origin *from, int32_t pe, transport_memory memory, unsigned needs, const void *local,
+                         link_peer *out)
 {
-    expar_status status = link_reach(from->group->sym, pe, memory, needs, from->call, out);
-    if (status == EXPAR_OK && from->nbi) out->proxy = sym_proxy_for(from->group->sym, pe);
-    return status;
+    sym *self = from->group->sym;
+    expar_status status = link_reach(self, pe, memory, needs, from->call, out);
+    if (status != EXPAR_OK) return status;
+    if (from->nbi && memory != TRANSPORT_DEVICE) out->proxy = sym_proxy_for(self, pe);
+    if (local && kinds_is_device(self, local)) link_take_device(out);
+    return EXPAR_OK;
+}
+
+expar_status target_load(const char *call, const expar_group *group, const void *address, void *out, size_t bytes)
+{
+    const sym *self = group->sym;
+    expar_status status = mem_copier_copy(kinds_copier(self), kinds_side(self, out, bytes, false),
+                                          kinds_side(self, address, bytes, true), bytes);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call);
 }
 
 /* Sleepers watch offsets of the heap; a word elsewhere has none there. */

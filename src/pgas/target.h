@@ -8,8 +8,7 @@
 
 /* Checks the group, that it is sound, and that pe is one of its ranks. */
 expar_status target_check_pe(const char *call, expar_group *group, int32_t pe);
-/* Checks that [address, address + bytes) is symmetric memory that CPUs reach, and gives its place; `name` is the
-   argument's. EXPAR_ERR_UNSUPPORTED: it is device memory. */
+/* Checks that [address, address + bytes) is symmetric memory, and gives its place; `name` is the argument's. */
 expar_status target_check_place(const char *call, expar_group *group, const char *name, const void *address,
                                 size_t bytes, kinds_place *place);
 /* A word of 2, 4 or 8 bytes: the same, and aligned to its size. */
@@ -18,12 +17,15 @@ expar_status target_check_word(const char *call, expar_group *group, const char 
 /* For calls that take host memory alone: gives the offset in its heap. EXPAR_ERR_UNSUPPORTED: another kind. */
 expar_status target_check_range(const char *call, expar_group *group, const char *name, const void *address,
                                 size_t bytes, uint64_t *offset);
-/* Checks memory of the caller's that the CPU reads or writes. EXPAR_ERR_UNSUPPORTED: it is device memory of the
-   group. */
-expar_status target_check_local(const char *call, const expar_group *group, const char *name, const void *address);
-/* The link by which the operation goes to that memory of pe, whose number has been checked. EXPAR_ERR_UNSUPPORTED:
-   nothing there does what it needs (link_needs). */
-expar_status target_link(const ops_origin *from, int32_t pe, transport_memory memory, unsigned needs, link_peer *out);
+/* Checks memory of the caller's that the CPU reads or writes, such as results; NULL is allowed. EXPAR_ERR_ADDRESS: it
+   is memory of a GPU. */
+expar_status target_check_host(const char *call, const expar_group *group, const char *name, const void *address);
+/* The link by which the operation goes to that memory of pe, whose number has been checked. `local` is the caller's
+   side of a put or a get, or NULL. EXPAR_ERR_UNSUPPORTED: nothing there does what it needs (link_needs). */
+expar_status target_link(const ops_origin *from, int32_t pe, transport_memory memory, unsigned needs, const void *local,
+                         link_peer *out);
+/* Copies this rank's own device memory to ordinary memory. What arrived there before the call is seen. */
+expar_status target_load(const char *call, const expar_group *group, const void *address, void *out, size_t bytes);
 /* After a put to that place of pe, which may wait for words in it. */
 void target_ring(const expar_group *group, int32_t pe, const kinds_place *place, size_t bytes);
 

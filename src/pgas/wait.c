@@ -4,6 +4,7 @@
 #include <expar/wait.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 
 static const char *const cmp_signs[] = {"==", "!=", ">", ">=", "<", "<="};
 
@@ -17,7 +18,8 @@ typedef struct word_set {
     expar_cmp cmp;
     uint64_t value;     /* sign-extended when signed */
     const void *values; /* instead, one a word; else NULL */
-    uint64_t offset;    /* of the words in the heap, once checked */
+    kinds_place place;  /* of the words, once checked */
+    void *image;        /* device words: a copy of all of them, renewed before each look; else NULL */
 } word_set;
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
@@ -51,10 +53,11 @@ static uint64_t widen(const word_set *set, uint64_t raw)
 /* Acquire: what the writer did before its release of the word is seen after it. */
 static uint64_t load_word(const word_set *set, size_t i)
 {
-    if (set->bytes == 8) return atomic_load_explicit((const _Atomic uint64_t *)set->words + i, memory_order_acquire);
+    const void *words = set->image ? set->image : set->words;
+    if (set->bytes == 8) return atomic_load_explicit((const _Atomic uint64_t *)words + i, memory_order_acquire);
     if (set->bytes == 2)
-        return widen(set, atomic_load_explicit((const _Atomic uint16_t *)set->words + i, memory_order_acquire));
-    return widen(set, atomic_load_explicit((const _Atomic uint32_t *)set->words + i, memory_order_acquire));
+        return widen(set, atomic_load_explicit((const _Atomic uint16_t *)words + i, memory_order_acquire));
+    return widen(set, atomic_load_explicit((const _Atomic uint32_t *)words + i, memory_order_acquire));
 }
 
 static uint64_t value_of(const word_set *set, size_t i)
@@ -137,6 +140,11 @@ static bool look_some(const word_set *set, find *result)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
+static expar_status check_skip(const expar_group *group, const word_set *set)
+{
+    return group && set->count > 0 ? target_check_host(set->call, group, "skip", set->skip) : EXPAR_OK;
+}
+
 static expar_status check_set(expar_group *group, word_set *set)
 {
     size_t bytes;
@@ -148,11 +156,26 @@ static expar_status check_set(expar_group *group, word_set *set)
     if (size_mul_overflows(set->count, set->bytes, &bytes))
         return error_set(EXPAR_ERR_ARGUMENT, "%s: count %zu, expected at most %zu words", set->call, set->count,
                          SIZE_MAX / set->bytes);
-    kinds_place place;
-    expar_status status = target_check_word(set->call, group, set->name, set->words, set->bytes, &place);
-    if (status == EXPAR_OK) status = target_check_place(set->call, group, set->name, set->words, bytes, &place);
-    if (status == EXPAR_OK) set->offset = place.offset;
+    expar_status status = target_check_word(set->call, group, set->name, set->words, set->bytes, &set->place);
+    if (status == EXPAR_OK) status = target_check_place(set->call, group, set->name, set->words, bytes, &set->place);
+    if (status == EXPAR_OK) status = check_skip(group, set);
+    if (status == EXPAR_OK) status = target_check_host(set->call, group, "values", set->values);
     return status == EXPAR_OK ? sym_check_self(group->sym, set->call) : status;
+}
+
+/* Results that a call writes by the CPU; NULL is allowed. */
+static expar_status check_result(const expar_group *group, const word_set *set, const char *name, const void *result)
+{
+    return group ? target_check_host(set->call, group, name, result) : EXPAR_OK;
+}
+
+/* Device words are compared in a copy, which a look renews. */
+static expar_status image_make(word_set *set)
+{
+    if (set->count == 0 || set->place.memory != TRANSPORT_DEVICE) return EXPAR_OK;
+    set->image = malloc(set->count * set->bytes);
+    if (set->image) return EXPAR_OK;
+    return error_set(EXPAR_ERR_MEMORY, "%s: no memory for a copy of %zu words", set->call, set->count);
 }
 
 /* A value in the words' own kind of number. */
@@ -177,16 +200,25 @@ static expar_status say_what_is_missing(const word_set *set, expar_status status
         i++;
     snprintf(why, sizeof why, "%s", expar_last_error());
     return error_set(status, "%s; %s at offset %llu of the heap holds %s, waited for %s %s: any rank may change it",
-                     why, set->name, (unsigned long long)(set->offset + i * set->bytes),
+                     why, set->name, (unsigned long long)(set->place.offset + i * set->bytes),
                      number(set, load_word(set, i), has), cmp_signs[set->cmp], number(set, value_of(set, i), wants));
+}
+
+static expar_status look_at_set(expar_group *group, const word_set *set, look has_ended, find *result, bool *ended)
+{
+    expar_status status = EXPAR_OK;
+    if (set->image) status = target_load(set->call, group, set->words, set->image, set->count * set->bytes);
+    if (status == EXPAR_OK) *ended = has_ended(set, result);
+    return status;
 }
 
 static expar_status wait_set(expar_group *group, const word_set *set, look has_ended, find *result)
 {
-    expar_status status = EXPAR_OK;
-    sym_rest rest = sym_rest_begin_open(group->sym, set->call, set->offset, set->count * set->bytes);
-    while (!has_ended(set, result) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
-    }
+    bool ended = false;
+    sym_rest rest = sym_rest_begin_open(group->sym, set->call, set->place.offset, set->count * set->bytes);
+    expar_status status = look_at_set(group, set, has_ended, result, &ended);
+    while (status == EXPAR_OK && !ended && (status = sym_rest_turn(&rest)) == EXPAR_OK)
+        status = look_at_set(group, set, has_ended, result, &ended);
     sym_rest_end(&rest);
     return rest.timed_out ? say_what_is_missing(set, status) : status;
 }
@@ -197,14 +229,17 @@ typedef enum wait_kind { WAIT, TEST } wait_kind;
 static expar_status run_set(expar_group *group, word_set *set, wait_kind how, look has_ended, find *result, bool *ended)
 {
     expar_status status = check_set(group, set);
+    if (status == EXPAR_OK) status = image_make(set);
     if (status != EXPAR_OK) return status;
-    if (how == TEST) {
-        *ended = has_ended(set, result);
-        if (*ended) sym_behold(group->sym);
-        return EXPAR_OK;
-    }
-    *ended = true;
-    return wait_set(group, set, has_ended, result);
+    *ended = how == WAIT;
+    if (how == WAIT)
+        status = wait_set(group, set, has_ended, result);
+    else
+        status = look_at_set(group, set, has_ended, result, ended);
+    if (how == TEST && *ended) sym_behold(group->sym);
+    free(set->image);
+    set->image = NULL;
+    return status;
 }
 
 static expar_status null_output(const word_set *set, const char *name)
@@ -218,12 +253,14 @@ static bool lacks_values(const word_set *set, bool vector)
     return vector && set->count > 0 && !set->values;
 }
 
-static expar_status run_one(expar_group *group, word_set *set, uint64_t *seen)
+/* seen: the caller's, of whatever width. */
+static expar_status run_one(expar_group *group, word_set *set, const void *seen, uint64_t *last)
 {
     find result = {0};
     bool ended;
-    expar_status status = run_set(group, set, WAIT, look_one, &result, &ended);
-    if (status == EXPAR_OK) *seen = result.seen;
+    expar_status status = check_result(group, set, "seen", seen);
+    if (status == EXPAR_OK) status = run_set(group, set, WAIT, look_one, &result, &ended);
+    if (status == EXPAR_OK) *last = result.seen;
     return status;
 }
 
@@ -234,7 +271,8 @@ static expar_status run_all(expar_group *group, word_set *set, bool vector, wait
     bool ended;
     if (how == TEST && !holds) return null_output(set, "holds");
     if (lacks_values(set, vector)) return null_output(set, "values");
-    expar_status status = run_set(group, set, how, look_all, &result, &ended);
+    expar_status status = check_result(group, set, "holds", holds);
+    if (status == EXPAR_OK) status = run_set(group, set, how, look_all, &result, &ended);
     if (status == EXPAR_OK && holds) *holds = ended;
     return status;
 }
@@ -245,7 +283,9 @@ static expar_status run_any(expar_group *group, word_set *set, bool vector, wait
     bool ended;
     if (!index) return null_output(set, "index");
     if (lacks_values(set, vector)) return null_output(set, "values");
-    expar_status status = run_set(group, set, is_empty(set) ? TEST : how, look_any, &result, &ended);
+    expar_status status = check_result(group, set, "index", index);
+    if (status == EXPAR_OK) status = check_skip(group, set);
+    if (status == EXPAR_OK) status = run_set(group, set, is_empty(set) ? TEST : how, look_any, &result, &ended);
     if (status == EXPAR_OK) *index = ended ? result.first : EXPAR_NO_INDEX;
     return status;
 }
@@ -258,7 +298,10 @@ static expar_status run_some(expar_group *group, word_set *set, bool vector, wai
     if (!found) return null_output(set, "found");
     if (set->count > 0 && !indices) return null_output(set, "indices");
     if (lacks_values(set, vector)) return null_output(set, "values");
-    expar_status status = run_set(group, set, is_empty(set) ? TEST : how, look_some, &result, &ended);
+    expar_status status = check_result(group, set, "found", found);
+    if (status == EXPAR_OK && set->count > 0) status = check_result(group, set, "indices", indices);
+    if (status == EXPAR_OK) status = check_skip(group, set);
+    if (status == EXPAR_OK) status = run_set(group, set, is_empty(set) ? TEST : how, look_some, &result, &ended);
     if (status == EXPAR_OK) *found = result.found;
     return status;
 }
@@ -276,7 +319,7 @@ expar_status expar_signal_wait_until(expar_group *group, const uint64_t *signal,
                     .bytes = sizeof *signal,
                     .cmp = cmp,
                     .value = value};
-    expar_status status = run_one(group, &set, &last);
+    expar_status status = run_one(group, &set, seen, &last);
     if (status == EXPAR_OK && seen) *seen = last;
     return group_ended(group, status);
 }
@@ -387,7 +430,7 @@ expar_status expar_signal_wait_until(expar_group *group, const uint64_t *signal,
         uint64_t last;                                                                                                 \
         SET(T, "expar_wait_until_" #S, word, 1, NULL);                                                                 \
         set.value = (uint64_t)value;                                                                                   \
-        expar_status status = run_one(group, &set, &last);                                                             \
+        expar_status status = run_one(group, &set, seen, &last);                                                       \
         if (status == EXPAR_OK && seen) *seen = (T)last;                                                               \
         return group_ended(group, status);                                                                             \
     }                                                                                                                  \

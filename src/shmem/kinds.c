@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The heaps of the kinds of memory, by address and by kind. */
 #include "shmem/kinds.h"
+#include "shmem/copies/copies.h"
 #include "shmem/pinned_heap.h"
 #include <expar/memory.h>
 
@@ -25,15 +26,16 @@ int32_t kinds_device(const sym *self, transport_memory memory)
 
 /* ---- agreement --------------------------------------------------------------------------------------------------- */
 
-/* The first allocation of a kind chooses the GPU, until the group ends. */
+/* The first allocation on a GPU chooses it, until the group ends. */
 static expar_status request_check_device(const sym *self, const kinds_request *request)
 {
     cuda_device facts;
-    const int32_t chosen = kinds_device(self, request->memory);
+    const transport_memory first = device_of(self) ? TRANSPORT_DEVICE : TRANSPORT_PINNED;
+    const int32_t chosen = kinds_device(self, first);
     if (request->memory == TRANSPORT_HOST || (chosen >= 0 && chosen == request->device)) return EXPAR_OK;
     if (chosen < 0) return cuda_device_read(request->device, &facts);
     return error_set(EXPAR_ERR_ARGUMENT, "GPU %d, expected %d, which this rank's first %s memory was allocated for",
-                     request->device, chosen, transport_memory_name(request->memory));
+                     request->device, chosen, transport_memory_name(first));
 }
 
 expar_status kinds_agree(sym *self, const char *what, const kinds_request *request, expar_status own)
@@ -77,8 +79,34 @@ expar_status kinds_agree_on_block(sym *self, const char *what, const kinds_place
 
 /* ---- taking and giving ------------------------------------------------------------------------------------------- */
 
-/* Collective. The kind's heap, made if there is none. */
-static expar_status need_device(sym *self, int32_t index, device_heap **out)
+/* Collective, as the three that follow. Each makes what is not there yet. */
+static expar_status need_copier(sym *self, const char *what, int32_t index)
+{
+    mem_copier *made = NULL;
+    if (kinds_copier(self)) return EXPAR_OK;
+    const boot_matter matter = {.what = what,
+                                .rejected = "could not prepare copies on its GPU",
+                                .common = EXPAR_ERR_MEMORY,
+                                .lacks = "has no memory for it"};
+    expar_status status = sym_agree(self, &matter, mem_copier_create(index, &made));
+    if (status == EXPAR_OK)
+        atomic_store_explicit(&self->copier, made, memory_order_release);
+    else
+        mem_copier_destroy(made);
+    return status;
+}
+
+static expar_status need_pinned(sym *self, const char *what, int32_t index, pinned_heap **out)
+{
+    *out = pinned_of(self);
+    if (*out) return EXPAR_OK;
+    expar_status status = need_copier(self, what, index);
+    if (status == EXPAR_OK) status = pinned_heap_create(self, index, out);
+    if (status == EXPAR_OK) atomic_store_explicit(&self->pinned, *out, memory_order_release);
+    return status;
+}
+
+static expar_status need_device_heap(sym *self, int32_t index, device_heap **out)
 {
     *out = device_of(self);
     if (*out) return EXPAR_OK;
@@ -87,19 +115,19 @@ static expar_status need_device(sym *self, int32_t index, device_heap **out)
     return status;
 }
 
-static expar_status need_pinned(sym *self, int32_t index, pinned_heap **out)
+static expar_status need_device(sym *self, const char *what, int32_t index, device_heap **out)
 {
-    *out = pinned_of(self);
-    if (*out) return EXPAR_OK;
-    expar_status status = pinned_heap_create(self, index, out);
-    if (status == EXPAR_OK) atomic_store_explicit(&self->pinned, *out, memory_order_release);
-    return status;
+    pinned_heap *pinned;
+    expar_status status = need_device_heap(self, index, out);
+    if (status != EXPAR_OK || atomic_load_explicit(&self->copies, memory_order_acquire)) return status;
+    status = need_pinned(self, what, index, &pinned);
+    return status == EXPAR_OK ? copies_create(self, what, *out, pinned, kinds_copier(self)) : status;
 }
 
 static expar_status kind_take_device(sym *self, const char *what, const kinds_request *request, uint64_t *offset)
 {
     device_heap *heap;
-    expar_status status = need_device(self, request->device, &heap);
+    expar_status status = need_device(self, what, request->device, &heap);
     if (status != EXPAR_OK) return error_prefix(status, "%s", what);
     return device_heap_take(heap, what, request->bytes, request->alignment, offset);
 }
@@ -107,7 +135,7 @@ static expar_status kind_take_device(sym *self, const char *what, const kinds_re
 static expar_status kind_take_pinned(sym *self, const char *what, const kinds_request *request, uint64_t *offset)
 {
     pinned_heap *heap;
-    expar_status status = need_pinned(self, request->device, &heap);
+    expar_status status = need_pinned(self, what, request->device, &heap);
     if (status != EXPAR_OK) return error_prefix(status, "%s", what);
     return pinned_heap_take(heap, what, request->bytes, request->alignment, offset);
 }
@@ -194,10 +222,25 @@ bool kinds_find(const sym *self, const void *address, uint64_t bytes, kinds_plac
     return true;
 }
 
-bool kinds_maps_on_device(const sym *self, const void *address)
+/* Addresses of the heaps are known without the driver. */
+bool kinds_points_to_device(const sym *self, const void *address)
 {
+    uint64_t offset;
     const device_heap *device = device_of(self);
-    return device && device_heap_maps(device, (cu_address)(uintptr_t)address);
+    const pinned_heap *pinned = pinned_of(self);
+    if (device && device_heap_maps(device, (cu_address)(uintptr_t)address)) return true;
+    if (sym_heap_offset(self, address, 1, &offset)) return false;
+    if (pinned && pinned_heap_offset(pinned, address, 1, &offset)) return false;
+    return cuda_place_of(address).kind != CUDA_PLACE_HOST;
+}
+
+mem_side kinds_side(const sym *self, const void *address, uint64_t bytes, bool device)
+{
+    uint64_t offset;
+    const pinned_heap *pinned = pinned_of(self);
+    mem_side side = {.at = (void *)(uintptr_t)address, .kind = device ? MEM_DEVICE : MEM_PAGEABLE};
+    if (!device && pinned && pinned_heap_offset(pinned, address, bytes, &offset)) side.kind = MEM_PINNED;
+    return side;
 }
 
 bool kinds_block_bytes(sym *self, const kinds_place *place, uint64_t *bytes)
@@ -241,15 +284,16 @@ expar_status kinds_copy(sym *self, const char *what, const kinds_place *dest, co
 
 /* ---- statistics -------------------------------------------------------------------------------------------------- */
 
-/* The first block is the library's. */
-static void stats_of(const device_heap_facts *facts, expar_heap_stats *out)
+/* The first block is the library's, and so is that of messages in pinned memory. */
+static void stats_of(const device_heap_facts *facts, uint64_t message_bytes, expar_heap_stats *out)
 {
     const mem_arena_stats *arena = &facts->arena;
+    const uint64_t own_bytes = facts->first_bytes + message_bytes, own_blocks = message_bytes > 0 ? 2 : 1;
     *out = (expar_heap_stats){.total_bytes = arena->total_bytes,
-                              .used_bytes = arena->used_bytes - facts->first_bytes,
-                              .high_water_bytes = arena->high_water_bytes - facts->first_bytes,
+                              .used_bytes = arena->used_bytes - own_bytes,
+                              .high_water_bytes = arena->high_water_bytes - own_bytes,
                               .largest_free_bytes = arena->largest_free_bytes,
-                              .blocks = arena->blocks - 1,
+                              .blocks = arena->blocks - own_blocks,
                               .grown_bytes = facts->mapped_bytes,
                               .memory_bytes = facts->mapped_bytes,
                               .holes = arena->holes,
@@ -272,7 +316,7 @@ void kinds_get_stats(sym *self, transport_memory memory, expar_heap_stats *out)
         device_heap_get_facts(device_of(self), &facts);
     else
         pinned_heap_get_facts(pinned_of(self), &facts);
-    stats_of(&facts, out);
+    stats_of(&facts, memory == TRANSPORT_PINNED ? copies_message_bytes(self) : 0, out);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
@@ -280,11 +324,15 @@ void kinds_get_stats(sym *self, transport_memory memory, expar_heap_stats *out)
 void kinds_end(sym *self, bool together)
 {
     device_heap *device = device_of(self);
-    if (!device && !pinned_of(self)) return;
+    if (!device && !pinned_of(self) && !kinds_copier(self)) return;
     if (together) {
         const boot_matter matter = {.what = "the end of the group", .rejected = "does not take part"};
+        if (copies_quiet(self) != EXPAR_OK) LOG(LOG_WARN, "the end of the group: %s", expar_last_error());
         together = sym_agree(self, &matter, EXPAR_OK) == EXPAR_OK;
     }
+    copies_destroy(self);
+    mem_copier_destroy(kinds_copier(self));
+    atomic_store_explicit(&self->copier, NULL, memory_order_release);
     atomic_store_explicit(&self->device, NULL, memory_order_release);
     device_heap_destroy(device, together);
     pinned_heap_forget_peers(pinned_of(self));

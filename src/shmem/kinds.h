@@ -3,11 +3,13 @@
  *
  * pgas calls this folder by this header; it knows which heap an address is in. Each kind is a heap of its own: the
  * host's is that of sym.h, made with the group; device_heap.h and pinned_heap.h have the others. The first allocation
- * of a kind makes its heap on all ranks, on the GPU that each rank names, and the group keeps it until its end.
+ * of a kind makes its heap on all ranks, and the group keeps it until its end. The first allocation of device or pinned
+ * memory chooses each rank's GPU. Device memory needs pinned memory for messages (copies/copies.h).
  * Allocations and frees are collective; everything else may be called by any thread. */
 #ifndef EXPAR_SHMEM_KINDS_H
 #define EXPAR_SHMEM_KINDS_H
 
+#include "mem/copier.h"
 #include "shmem/device_heap.h"
 #include "shmem/sym.h"
 
@@ -62,13 +64,21 @@ expar_status kinds_copy(sym *sym, const char *what, const kinds_place *dest, con
 /* Fills the members that the kind has. All are 0 if it has no heap yet. */
 void kinds_get_stats(sym *sym, transport_memory memory, struct expar_heap_stats *out);
 
-bool kinds_maps_on_device(const sym *sym, const void *address);
-/* Returns whether the address is device memory of the group, of this rank or of a peer: no CPU may touch it. */
+bool kinds_points_to_device(const sym *sym, const void *address);
+/* Returns whether the address is memory of a GPU, of the group or any other: no CPU may touch it. Groups without device
+   and pinned memory do not ask the driver, and find none. */
 static inline bool kinds_is_device(const sym *self, const void *address)
 {
-    /* Relaxed: a thread that has such an address got it after the heap was made. */
-    return atomic_load_explicit(&self->device, memory_order_relaxed) && kinds_maps_on_device(self, address);
+    /* Relaxed: a group's address got to its thread after the heap was made. */
+    return atomic_load_explicit(&self->copier, memory_order_relaxed) && kinds_points_to_device(self, address);
 }
+/* Returns the copier of this rank's GPU; NULL: the group has neither device nor pinned memory. */
+static inline mem_copier *kinds_copier(const sym *self)
+{
+    return atomic_load_explicit(&self->copier, memory_order_acquire);
+}
+/* Describes an address for the copier. device: kinds_is_device holds for it. */
+mem_side kinds_side(const sym *sym, const void *address, uint64_t bytes, bool device);
 
 /* Ends the use of GPUs; call it before the transports close. together: collective, all kernels of all ranks have ended.
    Otherwise, some memory that other ranks may still use stays. */

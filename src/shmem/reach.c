@@ -2,6 +2,7 @@
 /* Opens the transports that EXPAR_TRANSPORTS names and exchanges what each one reaches. For every PE it picks the first
  * one that maps it, the first that puts and gets, and the first that has atomics. */
 #include "base/knobs.h"
+#include "shmem/copies/copies.h"
 #include "shmem/doorbell.h"
 #include "shmem/parts.h"
 
@@ -392,16 +393,18 @@ static expar_status tell_owed(sym *self, expar_status status)
 
 /* A proxy does not know of operations that bypass its ring, so its ring is completed first. A failure of one transport
    does not keep the operations of others from being completed. A transport's fence does not order another transport's
-   operations. */
+   operations. Device memory has one of its own. */
 expar_status sym_fence(sym *self)
 {
+    const bool apart = self->splits || atomic_load_explicit(&self->copies, memory_order_relaxed);
     expar_status status = sym_proxy_quiet(self, "fence");
     for (int32_t t = 0; t < self->num_transports; t++) {
         transport *via = self->transports[t];
-        expar_status one = self->splits ? via->ops->quiet(via) : via->ops->fence(via);
+        expar_status one = apart ? via->ops->quiet(via) : via->ops->fence(via);
         if (one != EXPAR_OK) status = one;
     }
-    return tell_owed(self, status);
+    expar_status copied = copies_quiet(self);
+    return tell_owed(self, copied == EXPAR_OK ? status : copied);
 }
 
 expar_status sym_quiet(sym *self)
@@ -411,7 +414,8 @@ expar_status sym_quiet(sym *self)
         expar_status one = self->transports[t]->ops->quiet(self->transports[t]);
         if (one != EXPAR_OK) status = one;
     }
-    return tell_owed(self, status);
+    expar_status copied = copies_quiet(self);
+    return tell_owed(self, copied == EXPAR_OK ? status : copied);
 }
 
 expar_status sym_settle(sym *self, transport_batch *batch)

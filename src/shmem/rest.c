@@ -6,6 +6,7 @@
  * So a wait spins for about as long as a sleep costs. Yet ranks that are bound to no core may share one, and then a
  * spinning rank only delays the awaited one. So ranks publish the core on which they run. */
 #include "base/knobs.h"
+#include "shmem/copies/copies.h"
 #include "shmem/doorbell.h"
 #include "shmem/sym.h"
 
@@ -232,7 +233,7 @@ static void rest_drive(sym_rest *rest)
     const transport_driven *networks = &rest->sym->driven;
     if (networks->count == 0 || rest->passed_over) return;
     rest_attend(rest, true);
-    transport_progress_all(networks);
+    if (transport_progress_all(networks)) copies_wake(rest->sym);
 }
 
 static void arm(sym_rest *rest)
@@ -257,7 +258,11 @@ static bool rest_asleep(sym_rest *rest, int64_t limit_ns)
 {
     sym *self = rest->sym;
     const transport_driven *networks = &self->driven;
-    if (networks->count == 1 && !self->some_mapped) return networks->list[0]->ops->sleep(networks->list[0], limit_ns);
+    if (networks->count == 1 && !self->some_mapped) {
+        const bool came = networks->list[0]->ops->sleep(networks->list[0], limit_ns);
+        if (came) copies_wake(self);
+        return came;
+    }
     /* Do this once: the network's thread then keeps watching, and would ring the doorbell each time it is woken. */
     if (networks->count > 0 && !rest->passed_over) {
         rest_attend(rest, false);

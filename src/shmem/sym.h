@@ -18,6 +18,7 @@
 struct expar_heap_stats; /* expar/memory.h */
 struct device_heap;      /* shmem/device_heap.h */
 struct pinned_heap;      /* shmem/pinned_heap.h */
+struct mem_copier;       /* mem/copier.h */
 
 /* ---- control page: the first bytes of every PE's heap ------------------------------------------------------------ */
 
@@ -204,6 +205,11 @@ typedef struct sym {
        kind makes them (release); any thread that looks for an address reads them (acquire). kinds.c has them. */
     _Atomic(struct device_heap *) device;
     _Atomic(struct pinned_heap *) pinned;
+    /* Copies for calls of the host, on this rank's GPU. There from the first device or pinned memory on; written and
+       read as `device`. */
+    _Atomic(struct mem_copier *) copier;
+    /* Reaches device memory (copies/copies.h). There from the first device memory on; written and read as `device`. */
+    _Atomic(struct transport *) copies;
     /* The pinned heap has memory up to this offset, on all ranks; 0: none. Written and read as grown_bytes. */
     _Atomic uint64_t pinned_bytes;
     pthread_mutex_t lock;

@@ -24,7 +24,8 @@ table='
 3 net/fabric
 3 net/p2p          access.h
 3 net/proxy        proxy.h
-4 shmem            sym.h kinds.h device_heap.h doorbell.h tree.h
+4 shmem            sym.h kinds.h device_heap.h doorbell.h tree.h (pinned_heap.h)
+4 shmem/copies     (copies.h)
 5 group            group.h members.h
 5 link             link.h
 5 link/device      ptx.h bulk.h

@@ -12,8 +12,9 @@ expar_status collective_check(collective *c, size_t dest_bytes, size_t source_by
         status = target_check_range(c->call, c->team->group, "dest", c->dest, dest_bytes, &c->dest_offset);
     if (status == EXPAR_OK && source_bytes > 0 && !c->source)
         status = error_set(EXPAR_ERR_NULL, "%s: source is NULL", c->call);
-    if (status == EXPAR_OK && source_bytes > 0)
-        status = target_check_local(c->call, c->team->group, "source", c->source);
+    if (status == EXPAR_OK && source_bytes > 0 && kinds_is_device(c->team->group->sym, c->source))
+        status = error_set(EXPAR_ERR_UNSUPPORTED, "%s: source: %p is device memory; expected host memory", c->call,
+                           c->source);
     return team_note(c->team, status);
 }
 

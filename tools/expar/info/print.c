@@ -230,6 +230,15 @@ static void put_reach(struct table *table, const json_t *row)
     table_cell(table, "%s", text);
 }
 
+/* Kinds of memory that go the same way share a line. */
+static void put_ways(struct table *table, const json_t *ways)
+{
+    label(table, "  host, pinned memory");
+    table_cell(table, "%s", text_of(ways, "host"));
+    label(table, "  device memory");
+    table_cell(table, "%s", text_of(ways, "device"));
+}
+
 static void put_transport(struct table *table, const json_t *transport)
 {
     const char *note = text_of(transport, "note");
@@ -240,6 +249,7 @@ static void put_transport(struct table *table, const json_t *transport)
         label(table, "");
         table_cell(table, "%s", note);
     }
+    put_ways(table, json_object_get(transport, "memory"));
     json_array_foreach(json_object_get(transport, "matrix"), rank, row)
     {
         char name[64];

@@ -34,15 +34,23 @@ static json_t *matrix(expar_group *const *groups, int num_ranks, int32_t index)
     return rows;
 }
 
+/* Returns how the transport carries data of each kind of memory. */
+static json_t *ways_of(const expar_group *group, int32_t index)
+{
+    return json_pack("{s:s, s:s, s:s}", "host", expar_transport_way(group, index, EXPAR_MEMORY_HOST), "pinned",
+                     expar_transport_way(group, index, EXPAR_MEMORY_PINNED), "device",
+                     expar_transport_way(group, index, EXPAR_MEMORY_DEVICE));
+}
+
 static json_t *list_of(expar_group *const *groups, int num_ranks)
 {
     json_t *list = json_array();
     const char *name;
     char text[512];
     for (int32_t i = 0; expar_transport_describe(groups[0], i, &name, text, sizeof text); i++)
-        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o}", "name", name, "reach",
-                                              expar_transport_summary(groups[0], i), "note", text, "matrix",
-                                              matrix(groups, num_ranks, i)));
+        json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:o, s:o}", "name", name, "reach",
+                                              expar_transport_summary(groups[0], i), "note", text, "memory",
+                                              ways_of(groups[0], i), "matrix", matrix(groups, num_ranks, i)));
     return list;
 }
 

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The transport of device memory: what a rank reaches by copies, and what it asks the owner for. */
+#include "shmem/copies/parts.h"
+#include "shmem/kinds.h"
+
+#include <string.h>
+
+/* ---- reach ------------------------------------------------------------------------------------------------------- */
+
+static cu_address base_of(const copies *self, int32_t pe)
+{
+    return device_heap_bases(self->device)[pe];
+}
+
+/* Peers are reached by copies where loads and stores carry other memory, too. So settings choose for both alike. */
+static bool is_direct(const copies *self, int32_t pe)
+{
+    const transport_ways *ways = sym_ways(self->sym, TRANSPORT_PINNED, pe);
+    if (pe == self->sym->rank) return true;
+    return base_of(self, pe) && !self->stages && ways->map && ways->map == ways->data;
+}
+
+static bool sends_to(const sym *self, int32_t from, int32_t to)
+{
+    for (int32_t t = 0; t < self->num_transports; t++)
+        if (sym_reach(self, from, to, TRANSPORT_PINNED, t) & TRANSPORT_PUT) return true;
+    return false;
+}
+
+static bool exchanges_with(const copies *self, int32_t pe)
+{
+    const sym *symmetric = self->sym;
+    return pe == symmetric->rank ||
+           (sends_to(symmetric, symmetric->rank, pe) && sends_to(symmetric, pe, symmetric->rank));
+}
+
+static unsigned copies_reach(const transport *via, int32_t pe, transport_memory memory)
+{
+    const copies *self = (const copies *)via;
+    unsigned reach = 0;
+    if (memory != TRANSPORT_DEVICE) return 0;
+    if (is_direct(self, pe) || exchanges_with(self, pe)) reach |= TRANSPORT_PUT | TRANSPORT_GET;
+    if (exchanges_with(self, pe)) reach |= TRANSPORT_ATOMIC;
+    return reach;
+}
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+
+static mem_side caller_side(const copies *self, const transport_request *r, const void *at)
+{
+    return kinds_side(self->sym, at, r->bytes, r->on_device);
+}
+
+static mem_side peer_side(const copies *self, const transport_request *r)
+{
+    return (mem_side){.at = (void *)(uintptr_t)(base_of(self, r->pe) + r->offset), .kind = MEM_DEVICE};
+}
+
+static expar_status put_data(copies *self, const transport_request *r, bool waits)
+{
+    const mem_side source = caller_side(self, r, r->source);
+    if (is_direct(self, r->pe)) return mem_copier_copy(self->copier, peer_side(self, r), source, r->bytes);
+    return mail_put(self, r->pe, r->offset, source, r->bytes, waits);
+}
+
+static expar_status get_data(copies *self, const transport_request *r)
+{
+    const mem_side dest = caller_side(self, r, r->dest);
+    if (is_direct(self, r->pe)) return mem_copier_copy(self->copier, dest, peer_side(self, r), r->bytes);
+    return mail_get(self, r->pe, r->offset, dest, r->bytes);
+}
+
+static expar_status change_own(copies *self, const transport_request *r)
+{
+    uint64_t former = 0;
+    expar_status status = owner_change(self, r->offset, r->bytes, r, r->dest ? &former : NULL);
+    if (status == EXPAR_OK && r->dest) memcpy(r->dest, &former, r->bytes);
+    return status;
+}
+
+static expar_status change(copies *self, const transport_request *r, bool waits)
+{
+    return r->pe == self->sym->rank ? change_own(self, r) : mail_change(self, r, waits);
+}
+
+/* The owner's thread changes the word after the data, if both go to it. Data that this rank copies itself are there
+   when the copy has ended. */
+static expar_status change_signal(copies *self, const transport_request *put, bool waits)
+{
+    const transport_request signal = {.kind = TRANSPORT_KIND_ATOMIC,
+                                      .pe = put->pe,
+                                      .memory = put->signal_memory,
+                                      .offset = put->signal_offset,
+                                      .bytes = sizeof put->operand,
+                                      .op = put->op,
+                                      .operand = put->operand};
+    return change(self, &signal, waits);
+}
+
+static expar_status carry(transport *via, const transport_request *r, bool waits)
+{
+    copies *self = (copies *)via;
+    if (r->memory != TRANSPORT_DEVICE) return transport_reject(via, (transport_memory)r->memory);
+    if (r->kind == TRANSPORT_KIND_GET) return get_data(self, r);
+    if (r->kind == TRANSPORT_KIND_ATOMIC) return change(self, r, waits);
+    const bool ends = waits && !r->signals;
+    expar_status status = put_data(self, r, ends);
+    return status == EXPAR_OK && r->signals ? change_signal(self, r, waits) : status;
+}
+
+static expar_status copies_run(transport *via, const transport_request *r)
+{
+    return carry(via, r, false);
+}
+
+/* Operations of a batch are complete when this returns, so the batch counts nothing. */
+static expar_status copies_post(transport *via, const transport_request *r, transport_batch *batch)
+{
+    if (r->flagged) {
+        const transport_request apart = transport_flag_apart(r);
+        return carry(via, &apart, batch != NULL);
+    }
+    return carry(via, r, batch != NULL);
+}
+
+static expar_status quiet(transport *via)
+{
+    copies *self = (copies *)via;
+    expar_status status = EXPAR_OK;
+    for (int32_t pe = 0; pe < self->sym->size; pe++) {
+        if (atomic_load_explicit(&self->peers[pe].sent, memory_order_relaxed) == 0) continue;
+        expar_status one = mail_settle(self, pe);
+        if (one != EXPAR_OK) status = one;
+    }
+    return status;
+}
+
+/* Another transport may overtake a message, so what is ordered has arrived. */
+static expar_status copies_fence(transport *via)
+{
+    return quiet(via);
+}
+
+static expar_status copies_settle(transport *via, transport_batch *batch)
+{
+    (void)via, (void)batch;
+    return EXPAR_OK;
+}
+
+const transport_ops transport_copies = {
+    .name = "copies",
+    .summary = "device memory, by copies of the driver and through its owner",
+    .reach = copies_reach,
+    .run = copies_run,
+    .post = copies_post,
+    .fence = copies_fence,
+    .quiet = quiet,
+    .settle = copies_settle,
+};

@@ -81,18 +81,24 @@ if(EXPAR_TOOL)
   install(FILES ${completion}/expar.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
 endif()
 
-# The man pages of the calls are made from the headers.
+# The man pages of the calls are made from the headers, where there is a Python.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
-string(TIMESTAMP manual_date "%B %d, %Y" UTC)
-file(GLOB manual_sources CONFIGURE_DEPENDS include/expar/*.h man/make.sh man/*.awk man/examples/*.c)
-list(APPEND manual_sources ${PROJECT_SOURCE_DIR}/src/base/env_table.h)
-set(manual_stamp ${PROJECT_BINARY_DIR}/man3.made)
-add_custom_command(OUTPUT ${manual_stamp} DEPENDS ${manual_sources}
-  COMMAND ${PROJECT_SOURCE_DIR}/man/make.sh ${PROJECT_SOURCE_DIR}/include ${PROJECT_BINARY_DIR}/man3 ${manual_date}
-    ${CMAKE_C_COMPILER}
-  COMMAND ${CMAKE_COMMAND} -E touch ${manual_stamp} VERBATIM)
-add_custom_target(manual_calls ALL DEPENDS ${manual_stamp})
-install(DIRECTORY ${PROJECT_BINARY_DIR}/man3/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+find_program(EXPAR_PYTHON3 python3)
+mark_as_advanced(EXPAR_PYTHON3)
+if(EXPAR_PYTHON3)
+  string(TIMESTAMP manual_date "%B %d, %Y" UTC)
+  file(GLOB manual_sources CONFIGURE_DEPENDS include/expar/*.h man/*.py man/examples/*.c)
+  list(APPEND manual_sources ${PROJECT_SOURCE_DIR}/src/base/env_table.h)
+  set(manual_stamp ${PROJECT_BINARY_DIR}/man3.made)
+  add_custom_command(OUTPUT ${manual_stamp} DEPENDS ${manual_sources}
+    COMMAND ${EXPAR_PYTHON3} -B ${PROJECT_SOURCE_DIR}/man/make.py ${PROJECT_SOURCE_DIR}/include
+      ${PROJECT_BINARY_DIR}/man3 ${manual_date} ${CMAKE_C_COMPILER}
+    COMMAND ${CMAKE_COMMAND} -E touch ${manual_stamp} VERBATIM)
+  add_custom_target(manual_calls ALL DEPENDS ${manual_stamp})
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/man3/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+else()
+  message(STATUS "expar: no man pages of calls, since there is no python3")
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/man/expar_pgas.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 
 # Documentation and examples.

@@ -2,8 +2,6 @@
 # The Python packages (python/). They are in an installed tree, unless EXPAR_PYTHON is off. The package expar is also in
 # a wheel, with the library and the tool inside. The wheel is the component of that name; scikit-build-core installs it
 # (pyproject.toml). The wheel of deep_ep needs no build (python/pyproject.toml).
-find_program(EXPAR_PYTHON3 python3)
-mark_as_advanced(EXPAR_PYTHON3)
 set(python_found OFF)
 if(EXPAR_PYTHON3)
   set(python_found ON)

@@ -8,8 +8,8 @@ set -eu
 run="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev libhwloc-dev libsmartcols-dev libsimde-dev
     libfabric-dev libfabric1"
 # The packages that `make` needs in addition. The start by PMIx is built if its headers are there, the tests if cmocka
-# is.
-build="libcmocka-dev libpmix-dev"
+# is. The man pages of calls are made by Python.
+build="libcmocka-dev libpmix-dev python3"
 # The packages that `make wheel` needs in addition.
 wheel="python3 python3-pip python3-venv"
 # The packages that `make test` needs in addition: consumers in C++, man pages, Open MPI, valgrind, Python with NumPy,

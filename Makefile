@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
-.PHONY: release run test test-gpu bench asan tsan fuzz nightly soak install uninstall wheel format lint clean
+.PHONY: release run test test-gpu bench asan tsan fuzz nightly soak docs install uninstall wheel format lint clean
 
 release:
 	scripts/setup.sh build
@@ -70,8 +70,17 @@ soak:
 	build/release/tests/soak_calls threads
 	build/release/tests/soak_calls processes
 
-# After `make run` most of it is not built yet. The loader's cache must learn of the library, if it is writable.
+# The site of the documentation: build/release/site/html. A warning is an error.
+docs:
+	scripts/setup.sh run docs
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS) --target site
+
+# After `make run` most of it is not built yet. The site is left out where there is no Sphinx. The loader's cache must
+# learn of the library, if it is writable.
 install: release
+	scripts/setup.sh docs
+	if command -v sphinx-build >/dev/null; then $(MAKE) docs; fi
 	cmake --install build/release --prefix $(PREFIX)
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
 

@@ -56,10 +56,18 @@ step "comments"
 tests/layers/check_comments.sh .
 
 step "shellcheck"
-shellcheck -x .ci/run scripts/*.sh tests/*.sh tests/*/*.sh man/*.sh tools/openshmem/*
+shellcheck -x .ci/run scripts/*.sh tests/*.sh tests/*/*.sh tools/openshmem/*
 
 step "mypy"
 mypy --config-file python/mypy.ini --no-error-summary python/expar python/deep_ep python/expar_deep_ep
+
+# The programs of the pages for users are checked as users would check them. PyTorch has no types here.
+step "mypy: programs of the documentation"
+programs=$(mktemp -d)
+python3 -B docs/site/programs.py . "$programs"
+MYPYPATH=python mypy --config-file python/mypy.ini --strict --no-error-summary "$programs"
+rm -rf "$programs"
+MYPYPATH=man:docs/site mypy --strict --no-error-summary man/headers.py man/make.py docs/site/[bps]*.py docs/site/c_pages.py
 
 step "man pages"
 # Pages that only lead to another page have nothing to check.

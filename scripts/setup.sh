@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing of the packages that expar is built, tested or checked with. What is there is left alone.
-# usage: setup.sh run|build|wheel|test|lint|fuzz|aarch64…
+# usage: setup.sh run|build|wheel|docs|test|lint|fuzz|aarch64…
 set -eu
 
 # The packages that `make run` needs, whose demo also uses the network.
@@ -12,10 +12,12 @@ run="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev lib
 build="libcmocka-dev libpmix-dev python3"
 # The packages that `make wheel` needs in addition.
 wheel="python3 python3-pip python3-venv"
+# The packages that `make docs` needs in addition.
+docs="python3 python3-sphinx python3-myst-parser furo"
 # The packages that `make test` needs in addition: consumers in C++, man pages, Open MPI, valgrind, Python with NumPy,
 # and the shells that complete arguments. Open MPI starts ranks, and expar is compared with it. ip, tc and nft make the
 # networks of tests. scripts/torch.sh installs a Python with PyTorch.
-test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy zsh fish $wheel"
+test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy zsh fish $wheel $docs"
 # The packages that `make lint` needs in addition.
 lint="clang-format clang-tidy cppcheck shellcheck mypy"
 # The packages that `make fuzz` needs in addition: clang with libFuzzer.
@@ -28,12 +30,13 @@ for set in "$@"; do
         run) wanted="$wanted $run" ;;
         build) wanted="$wanted $run $build" ;;
         wheel) wanted="$wanted $wheel" ;;
+        docs) wanted="$wanted $docs" ;;
         test) wanted="$wanted $run $build $test" ;;
         lint) wanted="$wanted $run $build $test $lint" ;;
         fuzz) wanted="$wanted $run $fuzz" ;;
         aarch64) wanted="$wanted $aarch64" ;;
         *)
-            echo "setup: unknown set '$set'; there are run, build, wheel, test, lint, fuzz, aarch64" >&2
+            echo "setup: unknown set '$set'; there are run, build, wheel, docs, test, lint, fuzz, aarch64" >&2
             exit 1
             ;;
     esac

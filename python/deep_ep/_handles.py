@@ -69,7 +69,7 @@ def wrap_across(handle: Handle, prefix: Any, place: _place.Place, token_in_rank:
     return (token_in_rank, *opaque[:5], prefix, *opaque[5:])
 
 
-def find(handle: Sequence[Any]) -> Handle:
+def find(handle: Sequence[Any] | None) -> Handle:
     """AssertionError for what is no handle."""
     if not isinstance(handle, (tuple, list)):
         raise AssertionError(f"handle is {type(handle).__name__}: expected the tuple that a dispatch gave")

@@ -356,7 +356,7 @@ class Buffer(Owned):
     def combine(
         self,
         x: Any,
-        handle: Handle,
+        handle: Handle | None,
         topk_weights: Any = None,
         *,
         out_y: Any = None,
@@ -378,7 +378,8 @@ class Buffer(Owned):
 
         x: [R, H] bf16, f16 or f32, weighted and summed over local experts. expert_major: x has one row for each (token,
             expert), as that dispatch returned them.
-        handle: the dispatch's. topk_weights: [R, K] f32, or none.
+        handle: the dispatch's. A dispatch with a handle makes none: then give the handle that it had (TypeError).
+        topk_weights: [R, K] f32, or none.
         out_y: [T, H], dtype of x, the caller's memory. out_topk_weights: [T, K] f32, the caller's memory. With None,
             memory comes from the pool.
         bias: [T, H], dtype of x, or a pair of such, added before all rows.
@@ -402,7 +403,8 @@ class Buffer(Owned):
                 raise ValueError(f"bias has {len(pair)} tensors: expected one, or a pair")
             for index, each in enumerate(pair):
                 args.bias[index] = view_of(each, f"bias[{index}]", call.kept, stream=call.stream)
-        call.handle(_values.one_of(handle, "handle", Handle))
+        handle = _values.one_of(handle, "handle", Handle)
+        call.handle(handle)
         call.event(wait_event)
         wanted: list[tuple[tuple[int, ...], Dtype]] = []
         if out_y is None and x is not None:  # the library rejects a call without x

@@ -216,7 +216,7 @@ class NormalCalls(Modes):
     def combine(
         self,
         x: Any,
-        handle: tuple[Any, ...],
+        handle: tuple[Any, ...] | None,
         topk_weights: Any = None,
         bias: Any = None,
         config: Config | None = None,
@@ -294,7 +294,7 @@ class NormalCalls(Modes):
     def internode_combine(
         self,
         x: Any,
-        handle: tuple[Any, ...],
+        handle: tuple[Any, ...] | None,
         topk_weights: Any = None,
         bias: Any = None,
         config: Config | None = None,

@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Build the site of the documentation. It needs no network, and a warning is an error.
+
+usage: build.py ROOT OUT TOOL LIBRARY COMPILER…
+ROOT: the checkout. OUT: a folder, whose html has the site in the end. TOOL, LIBRARY: expar and libexpar.so of the build
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) < 5:
+        print("usage: build.py ROOT OUT TOOL LIBRARY COMPILER…", file=sys.stderr)
+        return 2
+    root, out, tool, library = (Path(argument).resolve() for argument in arguments[:4])
+    sys.path[:0] = [str(root / "man"), str(root / "docs" / "site")]
+    from stage import Stage
+
+    sources = out / "source"
+    Stage(root, sources).all(tool, arguments[4:])
+    env = {**os.environ, "EXPAR_DOCS_ROOT": str(root), "EXPAR_LIBRARY": str(library), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = ["sphinx-build", "-b", "html", "-q", "-n", "-W", "--keep-going", "-j", "auto"]
+    command += ["-c", str(root / "docs" / "site"), "-d", str(out / "doctrees"), str(sources), str(out / "html")]
+    return subprocess.run(command, env=env).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

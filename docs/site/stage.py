@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Put the sources of the site together in a folder of the build: pages with links that hold there, and made pages.
+
+Files are written only if they changed, so that Sphinx reads only these again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import c_pages
+from headers import Manual
+
+# Pages from outside of docs/, by their place in the site.
+OTHERS = {"CHANGELOG.md": "project/changelog.md", "CONTRIBUTING.md": "project/contributing.md", "SECURITY.md": "project/security.md"}
+# Their readers find the site's index in the place of these.
+INDEXES = ("README.md", "docs/README.md")
+LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
+COMMANDS = ("", "run", "bench", "info", "demo")
+
+
+class Stage:
+    """The checkout at `root`, and the sources of the site at `out`."""
+
+    def __init__(self, root: Path, out: Path) -> None:
+        self.root, self.out = root, out
+        self.made: set[Path] = set()
+        self.pages = {f"docs/{path}": path for path in self.pages_of_docs()} | OTHERS | dict.fromkeys(INDEXES, "index.md")
+
+    def pages_of_docs(self) -> list[str]:
+        docs = self.root / "docs"
+        found = [str(path.relative_to(docs)) for path in sorted(docs.rglob("*.md"))]
+        return [path for path in found if path != "README.md" and not path.startswith("site/")]
+
+    def write(self, path: str | Path, text: str) -> None:
+        target = self.out / path
+        self.made.add(target)
+        if not target.is_file() or target.read_text() != text:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+
+    def copy(self, source: Path, path: str) -> None:
+        target = self.out / path
+        self.made.add(target)
+        if not target.is_file() or target.read_bytes() != source.read_bytes():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+
+    # ---- links -------------------------------------------------------------------------------------------------------
+
+    def link(self, page: str, place: str, found: re.Match[str]) -> str:
+        """A link of that page, which has that place in the site, as it holds there."""
+        text, target, anchor = found[1], found[2], found[3] or ""
+        path = os.path.normpath(os.path.join(os.path.dirname(page), target))
+        here = os.path.dirname(place)
+        if path in self.pages:
+            return f"[{text}]({os.path.relpath(self.pages[path], here)}{anchor})"
+        if (self.root / path).is_dir():
+            return text
+        if (self.root / path).is_file():
+            self.copy(self.root / path, f"files/{path}")
+            return "{download}`" + text.replace("`", "") + f" <{os.path.relpath(f'files/{path}', here)}>`"
+        return found[0]
+
+    def page(self, page: str, place: str) -> None:
+        rows = (self.root / page).read_text().split("\n")
+        fenced = False
+        for at, row in enumerate(rows):
+            if row.lstrip().startswith("```"):
+                fenced = not fenced
+            if not fenced and not row.startswith("    "):
+                rows[at] = LINK.sub(lambda found: self.link(page, place, found), row)
+        self.write(place, "\n".join(rows))
+
+    # ---- pages that are made -----------------------------------------------------------------------------------------
+
+    def environment(self, manual: Manual) -> None:
+        """A page of all variables, from the table of which the library is made."""
+        text = (self.root / "src/base/env_table.h").read_text()
+        rows = re.findall(
+            r'X\("(EXPAR_\w+)",\s*"([^"]*)",\s*(?:"([^"]*)"|\w+),\s*"([^"]*)"\)', re.sub(r"\\\n", "\n", text)
+        )
+        lines = ["# Environment variables", "", "`expar info --env` prints this list, for the library that is installed.", ""]
+        for name, values, fallback, meaning in rows:
+            fallback = fallback or "all transports of the build"
+            lines += [f"(env-{name.lower()})=", f"## `{name}`", "", f"{meaning[:1].upper()}{meaning[1:]}.", ""]
+            lines += [f"- values: {values}", f"- default: {fallback}", ""]
+        self.write("reference/environment.md", "\n".join(lines))
+        self.places |= {row[0]: ("reference/environment", f"env-{row[0].lower().replace('_', '-')}") for row in rows}
+        if {row[0] for row in rows} != {name for name, _ in manual.variables}:
+            raise SystemExit("stage.py: src/base/env_table.h has rows that it cannot read")
+
+    def commands(self, tool: Path) -> None:
+        """A page of the commands: what --help says."""
+        lines = ["# Commands", "", "`man expar-run` and `expar run --help` have the same.", ""]
+        for command in COMMANDS:
+            call = [str(tool), *([command] if command else []), "--help"]
+            said = subprocess.run(call, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"})
+            lines += [f"## `expar {command}`".replace(" `", " `").replace(" `", " `").rstrip(), ""]
+            lines[-2] = f"## `{' '.join(['expar', command]).strip()}`"
+            lines += ["```text", said.stdout.rstrip(), "```", ""]
+        self.write("reference/commands.md", "\n".join(lines))
+
+    def statuses(self, manual: Manual) -> None:
+        """docs/reference/statuses.md has a section for each status; names in backticks lead there."""
+        text = (self.root / "docs/reference/statuses.md").read_text()
+        told = set(re.findall(r"(?m)^## `(EXPAR_\w+)`$", text))
+        names = {name for name, _, _ in manual.statuses if name != "EXPAR_OK"}
+        if told != names:
+            raise SystemExit(f"docs/reference/statuses.md: it lacks, or has too many: {', '.join(sorted(told ^ names))}")
+        self.places |= {name: ("reference/statuses", name.lower().replace("_", "-")) for name in names}
+
+    def all(self, tool: Path, compiler: list[str]) -> None:
+        manual = Manual(self.root / "include", self.root, compiler)
+        self.places = c_pages.places(manual)
+        for page, place in self.pages.items():
+            if page not in INDEXES:
+                self.page(page, place)
+        for path, text in c_pages.write(manual, Path("reference/c")).items():
+            self.write(path, text)
+        self.environment(manual)
+        self.commands(tool)
+        self.statuses(manual)
+        self.write("places.json", json.dumps(self.places, indent=0, sort_keys=True))
+        for old in self.out.rglob("*"):
+            if old.is_file() and old not in self.made:
+                old.unlink()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of docs/tutorials and docs/howto run by the commands of their pages, and print what the pages show."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import ranks
+
+ROOT = Path(os.environ["EXPAR_TEST_ROOT"])
+sys.path.insert(0, str(ROOT / "docs" / "site"))
+import programs  # noqa: E402
+
+PAGE = "# T\n\n```c\n/* one.c */\nint main(void) {}\n```\n\n    expar run -n 1 -- ./one\n\n```text\n[0] 1\n```\n"
+
+
+class Programs(unittest.TestCase):
+    def setUp(self) -> None:
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def command(self, program: programs.Program) -> list[str]:
+        """The page's command, with this build's tool and this interpreter."""
+        torchrun = [sys.executable, "-m", "torch.distributed.run"]
+        places = {"expar": [os.environ["EXPAR_TEST_TOOL"]], "python3": [sys.executable], "torchrun": torchrun}
+        return [word for each in program.command for word in places.get(each, [each])]
+
+    def build(self, program: programs.Program) -> None:
+        folder = Path(os.environ["EXPAR_LIBRARY"]).parent
+        strict = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]
+        command = ["cc", *strict, f"-I{ROOT}/include", program.name, f"-L{folder}", "-lexpar", f"-Wl,-rpath,{folder}"]
+        ended = ranks.start([*command, "-o", program.name.removesuffix(".c")], cwd=self.folder)
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+
+    def check(self, program: programs.Program) -> None:
+        if "import torch" in program.text:
+            ranks.torch_for(self)
+        (self.folder / program.name).write_text(program.text)
+        if program.name.endswith(".c"):
+            self.build(program)
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+        ended = ranks.start(self.command(program), cwd=self.folder, env=env)
+        dies = "--on-death=continue" in program.command  # the page kills a rank
+        self.assertEqual(ended.returncode, 137 if dies else 0, ended.stdout)
+        self.assertTrue(program.prints or ended.stdout, f"{program.page}: {program.name} says nothing")
+        for line in program.prints:
+            self.assertIn(line, ended.stdout.splitlines(), f"{program.page}: {program.name}")
+
+    def test_all(self) -> None:
+        found = programs.programs_of(ROOT)
+        self.assertGreaterEqual(len(found), 9)
+        for program in found:
+            with self.subTest(program.page, name=program.name):
+                self.check(program)
+
+    def page(self, text: str) -> list[programs.Program]:
+        (self.folder / "docs" / "howto").mkdir(parents=True, exist_ok=True)
+        (self.folder / "docs" / "howto" / "page.md").write_text(text)
+        return programs.programs_of(self.folder)
+
+    def test_extracts(self) -> None:
+        (program,) = self.page(PAGE)
+        self.assertEqual((program.name, program.prints), ("one.c", ["[0] 1"]))
+        self.assertEqual(program.command, ["expar", "run", "-n", "1", "--", "./one"])
+
+    def test_finds_fault(self) -> None:
+        """A program without a name, one that no command runs, and one that prints another line."""
+        with self.assertRaisesRegex(SystemExit, "docs/howto/page.md: a program does not begin with its name: int main"):
+            self.page(PAGE.replace("/* one.c */\n", ""))
+        with self.assertRaisesRegex(SystemExit, "docs/howto/page.md: no command runs one.c"):
+            self.page(PAGE.replace("./one", "./two"))
+        (program,) = self.page(PAGE)
+        with self.assertRaisesRegex(AssertionError, "not found"):
+            self.check(program)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -9,11 +9,24 @@ ROOT: the checkout. OUT: a folder, whose html has the site in the end. TOOL, LIB
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
+# Debian's theme takes this file from a web server of the host. The site has a copy instead.
+NORMALIZE = Path("/usr/share/javascript/normalize.css/normalize.css")
+
+
+def own_styles(static: Path) -> None:
+    """Makes the theme's styles take nothing from elsewhere."""
+    styles = static / "styles" / "furo.css"
+    text = styles.read_text() if styles.is_file() else ""
+    wanted = f"@import url(/{'/'.join(NORMALIZE.parts[3:])});"
+    if wanted in text:
+        if NORMALIZE.is_file():
+            shutil.copyfile(NORMALIZE, static / "styles" / NORMALIZE.name)
+        styles.write_text(text.replace(wanted, f"@import url({NORMALIZE.name});" if NORMALIZE.is_file() else ""))
 
 
 def main(arguments: list[str]) -> int:
@@ -29,7 +42,9 @@ def main(arguments: list[str]) -> int:
     env = {**os.environ, "EXPAR_DOCS_ROOT": str(root), "EXPAR_LIBRARY": str(library), "PYTHONDONTWRITEBYTECODE": "1"}
     command = ["sphinx-build", "-b", "html", "-q", "-n", "-W", "--keep-going", "-j", "auto"]
     command += ["-c", str(root / "docs" / "site"), "-d", str(out / "doctrees"), str(sources), str(out / "html")]
-    return subprocess.run(command, env=env).returncode
+    ended = subprocess.run(command, env=env).returncode
+    own_styles(out / "html" / "_static")
+    return ended
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Names in backticks exist: files, and words of the code. If a cell of a table names files of src, its other names stand
 # in one of them. The picture of the layers shows the headers that the table of tests/layers has, those of higher layers
-# above. Names of others, of which nothing is in the tree, stand below as foreign.
+# above. Names of others, of which nothing is in the tree, stand below as foreign; so do all of NVSHMEM.
 # usage: check_docs.sh ROOT PAGE…       the picture is in the page called architecture.md
 set -eu
 cd "$1"
@@ -43,7 +43,7 @@ awk -v files="$work/files" -v words="$work/words" '
     function is_name(token) { return token ~ /^[A-Za-z_][A-Za-z0-9_]*([.][a-z_]+)*$/ }
     # A test may be named by a function of CMake: test_gpu_wrap is test_ep_wrap on GPUs, test_rma_split is test_rma.
     function is_known(word) {
-        if (word in known || word ~ /^_/ || index(foreign, " " word " ")) return 1
+        if (word in known || word ~ /^_|^nvshmemx?_/ || index(foreign, " " word " ")) return 1
         return word ~ /^test_/ && (sub(/^test_gpu_/, "test_ep_", word) || sub(/_[a-z]*$/, "", word)) && word in known
     }
     function check_name(token, cell_has_files,    pieces, piece, k, found) {

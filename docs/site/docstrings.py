@@ -26,7 +26,9 @@ def marked(text: str) -> str:
 
 
 def paragraph(rows: list[str]) -> list[str]:
-    """One paragraph, or a list."""
+    """One paragraph, a list, or code that is indented."""
+    if all(row.startswith("    ") for row in rows):
+        return ["::", "", *rows, ""]
     lines: list[str] = []
     items = 0
     for row in rows:

@@ -21,7 +21,6 @@ OTHERS = {"CHANGELOG.md": "project/changelog.md", "CONTRIBUTING.md": "project/co
 # Their readers find the site's index in the place of these.
 INDEXES = ("README.md", "docs/README.md")
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
-COMMANDS = ("", "run", "bench", "info", "demo")
 
 
 class Stage:
@@ -96,14 +95,17 @@ class Stage:
             raise SystemExit("stage.py: src/base/env_table.h has rows that it cannot read")
 
     def commands(self, tool: Path) -> None:
-        """A page of the commands: what --help says."""
+        """A page of the commands: what --help says, of the tool and of each command that it names."""
+        env = {**os.environ, "COLUMNS": "80"}
+
+        def said(*arguments: str) -> str:
+            return subprocess.run([str(tool), *arguments], capture_output=True, text=True, check=True, env=env).stdout
+
         lines = ["# Commands", "", "`man expar-run` and `expar run --help` have the same.", ""]
-        for command in COMMANDS:
-            call = [str(tool), *([command] if command else []), "--help"]
-            said = subprocess.run(call, capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "80"})
-            lines += [f"## `expar {command}`".replace(" `", " `").replace(" `", " `").rstrip(), ""]
-            lines[-2] = f"## `{' '.join(['expar', command]).strip()}`"
-            lines += ["```text", said.stdout.rstrip(), "```", ""]
+        overview = said("--help")
+        for command in ["", *re.findall(r"(?m)^  ([a-z]+) +[a-z]", overview.split("Examples:")[0])]:
+            text = said(command, "--help=full") if command == "bench" else said(command, "--help") if command else overview
+            lines += [f"## `{f'expar {command}'.strip()}`", "", "```text", text.rstrip(), "```", ""]
         self.write("reference/commands.md", "\n".join(lines))
 
     def statuses(self, manual: Manual) -> None:

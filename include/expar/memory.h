@@ -71,8 +71,7 @@ EXPAR_API expar_status expar_heap_read_stats(int fd, expar_heap_stats *stats, in
 typedef enum expar_memory_kind {
     /* the heap of expar_malloc: CPUs of the node load and store it */
     EXPAR_MEMORY_HOST = 0,
-    /* memory of the rank's GPU, which kernels of the node's GPUs with peer access load and store. Collectives do not
-       take it yet (EXPAR_ERR_UNSUPPORTED) */
+    /* memory of the rank's GPU, which kernels of the node's GPUs with peer access load and store */
     EXPAR_MEMORY_DEVICE = 1,
     /* host memory that is registered with the CUDA driver: CPUs and kernels of the node load and store it */
     EXPAR_MEMORY_PINNED = 2

@@ -46,18 +46,6 @@ expar_status target_check_place(const char *call, expar_group *group, const char
     return EXPAR_OK;
 }
 
-expar_status target_check_range(const char *call, expar_group *group, const char *name, const void *address,
-                                size_t bytes, uint64_t *offset)
-{
-    kinds_place place;
-    expar_status status = target_check_place(call, group, name, address, bytes, &place);
-    if (status != EXPAR_OK) return status;
-    *offset = place.offset;
-    if (place.memory == TRANSPORT_HOST) return EXPAR_OK;
-    return error_set(EXPAR_ERR_UNSUPPORTED, "%s: %s: %p is %s memory; expected host memory", call, name, address,
-                     transport_memory_name(place.memory));
-}
-
 expar_status target_check_word(const char *call, expar_group *group, const char *name, const void *address,
                                size_t bytes, kinds_place *place)
 {

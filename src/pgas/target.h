@@ -14,9 +14,6 @@ expar_status target_check_place(const char *call, expar_group *group, const char
 /* A word of 2, 4 or 8 bytes: the same, and aligned to its size. */
 expar_status target_check_word(const char *call, expar_group *group, const char *name, const void *address,
                                size_t bytes, kinds_place *place);
-/* For calls that take host memory alone: gives the offset in its heap. EXPAR_ERR_UNSUPPORTED: another kind. */
-expar_status target_check_range(const char *call, expar_group *group, const char *name, const void *address,
-                                size_t bytes, uint64_t *offset);
 /* Checks memory of the caller's that the CPU reads or writes, such as results; NULL is allowed. EXPAR_ERR_ADDRESS: it
    is memory of a GPU. */
 expar_status target_check_host(const char *call, const expar_group *group, const char *name, const void *address);

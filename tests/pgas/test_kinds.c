@@ -315,33 +315,6 @@ static void bad_input(expar_group *group, void *shared)
 
 /* ---- calls of the host ------------------------------------------------------------------------------------------- */
 
-#define REJECTED(call)                                                                                                 \
-    do {                                                                                                               \
-        CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, call);                                                                     \
-        CHECK_TEXT("is device memory");                                                                                \
-    } while (0)
-
-/* Collectives take host memory alone. Each is rejected by name, and nothing is written. */
-static void device_rejected(expar_group *group, void *shared)
-{
-    (void)shared;
-    if (!group->sym->all_reached) return; /* several nodes without a network */
-    uint64_t *device = take(group, EXPAR_MEMORY_DEVICE, 512, 0), *host = take(group, EXPAR_MEMORY_HOST, 512, 0);
-    expar_team *world = NULL;
-    CHECK_OK(expar_team_get_world(group, &world));
-    if (!device || !host) return;
-    fill_block(group, EXPAR_MEMORY_DEVICE, device, 512, 2);
-    memset(host, 1, 512);
-    CHECK_OK(expar_barrier_all(group));
-    REJECTED(expar_broadcast(world, device, host, 64, 0));
-    REJECTED(expar_fcollect(world, host, device, 8));
-    CHECK_OK(expar_barrier_all(group));
-    holds_pattern(group, EXPAR_MEMORY_DEVICE, device, 512, 2);
-    CHECK(host[0] == UINT64_C(0x0101010101010101) && host[63] == host[0], "a refused call has written at a peer");
-    CHECK_OK(expar_free(group, host));
-    CHECK_OK(expar_free(group, device));
-}
-
 /* Rows and words that the calls on pinned memory share. */
 typedef struct pinned_blocks {
     uint64_t *words, *host; /* pinned, and in the host's heap; 512 zero bytes each */
@@ -404,7 +377,6 @@ static void words_of_pinned_memory(expar_group *group, const pinned_blocks *b)
 static void pinned_served(expar_group *group, void *shared)
 {
     (void)shared;
-    expar_team *world = NULL;
     if (!group->sym->all_reached) return; /* several nodes without a network */
     const pinned_blocks b = {.words = take(group, EXPAR_MEMORY_PINNED, 512, 0),
                              .host = take(group, EXPAR_MEMORY_HOST, 512, 0),
@@ -417,9 +389,6 @@ static void pinned_served(expar_group *group, void *shared)
     CHECK_OK(expar_barrier_all(group));
     signals_across_kinds(group, &b);
     words_of_pinned_memory(group, &b);
-    CHECK_OK(expar_team_get_world(group, &world));
-    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_broadcast(world, b.data, b.data, 64, 0));
-    CHECK_TEXT("expar_broadcast", "is pinned memory; expected host memory");
     CHECK_OK(expar_free(group, b.data));
     CHECK_OK(expar_free(group, b.host));
     CHECK_OK(expar_free(group, b.words));
@@ -473,14 +442,6 @@ static void test_bad_input(void **state)
     run(bad_input, 2);
 }
 
-static void test_host_calls_reject_device_memory(void **state)
-{
-    (void)state;
-    run(device_rejected, 1);
-    run(device_rejected, 2);
-    kind_run((ranks_plan){.ranks_per_node = 1}, 2, device_rejected);
-}
-
 static void test_host_calls_serve_pinned_memory(void **state)
 {
     (void)state;
@@ -498,7 +459,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_addresses_of_peers),
         cmocka_unit_test(test_blocks_by_address),
         cmocka_unit_test(test_bad_input),
-        cmocka_unit_test(test_host_calls_reject_device_memory),
         cmocka_unit_test(test_host_calls_serve_pinned_memory),
     };
     kind_read(argc, argv);

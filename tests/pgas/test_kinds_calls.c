@@ -2,11 +2,7 @@
 /* Calls of the host on memory of all kinds. All ranks run random scripts of puts, gets and adds. Each rank computes
  * from all scripts what its memory must hold. Ranks are threads or processes, also of several simulated nodes (argument
  * mix). Variables of the environment choose the way: EXPAR_STAGE, EXPAR_TRANSPORTS. */
-#include "pgas/memories.h"
-
-/* The caller's side of a put or a get. */
-typedef enum caller_memory { ORDINARY, OWN_HOST, OWN_DEVICE, OWN_PINNED, OUTSIDE, CALLERS } caller_memory;
-static const char *const caller_names[CALLERS] = {"ordinary", "own host", "own device", "own pinned", "other CUDA"};
+#include "pgas/callers.h"
 
 /* Each rank writes its own part of each block. Its part of its caller's memory has the same size. */
 #define PART_BYTES  300000
@@ -21,31 +17,6 @@ typedef struct memories {
     uint8_t *callers[CALLERS]; /* [PART_BYTES] */
 } memories;
 
-static expar_memory_kind kind_of_caller(caller_memory caller)
-{
-    return caller == OWN_DEVICE || caller == OUTSIDE ? EXPAR_MEMORY_DEVICE : EXPAR_MEMORY_HOST;
-}
-
-static void *take_outside(const expar_group *group, size_t bytes)
-{
-    cuda_device *device;
-    cu_address at = 0;
-    if (!CHECK_OK(cuda_device_open(gpu_of(group), &device)) || !CHECK_OK(cuda_enter(device))) return NULL;
-    CHECK_OK(CUDA_CALL(MemAlloc, &at, bytes));
-    cuda_leave();
-    cuda_device_close(device);
-    return (void *)(uintptr_t)at;
-}
-
-static void give_outside(const expar_group *group, void *at)
-{
-    cuda_device *device;
-    if (!CHECK_OK(cuda_device_open(gpu_of(group), &device)) || !CHECK_OK(cuda_enter(device))) return;
-    CHECK_OK(CUDA_CALL(MemFree, (cu_address)(uintptr_t)at));
-    cuda_leave();
-    cuda_device_close(device);
-}
-
 static bool memories_take(expar_group *group, memories *m)
 {
     for (int k = 0; k < KINDS; k++) {
@@ -56,14 +27,7 @@ static bool memories_take(expar_group *group, memories *m)
         if (!m->blocks[k] || !m->fixed[k] || !m->counters[k]) return false;
         fill_block(group, kind, m->fixed[k], FIXED_BYTES, (uint32_t)(group->rank * KINDS + k));
     }
-    m->callers[ORDINARY] = malloc(PART_BYTES);
-    m->callers[OWN_HOST] = take(group, EXPAR_MEMORY_HOST, PART_BYTES, 0);
-    m->callers[OWN_DEVICE] = take(group, EXPAR_MEMORY_DEVICE, PART_BYTES, 0);
-    m->callers[OWN_PINNED] = take(group, EXPAR_MEMORY_PINNED, PART_BYTES, 0);
-    m->callers[OUTSIDE] = take_outside(group, PART_BYTES);
-    for (int c = 0; c < CALLERS; c++)
-        if (!m->callers[c]) return false;
-    return true;
+    return callers_take(group, m->callers, PART_BYTES);
 }
 
 static void memories_give(expar_group *group, const memories *m)
@@ -73,11 +37,7 @@ static void memories_give(expar_group *group, const memories *m)
         CHECK_OK(expar_free(group, m->fixed[k]));
         CHECK_OK(expar_free(group, m->counters[k]));
     }
-    CHECK_OK(expar_free(group, m->callers[OWN_HOST]));
-    CHECK_OK(expar_free(group, m->callers[OWN_DEVICE]));
-    CHECK_OK(expar_free(group, m->callers[OWN_PINNED]));
-    free(m->callers[ORDINARY]);
-    give_outside(group, m->callers[OUTSIDE]);
+    callers_give(group, m->callers);
 }
 
 /* ---- scripts ----------------------------------------------------------------------------------------------------- */

@@ -8,22 +8,25 @@
 static expar_status send_block(const collective *c, const blocks *b, int32_t to, channel_batch *batch)
 {
     const uint8_t *source = (const uint8_t *)c->source + (size_t)to * b->count * b->source_step;
-    uint64_t dest = c->dest_offset + (uint64_t)c->team->me * b->count * b->dest_step;
+    const kinds_place dest = place_after(c->dest_place, (uint64_t)c->team->me * b->count * b->dest_step);
     if (blocks_plain(b)) return channel_send(c->team, to, dest, source, b->count * b->element_bytes, batch);
     expar_status status = EXPAR_OK;
     for (size_t i = 0; i < b->count && status == EXPAR_OK; i++)
-        status = channel_put(c->team, to, dest + i * b->dest_step, source + i * b->source_step, b->element_bytes);
+        status = channel_put(c->team, to, place_after(dest, i * b->dest_step), source + i * b->source_step,
+                             b->element_bytes);
     return status == EXPAR_OK ? channel_tell(c->team, to) : status;
 }
 
-static void copy_own_block(const collective *c, const blocks *b)
+static expar_status copy_own_block(const collective *c, const blocks *b)
 {
     const size_t first = (size_t)c->team->me * b->count;
     uint8_t *dest = (uint8_t *)c->dest + first * b->dest_step;
     const uint8_t *source = (const uint8_t *)c->source + first * b->source_step;
-    if (blocks_plain(b)) collective_copy(dest, source, b->count * b->element_bytes);
-    for (size_t i = 0; i < b->count && !blocks_plain(b); i++)
-        collective_copy(dest + i * b->dest_step, source + i * b->source_step, b->element_bytes);
+    if (blocks_plain(b)) return collective_copy(c->team, dest, source, b->count * b->element_bytes);
+    expar_status status = EXPAR_OK;
+    for (size_t i = 0; i < b->count && status == EXPAR_OK; i++)
+        status = collective_copy(c->team, dest + i * b->dest_step, source + i * b->source_step, b->element_bytes);
+    return status;
 }
 
 static expar_status exchange_pairwise(const collective *c, const blocks *b)
@@ -33,7 +36,7 @@ static expar_status exchange_pairwise(const collective *c, const blocks *b)
     expar_status status = EXPAR_OK;
     for (int32_t step = 1; step < all.count && status == EXPAR_OK; step++)
         status = send_block(c, b, circle_next(&all, step), &batch);
-    copy_own_block(c, b);
+    if (status == EXPAR_OK) status = copy_own_block(c, b);
     if (status == EXPAR_OK) status = circle_hear(&all, c->call);
     return channel_finish(c->team, &batch, status);
 }
@@ -41,12 +44,14 @@ static expar_status exchange_pairwise(const collective *c, const blocks *b)
 /* ---- choice ------------------------------------------------------------------------------------------------------ */
 
 /* Leaders send one message a node and round, where members would send one to each member of other nodes. Strided blocks
-   would cross the network element by element. */
-static bool is_for_leaders(const expar_team *team, const blocks *b)
+   would cross the network element by element. Leaders store into the memory of their nodes, which for device memory
+   they cannot. */
+static bool is_for_leaders(const collective *c, const blocks *b)
 {
+    const expar_team *team = c->team;
     const team_reach *reach = &team->reach;
     const size_t part = relay_elements(team, b);
-    if (reach->num_nodes == 1 || part == 0 || b->count == 0) return false;
+    if (reach->num_nodes == 1 || part == 0 || b->count == 0 || c->dest_place.memory == TRANSPORT_DEVICE) return false;
     if (!blocks_plain(b)) return true;
     const size_t rounds = b->count / part + (b->count % part != 0), others = (size_t)(team->size - reach->largest);
     return reach->largest > 1 && rounds * (size_t)(reach->num_nodes - 1) * CHOICE_RELAY_COST <= others;
@@ -65,7 +70,7 @@ static expar_status blocks_exchange(const collective *c, const blocks *b)
 {
     expar_status status = team_turn_begin(c->call, c->team);
     if (status != EXPAR_OK) return status;
-    return team_turn_met(c->team, is_for_leaders(c->team, b) ? exchange_by_leaders(c, b) : exchange_pairwise(c, b));
+    return team_turn_met(c->team, is_for_leaders(c, b) ? exchange_by_leaders(c, b) : exchange_pairwise(c, b));
 }
 
 static blocks plain_blocks(size_t bytes)

@@ -8,7 +8,7 @@ typedef struct broadcast {
     collective c;
     size_t bytes;
     int32_t root, root_node;
-    uint64_t source_offset; /* of source in the heap */
+    kinds_place source_place;
 } broadcast;
 
 static int32_t node_of(const expar_team *team, int32_t member)
@@ -33,7 +33,7 @@ static expar_status down_the_leaders(const broadcast *b)
     expar_status status = EXPAR_OK;
     if (t.parent >= 0) status = channel_hear(team, leader_of(b, t.parent), b->c.call);
     for (int32_t i = 0; i < t.num_children && status == EXPAR_OK; i++)
-        status = channel_send(team, leader_of(b, t.children[i]), b->c.dest_offset, data, b->bytes, &batch);
+        status = channel_send(team, leader_of(b, t.children[i]), b->c.dest_place, data, b->bytes, &batch);
     return channel_finish(team, &batch, status);
 }
 
@@ -43,8 +43,8 @@ static expar_status down(const broadcast *b)
     const circle node = circle_of_node(team);
     const int32_t leader = leader_of(b, team->reach.node);
     const fan inside = {.lead = leader - node.first,
-                        .from = leader == b->root ? b->source_offset : b->c.dest_offset,
-                        .to = b->c.dest_offset,
+                        .from = leader == b->root ? b->source_place : b->c.dest_place,
+                        .to = b->c.dest_place,
                         .bytes = b->bytes};
     expar_status status = team->me == leader ? down_the_leaders(b) : EXPAR_OK;
     return status == EXPAR_OK ? fan_out(&node, b->c.call, &inside) : status;
@@ -58,13 +58,13 @@ static expar_status broadcast_run(broadcast *b, bool own_too)
     if (b->root < 0 || b->root >= team->size)
         status = error_set(EXPAR_ERR_RANGE, "%s: root %d, expected 0 to %d", b->c.call, b->root, team->size - 1);
     if (status == EXPAR_OK && b->bytes > 0)
-        status = target_check_range(b->c.call, team->group, "source", b->c.source, b->bytes, &b->source_offset);
+        status = target_check_place(b->c.call, team->group, "source", b->c.source, b->bytes, &b->source_place);
     if (status != EXPAR_OK) return team_note(b->c.team, status);
     b->root_node = node_of(team, b->root);
     status = team_turn_begin(b->c.call, team);
     if (status == EXPAR_OK) status = team_turn_end(team, down(b));
-    if (status == EXPAR_OK && own_too && team->me == b->root) collective_copy(b->c.dest, b->c.source, b->bytes);
-    return status;
+    if (status != EXPAR_OK || !own_too || team->me != b->root) return status;
+    return collective_copy(team, b->c.dest, b->c.source, b->bytes);
 }
 
 expar_status expar_broadcast(expar_team *team, void *dest, const void *source, size_t bytes, int32_t root)

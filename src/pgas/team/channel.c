@@ -12,26 +12,32 @@ static team_peer *peer_of(const expar_team *team, int32_t member)
     return &channel_of(team)->peers[team_rank(team, member)];
 }
 
-static expar_status channel_link(const expar_team *team, int32_t rank, unsigned needs, link_peer *out)
+/* Makes the link of data to that memory of the rank, and of flags, which are in its heap. local: the data here. */
+static expar_status channel_link(const expar_team *team, int32_t rank, transport_memory memory, const void *local,
+                                 link_peer *out)
 {
-    return link_reach(team->group->sym, rank, TRANSPORT_HOST, needs, NULL, out);
+    sym *self = team->group->sym;
+    expar_status status = link_reach(self, rank, memory, local ? LINK_DATA : 0, NULL, out);
+    if (status == EXPAR_OK && memory != TRANSPORT_HOST) status = link_aim_words(out, TRANSPORT_HOST);
+    if (status == EXPAR_OK && local && kinds_is_device(self, local)) link_take_device(out);
+    return status;
 }
 
-expar_status channel_put(const expar_team *team, int32_t to, uint64_t offset, const void *source, size_t bytes)
+expar_status channel_put(const expar_team *team, int32_t to, kinds_place at, const void *source, size_t bytes)
 {
     link_peer peer;
-    const link_data put = {.offset = offset, .source = source, .bytes = bytes, .copies = true};
+    const link_data put = {.offset = at.offset, .source = source, .bytes = bytes, .copies = true};
     if (bytes == 0) return EXPAR_OK;
-    expar_status status = channel_link(team, team_rank(team, to), LINK_DATA, &peer);
+    expar_status status = channel_link(team, team_rank(team, to), at.memory, source, &peer);
     return status == EXPAR_OK ? link_put(&peer, &put, &channel_of(team)->sent) : status;
 }
 
-expar_status channel_get(const expar_team *team, int32_t from, void *dest, uint64_t offset, size_t bytes)
+expar_status channel_get(const expar_team *team, int32_t from, void *dest, kinds_place at, size_t bytes)
 {
     link_peer peer;
     if (bytes == 0) return EXPAR_OK;
-    expar_status status = channel_link(team, team_rank(team, from), LINK_DATA, &peer);
-    return status == EXPAR_OK ? link_get_now(&peer, dest, offset, bytes) : status;
+    expar_status status = channel_link(team, team_rank(team, from), at.memory, dest, &peer);
+    return status == EXPAR_OK ? link_get_now(&peer, dest, at.offset, bytes) : status;
 }
 
 /* The offset at which a receiver counts this rank's messages in its heap. */
@@ -47,7 +53,7 @@ static expar_status raise_flag(const expar_team *team, int32_t rank, uint64_t va
     sym *self = team->group->sym;
     const link_flag flag = {.offset = own_flag(team), .word = value};
     if (self->peers[rank]) return sym_word_set(self, rank, flag.offset, value);
-    expar_status status = channel_link(team, rank, LINK_WORDS, &peer);
+    expar_status status = link_reach(self, rank, TRANSPORT_HOST, LINK_WORDS, NULL, &peer);
     return status == EXPAR_OK ? link_set_flag(&peer, &flag, &channel_of(team)->sent) : status;
 }
 
@@ -63,22 +69,22 @@ expar_status channel_tell(const expar_team *team, int32_t to)
     return status == EXPAR_OK ? raise_flag(team, team_rank(team, to), ++peer_of(team, to)->told) : status;
 }
 
-expar_status channel_send(const expar_team *team, int32_t to, uint64_t offset, const void *source, size_t bytes,
+expar_status channel_send(const expar_team *team, int32_t to, kinds_place at, const void *source, size_t bytes,
                           channel_batch *batch)
 {
     link_peer peer;
     const int32_t rank = team_rank(team, to);
-    expar_status status = channel_link(team, rank, bytes > 0 ? LINK_DATA : 0, &peer);
+    expar_status status = channel_link(team, rank, at.memory, bytes > 0 ? source : NULL, &peer);
     if (status != EXPAR_OK) return status;
     /* A network that carries both data and flag orders the flag after the data by itself, and meanwhile this rank sends
        on. */
     if (bytes == 0 || team->group->sym->peers[rank] || peer.data != peer.words) {
-        status = channel_put(team, to, offset, source, bytes);
+        status = channel_put(team, to, at, source, bytes);
         return status == EXPAR_OK ? channel_tell(team, to) : status;
     }
     status = settle_sent(team);
     if (status != EXPAR_OK) return status;
-    const link_data put = {.offset = offset, .source = source, .bytes = bytes, .copies = batch->copies};
+    const link_data put = {.offset = at.offset, .source = source, .bytes = bytes, .copies = batch->copies};
     const link_flag flag = {.offset = own_flag(team), .word = ++peer_of(team, to)->told};
     return link_put_flag(&peer, &put, &flag, &batch->sent);
 }
@@ -126,8 +132,9 @@ static uint64_t piece_offset(const expar_team *team, int32_t giver_rank, uint64_
 
 expar_status channel_give(const expar_team *team, int32_t to, const void *piece, size_t bytes, channel_batch *batch)
 {
-    uint64_t offset = piece_offset(team, team->group->rank, peer_of(team, to)->given++);
-    return channel_send(team, to, offset, piece, bytes, batch);
+    const kinds_place at = {.memory = TRANSPORT_HOST,
+                            .offset = piece_offset(team, team->group->rank, peer_of(team, to)->given++)};
+    return channel_send(team, to, at, piece, bytes, batch);
 }
 
 expar_status channel_take(const expar_team *team, int32_t from, const char *call, const void **piece)

@@ -19,16 +19,22 @@ typedef struct collective {
     expar_team *team;
     void *dest;
     const void *source;
-    uint64_t dest_offset; /* of dest in the heap, once checked */
+    kinds_place dest_place; /* of dest, once checked */
 } collective;
+
+/* The place that begins after `bytes` bytes. */
+static inline kinds_place place_after(kinds_place place, uint64_t bytes)
+{
+    return (kinds_place){.memory = place.memory, .offset = place.offset + bytes};
+}
 
 /* Checks the team, that dest is symmetric over dest_bytes (0: none is needed), and that there is a source. */
 expar_status collective_check(collective *c, size_t dest_bytes, size_t source_bytes);
 /* Computes the bytes of an argument of the size `count`, with `each` bytes for each of it. Where that is no size the
    member's argument is rejected. The team is sound. */
 expar_status collective_bytes(const collective *c, const char *argument, size_t count, size_t each, size_t *bytes);
-/* This member's own part of a result. */
-void collective_copy(void *to, const void *from, size_t bytes);
+/* Copies this member's own part of a result; each side may be of any kind. */
+expar_status collective_copy(const expar_team *team, void *to, const void *from, size_t bytes);
 
 /* Bytes at the offset `at` of everybody's dest. */
 typedef struct span {
@@ -45,8 +51,8 @@ expar_status fan_in(const circle *node, const char *call);
 
 /* Data that a node's leader gives to all of its node. */
 typedef struct fan {
-    int32_t lead;      /* the leader's place */
-    uint64_t from, to; /* offsets in the heap: where the leader has it, and where the others get it */
+    int32_t lead;         /* the leader's place */
+    kinds_place from, to; /* where the leader has it, and where the others get it */
     size_t bytes;
 } fan;
 expar_status fan_out(const circle *node, const char *call, const fan *what);

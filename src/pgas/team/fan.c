@@ -14,15 +14,15 @@ expar_status fan_in(const circle *node, const char *call)
     return status;
 }
 
-static void *here(const circle *node, uint64_t offset)
+static void *here(const circle *node, kinds_place place)
 {
-    return (uint8_t *)node->team->group->sym->heap.base + offset;
+    return kinds_at(node->team->group->sym, &place);
 }
 
 static expar_status push(const circle *node, const char *call, const fan *what)
 {
     const tree t = tree_of_node(node->count, node->me, what->lead);
-    const void *data = here(node, t.parent < 0 ? what->from : what->to);
+    const void *data = what->bytes > 0 ? here(node, t.parent < 0 ? what->from : what->to) : NULL;
     channel_batch batch = {.copies = false};
     expar_status status = EXPAR_OK;
     if (t.parent >= 0) status = channel_hear(node->team, circle_member(node, t.parent), call);
@@ -55,6 +55,6 @@ expar_status fan_out(const circle *node, const char *call, const fan *what)
 expar_status fan_out_dest(const collective *c, span part)
 {
     const circle node = circle_of_node(c->team);
-    const uint64_t at = c->dest_offset + part.at;
+    const kinds_place at = place_after(c->dest_place, part.at);
     return fan_out(&node, c->call, &(fan){.from = at, .to = at, .bytes = part.bytes});
 }

@@ -16,11 +16,11 @@ static expar_status gather_node(const collective *c, const circle *node, const p
 {
     channel_batch batch = {.copies = false};
     if (node->me == 0) {
-        collective_copy((uint8_t *)c->dest + p->own.at, c->source, p->own.bytes);
-        return circle_hear(node, c->call);
+        expar_status copied = collective_copy(c->team, (uint8_t *)c->dest + p->own.at, c->source, p->own.bytes);
+        return copied == EXPAR_OK ? circle_hear(node, c->call) : copied;
     }
     expar_status status =
-        channel_send(c->team, node->first, c->dest_offset + p->own.at, c->source, p->own.bytes, &batch);
+        channel_send(c->team, node->first, place_after(c->dest_place, p->own.at), c->source, p->own.bytes, &batch);
     return channel_finish(c->team, &batch, status);
 }
 
@@ -38,8 +38,8 @@ static expar_status gather(const collective *c, const place *p)
     const circle all = circle_of_all(c->team);
     if (team_has_leaders(c->team)) return gather_by_leaders(c, p);
     expar_status status = collective_spread(c, &all, c->source, p->own);
-    if (status == EXPAR_OK) collective_copy((uint8_t *)c->dest + p->own.at, c->source, p->own.bytes);
-    return status;
+    if (status != EXPAR_OK) return status;
+    return collective_copy(c->team, (uint8_t *)c->dest + p->own.at, c->source, p->own.bytes);
 }
 
 expar_status expar_fcollect(expar_team *team, void *dest, const void *source, size_t bytes)

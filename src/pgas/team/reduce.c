@@ -11,10 +11,14 @@
  * dest may be source: a result is put over a segment that has been given already. */
 #include "pgas/team/collective.h"
 
+#include <stdlib.h>
+
 typedef struct reduction {
     collective c;
     size_t element_bytes;
     expar_reduce_fn combine;
+    /* Elements of a piece at most, which the CPU combines here if dest is memory of a GPU; else NULL. */
+    void *scratch;
 } reduction;
 
 static expar_status give_all(const reduction *r, const circle *among, size_t bytes, const void *piece,
@@ -26,9 +30,9 @@ static expar_status give_all(const reduction *r, const circle *among, size_t byt
     return status;
 }
 
-/* Combines one element range of all in the circle into `into`: the others' by the pieces that they give, this one's
-   from `own`, which is not `into`. */
-static expar_status combine_pieces(const reduction *r, const circle *among, void *into, const void *own, size_t count)
+/* Combines one element range of all in the circle into `into`, which the CPU writes. The others' ranges are the pieces
+   that they give. This one's is at `own`, which is not `into`. */
+static expar_status combine_on_cpu(const reduction *r, const circle *among, void *into, const void *own, size_t count)
 {
     expar_status status = EXPAR_OK;
     for (int32_t place = 0; place < among->count && status == EXPAR_OK; place++) {
@@ -36,11 +40,19 @@ static expar_status combine_pieces(const reduction *r, const circle *among, void
         if (place != among->me) status = channel_take(r->c.team, circle_member(among, place), r->c.call, &piece);
         if (status != EXPAR_OK || count == 0) continue;
         if (place == 0)
-            collective_copy(into, piece, count * r->element_bytes);
+            status = collective_copy(r->c.team, into, piece, count * r->element_bytes);
         else
             r->combine(into, piece, count);
     }
     return status;
+}
+
+/* The same, if `into` is part of dest. */
+static expar_status combine_pieces(const reduction *r, const circle *among, void *into, const void *own, size_t count)
+{
+    if (!r->scratch) return combine_on_cpu(r, among, into, own, count);
+    expar_status status = combine_on_cpu(r, among, r->scratch, own, count);
+    return status == EXPAR_OK ? collective_copy(r->c.team, into, r->scratch, count * r->element_bytes) : status;
 }
 
 /* ---- small ------------------------------------------------------------------------------------------------------- */
@@ -50,8 +62,8 @@ static expar_status reduce_flat(const reduction *r, const circle *among, void *i
 {
     void *own = channel_own_piece(r->c.team, 0); /* `into` may not be given, nor combined with itself */
     channel_batch batch = {.copies = false};
-    collective_copy(own, from, count * r->element_bytes);
-    expar_status status = give_all(r, among, count * r->element_bytes, own, &batch);
+    expar_status status = collective_copy(r->c.team, own, from, count * r->element_bytes);
+    if (status == EXPAR_OK) status = give_all(r, among, count * r->element_bytes, own, &batch);
     if (status == EXPAR_OK) status = combine_pieces(r, among, into, own, count);
     return channel_finish(r->c.team, &batch, status);
 }
@@ -67,8 +79,8 @@ static expar_status reduce_to_leaders(const reduction *r, const circle *node, vo
         expar_status status = channel_give(r->c.team, node->first, r->c.source, bytes, &batch);
         return channel_finish(r->c.team, &batch, status);
     }
-    collective_copy(own, r->c.source, bytes);
-    expar_status status = combine_pieces(r, node, into, own, count);
+    expar_status status = collective_copy(r->c.team, own, r->c.source, bytes);
+    if (status == EXPAR_OK) status = combine_pieces(r, node, into, own, count);
     return status == EXPAR_OK ? reduce_flat(r, &leaders, into, into, count) : status;
 }
 
@@ -117,8 +129,7 @@ static expar_status reduce_segments(const reduction *r, const circle *among, con
     const span mine = segment_span(r, d, among->me);
     void *own = channel_own_piece(r->c.team, 0);
     channel_batch batch = {.copies = false};
-    expar_status status = EXPAR_OK;
-    collective_copy(own, from + mine.at, mine.bytes);
+    expar_status status = collective_copy(r->c.team, own, from + mine.at, mine.bytes);
     for (int32_t step = 1; step < among->count && status == EXPAR_OK; step++) {
         int32_t place = (int32_t)(((int64_t)among->me + step) % among->count);
         const span its = segment_span(r, d, place);
@@ -146,13 +157,11 @@ static expar_status reduce_node(const reduction *r, const circle *node, size_t f
     const span mine = segment_span(r, &d, node->me);
     uint8_t *dest = (uint8_t *)r->c.dest + mine.at;
     channel_batch batch = {.copies = false};
-    if (node->count == 1) { /* nothing is given, so it need not fit into a piece */
-        collective_copy(dest, (const uint8_t *)r->c.source + mine.at, mine.bytes);
-        return EXPAR_OK;
-    }
+    if (node->count == 1) /* nothing is given, so it need not fit into a piece */
+        return collective_copy(r->c.team, dest, (const uint8_t *)r->c.source + mine.at, mine.bytes);
     expar_status status = reduce_segments(r, node, &d, r->c.source);
     if (status != EXPAR_OK || node->me == 0) return status == EXPAR_OK ? circle_hear(node, r->c.call) : status;
-    status = channel_send(r->c.team, node->first, r->c.dest_offset + mine.at, dest, mine.bytes, &batch);
+    status = channel_send(r->c.team, node->first, place_after(r->c.dest_place, mine.at), dest, mine.bytes, &batch);
     return channel_finish(r->c.team, &batch, status);
 }
 
@@ -193,10 +202,7 @@ static expar_status reduce_all(const reduction *r, size_t count)
     const expar_team *team = r->c.team;
     const circle all = circle_of_all(team);
     const size_t piece_elements = channel_piece_bytes(team) / r->element_bytes;
-    if (team->size == 1) {
-        collective_copy(r->c.dest, r->c.source, count * r->element_bytes);
-        return EXPAR_OK;
-    }
+    if (team->size == 1) return collective_copy(team, r->c.dest, r->c.source, count * r->element_bytes);
     if (count > piece_elements) return reduce_in_rounds(r, count, piece_elements);
     if (team->size <= CHOICE_FLAT_MEMBERS && !team_has_leaders(team))
         return reduce_flat(r, &all, r->c.dest, r->c.source, count);
@@ -215,6 +221,15 @@ static expar_status check_combine(const reduction *r)
                                           r->element_bytes, EXPAR_REDUCE_ELEMENT_BYTES));
 }
 
+static expar_status scratch_make(reduction *r, size_t bytes)
+{
+    const size_t most = channel_piece_bytes(r->c.team), wanted = bytes < most ? bytes : most;
+    if (wanted == 0 || r->c.dest_place.memory != TRANSPORT_DEVICE) return EXPAR_OK;
+    r->scratch = malloc(wanted);
+    if (r->scratch) return EXPAR_OK;
+    return team_note(r->c.team, error_set(EXPAR_ERR_MEMORY, "%s: no memory for %zu bytes", r->c.call, wanted));
+}
+
 static expar_status reduction_run(const char *call, expar_team *team, void *dest, const void *source, size_t count,
                                   size_t element_bytes, expar_reduce_fn combine)
 {
@@ -226,8 +241,11 @@ static expar_status reduction_run(const char *call, expar_team *team, void *dest
     if (status == EXPAR_OK) status = check_combine(&r);
     if (status == EXPAR_OK) status = collective_bytes(&r.c, "count", count, element_bytes, &bytes);
     if (status == EXPAR_OK) status = collective_check(&r.c, bytes, bytes);
-    if (status == EXPAR_OK) status = team_turn_begin(call, team);
-    return status == EXPAR_OK ? team_turn_met(team, reduce_all(&r, count)) : status;
+    if (status == EXPAR_OK) status = scratch_make(&r, bytes);
+    if (status == EXPAR_OK && (status = team_turn_begin(call, team)) == EXPAR_OK)
+        status = team_turn_met(team, reduce_all(&r, count));
+    free(r.scratch);
+    return status;
 }
 
 expar_status expar_reduce(expar_team *team, void *dest, const void *source, size_t count, size_t element_bytes,

@@ -7,6 +7,7 @@
  * each member there, a part from each member here. */
 #include "pgas/team/blocks.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 size_t relay_elements(const expar_team *team, const blocks *b)
@@ -34,15 +35,33 @@ static void copy_elements(uint8_t *to, size_t to_step, const uint8_t *from, size
         memcpy(to + i * to_step, from + i * from_step, bytes);
 }
 
-/* Own piece 0 gets this member's parts for all. */
-static uint8_t *pack_own(const relay *r)
+static void pack_parts(const relay *r, uint8_t *piece, const uint8_t *source)
 {
-    uint8_t *piece = channel_own_piece(r->c->team, 0);
-    const uint8_t *source = (const uint8_t *)r->c->source + r->first * r->b->source_step;
     for (int32_t to = 0; to < r->c->team->size; to++)
         copy_elements(piece + (size_t)to * r->part_bytes, r->b->element_bytes,
                       source + (size_t)to * r->b->count * r->b->source_step, r->b->source_step, r);
-    return piece;
+}
+
+/* Packs from a copy of all blocks, because the CPU does not read memory of GPUs. */
+static expar_status pack_from_device(const relay *r, uint8_t *piece, const uint8_t *source)
+{
+    const size_t blocks_before = (size_t)(r->c->team->size - 1) * r->b->count * r->b->source_step;
+    const size_t bytes = blocks_before + (r->count - 1) * r->b->source_step + r->b->element_bytes;
+    uint8_t *copy = malloc(bytes);
+    if (!copy) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for a copy of %zu bytes", r->c->call, bytes);
+    expar_status status = collective_copy(r->c->team, copy, source, bytes);
+    if (status == EXPAR_OK) pack_parts(r, piece, copy);
+    free(copy);
+    return status;
+}
+
+/* Own piece 0 gets this member's parts for all. */
+static expar_status pack_own(const relay *r, uint8_t *piece)
+{
+    const uint8_t *source = (const uint8_t *)r->c->source + r->first * r->b->source_step;
+    if (kinds_is_device(r->c->team->group->sym, source)) return pack_from_device(r, piece, source);
+    pack_parts(r, piece, source);
+    return EXPAR_OK;
 }
 
 /* The part that the leader's node mate at `place` has for member `to`. */
@@ -69,7 +88,8 @@ static void relay_deliver(const relay *r, int32_t from, int32_t to, const uint8_
 {
     const expar_team *team = r->c->team;
     const uint64_t element = (uint64_t)from * r->b->count + r->first;
-    uint8_t *dest = sym_at(team->group->sym, team_rank(team, to), r->c->dest_offset + element * r->b->dest_step);
+    const kinds_place at = place_after(r->c->dest_place, element * r->b->dest_step);
+    uint8_t *dest = kinds_peer_at(team->group->sym, &at, team_rank(team, to));
     copy_elements(dest, r->b->dest_step, part, r->b->element_bytes, r);
 }
 
@@ -133,6 +153,8 @@ expar_status relay_round(const collective *c, const blocks *b, size_t first, siz
                      .count = count,
                      .part_bytes = count * b->element_bytes,
                      .node = circle_of_node(c->team)};
-    const uint8_t *piece = pack_own(&r);
+    uint8_t *piece = channel_own_piece(c->team, 0);
+    expar_status status = pack_own(&r, piece);
+    if (status != EXPAR_OK) return status;
     return r.node.me == 0 ? lead(&r) : follow(&r, piece);
 }

@@ -14,6 +14,7 @@
 
 #include "group/group.h"
 #include "link/link.h"
+#include "shmem/kinds.h"
 #include <expar/team.h>
 #include <stdbool.h>
 
@@ -187,15 +188,16 @@ typedef struct channel_batch {
     bool copies; /* the source may be changed at once; else after the batch is finished */
 } channel_batch;
 
-/* Puts into member `to`'s heap and tells it: the data has arrived when it hears. */
-expar_status channel_send(const expar_team *team, int32_t to, uint64_t offset, const void *source, size_t bytes,
+/* Puts into member `to`'s memory and tells it: the data has arrived when it hears. The place may be of any kind, and so
+   may the source. */
+expar_status channel_send(const expar_team *team, int32_t to, kinds_place at, const void *source, size_t bytes,
                           channel_batch *batch);
 /* Waits for everything that was sent with the batch, whatever became of it. Returns `status`, or, if that is EXPAR_OK,
    the result of sending. Call it on every way out, and before anything more is sent to the same members. */
 expar_status channel_finish(const expar_team *team, channel_batch *batch, expar_status status);
-/* Puts into member `to`'s heap. That member may read the data after it has been told. */
-expar_status channel_put(const expar_team *team, int32_t to, uint64_t offset, const void *source, size_t bytes);
-expar_status channel_get(const expar_team *team, int32_t from, void *dest, uint64_t offset, size_t bytes);
+/* Puts into member `to`'s memory. That member may read the data after it has been told. */
+expar_status channel_put(const expar_team *team, int32_t to, kinds_place at, const void *source, size_t bytes);
+expar_status channel_get(const expar_team *team, int32_t from, void *dest, kinds_place at, size_t bytes);
 /* Tells member `to`: everything that was put there before has arrived when it hears. */
 expar_status channel_tell(const expar_team *team, int32_t to);
 /* Waits for the next message of member `from`. `call` is for the error text. A time-out fails the group. */

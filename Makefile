@@ -3,7 +3,7 @@
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
-.PHONY: release run test test-gpu bench asan tsan fuzz nightly soak docs install uninstall wheel format lint clean
+.PHONY: release run test test-gpu bench asan tsan fuzz nightly soak docs install uninstall wheel deb format lint clean
 
 release:
 	scripts/setup.sh build
@@ -56,7 +56,7 @@ fuzz:
 
 # Thousands of random rounds, the soak, ten minutes for each fuzzer, and valgrind: about two hours.
 nightly:
-	scripts/setup.sh lint fuzz
+	scripts/setup.sh lint fuzz deb chroot
 	cmake --preset fuzz >/dev/null
 	cmake --build --preset fuzz -j $(JOBS)
 	cmake --preset release >/dev/null
@@ -94,6 +94,13 @@ wheel:
 	cmake --preset release >/dev/null
 	cmake --build --preset release -j $(JOBS) --target expar expar_command
 	scripts/wheel.sh build/release build/dist wheel deep_ep sdist
+
+# Makes the Debian packages libexpar0.1, libexpar-dev, expar and python3-expar in build/deb.
+deb:
+	scripts/setup.sh deb
+	cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS) --target expar expar-shmem expar_command manual manual_calls completion
+	scripts/deb.sh build/release build/deb
 
 format:
 	scripts/setup.sh lint

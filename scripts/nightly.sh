@@ -4,6 +4,7 @@
 # - tests with the label `nightly`, thousands of random rounds, a thousand kills, soaks from C and from Python
 # - a wheel from the source distribution, the oldest PyTorch, AArch64 under QEMU
 # - ten minutes of each fuzzer, in build/fuzz
+# - Debian packages in a fresh Debian, and the steps of the Containerfile
 # - all states of the models where spin is installed, static checks at all depths, and valgrind
 # usage: scripts/nightly.sh BUILD_DIR [ROUNDS [SOAK_ROUNDS]]
 # A step may fail or take longer than an hour; the others run all the same. The last line says how many steps there were
@@ -79,6 +80,9 @@ run "$root/scripts/torch.sh" "$build/torch/oldest" 2.4.1
 run env PYTHON="$build/torch/oldest/bin/python3" EXPAR_REQUIRE_PYTHON=1 EXPAR_REQUIRE_TORCH=1 \
     ctest --test-dir "$build" --label-regex python --label-exclude nightly --output-on-failure --no-tests=error
 limit=7200 run "$root/scripts/fuzz.sh" "$root/build/fuzz" 600
+run "$root/scripts/deb.sh" "$build" "$build/deb"
+run "$root/scripts/chroot.sh" "$build/chroot" deb "$build/deb"
+run "$root/scripts/chroot.sh" "$build/chroot" container
 run "$root/scripts/aarch64.sh" "$build/aarch64"
 run "$(dirname "$0")/models.sh" "$build/models"
 run "$root/scripts/lint.sh" "$build"

@@ -1,7 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing of the packages that expar is built, tested or checked with. What is there is left alone.
+<<<<<<< HEAD
 # usage: setup.sh run|build|wheel|docs|test|lint|fuzz|aarch64…
+=======
+# usage: setup.sh run|build|wheel|test|lint|fuzz|deb|chroot|aarch64…
+>>>>>>> a96657a9 (wip)
 set -eu
 
 # The packages that `make run` needs, whose demo also uses the network.
@@ -22,6 +26,10 @@ test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-n
 lint="clang-format clang-tidy cppcheck shellcheck mypy"
 # The packages that `make fuzz` needs in addition: clang with libFuzzer.
 fuzz="clang libclang-rt-dev"
+# The packages that `make deb` needs in addition.
+deb="libpmix-dev dpkg-dev fakeroot debhelper dh-python chrpath lintian"
+# The package with which scripts/chroot.sh makes a fresh Debian.
+chroot="mmdebstrap"
 # The packages that scripts/aarch64.sh needs, to compile for AArch64 and to run the programs.
 aarch64="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static"
 wanted=""
@@ -34,9 +42,15 @@ for set in "$@"; do
         test) wanted="$wanted $run $build $test" ;;
         lint) wanted="$wanted $run $build $test $lint" ;;
         fuzz) wanted="$wanted $run $fuzz" ;;
+        deb) wanted="$wanted $run python3 $deb" ;;
+        chroot) wanted="$wanted $chroot" ;;
         aarch64) wanted="$wanted $aarch64" ;;
         *)
+<<<<<<< HEAD
             echo "setup: unknown set '$set'; there are run, build, wheel, docs, test, lint, fuzz, aarch64" >&2
+=======
+            echo "setup: unknown set '$set'; there are run, build, wheel, test, lint, fuzz, deb, chroot, aarch64" >&2
+>>>>>>> a96657a9 (wip)
             exit 1
             ;;
     esac

@@ -22,6 +22,7 @@ enum {
     KEY_JSON,
     KEY_CSV,
     KEY_OUTPUT,
+    KEY_REPORT,
     KEY_MPI,
     KEY_GPUS,
     KEY_FORMAT,

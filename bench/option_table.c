@@ -54,6 +54,10 @@ const struct argp_option bench_option_table[] = {
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {"csv", KEY_CSV, NULL, 0, "Print comma-separated values", 0},
     {"output", KEY_OUTPUT, "FILE", 0, "Write what is printed into a file, which is replaced as a whole at the end", 0},
+    {"report", KEY_REPORT, "FILE", 0,
+     "Also write a page of pictures and tables (HTML, in one file); with files of --json as operands nothing is "
+     "measured, and the page compares them",
+     0},
     {"mpi", KEY_MPI, NULL, 0, "Also measure pack, MPI_Alltoallv and unpack (needs mpirun)", 0},
     {"format", KEY_FORMAT, "FORMAT", 0,
      "ll: how rows travel, or a list: bf16, f16, f32 as they are (default: those of --dtype); coded from rows of "

@@ -189,8 +189,39 @@ static void parse_path(struct argp_state *state, struct bench_options *options, 
     if (index < 3) options->path = (expar_ep_path)index;
 }
 
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+static bool is_json(const char *text)
+{
+    const size_t length = strlen(text);
+    return length > 5 && !strcmp(text + length - 5, ".json");
+}
+
+static void add_file(struct argp_state *state, struct bench_options *options, const char *file)
+{
+    if (options->num_files == BENCH_MAX_FILES) argp_error(state, "more than %d files", BENCH_MAX_FILES);
+    options->files[options->num_files++] = file;
+}
+
+/* Rejects what has no place beside files of results. */
+static void check_files(struct argp_state *state, const struct bench_options *options)
+{
+    const bool measures = options->dispatch || options->combine || options->layout || options->rma.wanted ||
+                          options->ll.wanted || options->setup;
+    if (!options->report) argp_error(state, "'%s': --report FILE is expected with files", SHOWN(options->files[0]));
+    if (measures || options->num_ranks || options->given & ~bit_of(KEY_REPORT))
+        argp_error(state,
+                   "'%s': nothing is measured with files, so no operation and no option but --report is expected",
+                   SHOWN(options->files[0]));
+    bench_output_check(state, "--report", options->report);
+}
+
 static void parse_operation(struct argp_state *state, struct bench_options *options, const char *text)
 {
+    if (is_json(text)) {
+        add_file(state, options, text);
+        return;
+    }
     int index = word(state, "operation", text, "dispatch|combine|all|layout|rma|ll|setup");
     options->layout |= index == 3;
     options->rma.wanted |= index == 4;
@@ -215,6 +246,7 @@ static void check_given(struct argp_state *state, struct bench_options *options)
     reject_both(state, options, KEY_JSON, KEY_CSV);
     reject_both(state, options, KEY_THREADS, KEY_SMS);
     bench_output_check(state, "--output", options->output);
+    bench_output_check(state, "--report", options->report);
     if (options->rma.wanted)
         reject_given(state, options, of_ep, COUNT(of_ep), "rma has none: it is of dispatch and combine");
     else
@@ -246,6 +278,10 @@ static void usual_decodes(struct bench_options *options)
 static void check(struct argp_state *state, struct bench_options *options)
 {
     static const int of_dispatch[] = {KEY_CACHED}, of_combine[] = {KEY_SUM}, of_pairs[] = {KEY_PAIRS};
+    if (options->num_files) {
+        check_files(state, options);
+        return;
+    }
     check_given(state, options);
     if (options->ll.wanted && options->cuda && !(options->given & bit_of(KEY_TOKENS))) usual_decodes(options);
     if (options->setup)
@@ -406,6 +442,9 @@ error_t bench_options_parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_OUTPUT:
         options->output = arg;
+        return 0;
+    case KEY_REPORT:
+        options->report = arg;
         return 0;
     case KEY_MPI:
         options->mpi = true;

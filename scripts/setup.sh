@@ -20,8 +20,9 @@ wheel="python3 python3-pip python3-venv"
 docs="python3 python3-sphinx python3-myst-parser furo"
 # The packages that `make test` needs in addition: consumers in C++, man pages, Open MPI, valgrind, Python with NumPy,
 # and the shells that complete arguments. Open MPI starts ranks, and expar is compared with it. ip, tc and nft make the
-# networks of tests. scripts/torch.sh installs a Python with PyTorch.
-test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy zsh fish $wheel $docs"
+# networks of tests. Chromium shows reports. scripts/torch.sh installs a Python with PyTorch.
+test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy zsh fish chromium
+    fonts-dejavu-core $wheel $docs"
 # The packages that `make lint` needs in addition.
 lint="clang-format clang-tidy cppcheck shellcheck mypy"
 # The packages that `make fuzz` needs in addition: clang with libFuzzer.

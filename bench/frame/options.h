@@ -13,6 +13,7 @@
 #define BENCH_MAX_DTYPES  4
 #define BENCH_MAX_SIZES   32
 #define BENCH_MAX_FORMATS 8
+#define BENCH_MAX_FILES   8
 
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
@@ -69,7 +70,9 @@ struct bench_options {
     int nodes; /* nodes that the ranks simulate */
     struct rma_options rma;
     struct ll_options ll;
-    const char *output; /* a file for what is printed; NULL: stdout */
+    const char *output;                 /* a file for what is printed; NULL: stdout */
+    const char *files[BENCH_MAX_FILES]; /* of results that the report compares; nothing is measured then */
+    int num_files;
     const char *report; /* a file for the report; NULL: none */
     char command[1024]; /* what was typed, for the JSON */
     time_t started;     /* when the options were read */

@@ -2,6 +2,7 @@
 /* Writing results to stdout, or to a file. */
 #include "bench/frame/output.h"
 #include "base/shown.h"
+#include "tools/expar/report/report.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -90,29 +91,67 @@ static bool restore(const struct redirection *self, bool good)
     return false;
 }
 
+/* Lets `print` write to a file; NULL: to stdout. */
+static bool print_to(const char *file, bool (*print)(const void *what), const void *what)
+{
+    struct redirection redirection = {.kept = -1};
+    if (!file) return print(what);
+    return redirect(&redirection, file) && restore(&redirection, print(what));
+}
+
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-static bool print(const struct bench_options *options, const struct bench_printer *printer, const json_t *object)
+static bool print_json(const void *object)
 {
-    if (options->format != BENCH_JSON) return printer->print(printer->results);
-    if (json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8)) != 0) return false;
+    const bool good = json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8)) == 0;
     printf("\n");
-    return true;
+    return good;
+}
+
+/* The runs of a report. */
+struct runs {
+    struct report_file files[REPORT_MOST_FILES];
+    int count;
+};
+
+static bool print_report(const void *what)
+{
+    const struct runs *runs = what;
+    if (report_write(runs->files, runs->count, stdout)) return true;
+    fprintf(stderr, "expar bench: out of memory for the report\n");
+    return false;
 }
 
 bool bench_output(const struct bench_options *options, const struct bench_printer *printer)
 {
-    struct redirection redirection = {.kept = -1};
-    json_t *object = options->format == BENCH_JSON ? printer->object(printer->results) : NULL;
-    if (options->format == BENCH_JSON && !object) {
+    const bool is_json = options->format == BENCH_JSON;
+    json_t *object = is_json || options->report ? printer->object(printer->results) : NULL;
+    if ((is_json || options->report) && !object) {
         fprintf(stderr, "expar bench: out of memory for the results\n");
         return false;
     }
-    bool good = !options->output || redirect(&redirection, options->output);
-    if (good) {
-        good = print(options, printer, object);
-        if (options->output) good = restore(&redirection, good);
-    }
+    bool good = is_json ? print_to(options->output, print_json, object)
+                        : print_to(options->output, printer->print, printer->results);
+    const struct runs runs = {.files = {{.name = "this run", .json = object}}, .count = 1};
+    if (options->report) good = print_to(options->report, print_report, &runs) && good;
     json_decref(object);
     return good;
+}
+
+_Static_assert(BENCH_MAX_FILES == REPORT_MOST_FILES, "all files that options take have a place in a report");
+
+int bench_output_files(const struct bench_options *options)
+{
+    struct runs runs = {.count = 0};
+    bool good = true;
+    char error[512];
+    while (good && runs.count < options->num_files) {
+        good = report_read(options->files[runs.count], &runs.files[runs.count], error, sizeof error);
+        runs.count += good;
+    }
+    if (!good) fprintf(stderr, "expar bench: %s\n", error);
+    good = good && print_to(options->report, print_report, &runs);
+    for (int i = 0; i < runs.count; i++)
+        json_decref(runs.files[i].json);
+    return good ? 0 : 1;
 }

@@ -16,7 +16,10 @@ struct bench_printer {
     bool (*print)(const void *results);     /* as CSV, or as tables, as the options say */
     const void *results;
 };
-/* Prints as the options say. False after saying on stderr what could not be written. */
+/* Prints as the options say, and writes the report. False after saying on stderr what could not be written. */
 bool bench_output(const struct bench_options *options, const struct bench_printer *printer);
+
+/* Writes the report of options->files. Returns the exit code. */
+int bench_output_files(const struct bench_options *options);
 
 #endif

@@ -16,6 +16,7 @@ static const struct command_hint overview_hints[] = {
     {"device", "cpu or cuda [cpu]"},
     {"mpi", "also measure the same by MPI_Alltoallv, in the same run"},
     {"json", "one JSON object; --csv: comma-separated values"},
+    {"report", "a page of pictures; with files of --json a comparison"},
     {NULL, NULL},
 };
 static const struct command_example overview_examples[] = {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar bench: runs the benchmark on its ranks. It starts them itself unless a launcher has. */
 #include "bench/bench.h"
+#include "bench/frame/output.h"
 #include "bench_topics.h"
 #include "command.h"
 #include "run/launch.h"
@@ -17,6 +18,8 @@ static const struct command_example examples[] = {
     {"expar bench dispatch combine -n 8 --tokens 256 --hidden 7168", "both operations on eight ranks, as a table"},
     {"expar bench dispatch -n 4 --tokens 1..4096 --csv > sweep.csv", "a sweep by powers of two"},
     {"expar bench all --path all --cached=both --json", "every way that rows can take, as JSON"},
+    {"expar bench all -n 8 --tokens 1..4096 --report out.html", "a sweep as a page of pictures"},
+    {"expar bench --report out.html before.json after.json", "two runs beside each other, without measuring"},
     {"expar bench all -n 8 --mpi", "beside pack, MPI_Alltoallv and unpack in the same run"},
     {"expar bench all --routing grouped --experts 256", "group-limited routing"},
     {"expar bench all -n 4 --nodes 2 --routing grouped", "across two nodes that this machine simulates"},
@@ -149,6 +152,7 @@ static int run(int argc, char **argv)
     options.num_ranks = launch_job_size(); /* unless -n says otherwise */
     launch_prepare_gpus();
     command_parse(&command_bench, bench_options_parse, false, argc, argv, &options);
+    if (options.num_files) return bench_output_files(&options);
     if (options.cuda || (launch_inside() && !options.mpi)) stop_listen();
     if (options.cuda) return run_cuda(&options);
     if (launch_inside() && options.rma.wanted) return rma_run(&options);
@@ -160,7 +164,7 @@ static int run(int argc, char **argv)
 const struct command command_bench = {
     .name = "bench",
     .summary = "measure dispatch, combine, RMA and set-up, and verify each byte",
-    .arguments = "[dispatch] [combine] [layout] [all] [ll] [rma] [setup]",
+    .arguments = "[dispatch] [combine] [layout] [all] [ll] [rma] [setup] [FILE.json...]",
     .description =
         "Measures the operations (default: all, which is dispatch and combine) on ranks of this machine, which it "
         "starts "

@@ -1,11 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing of the packages that expar is built, tested or checked with. What is there is left alone.
-<<<<<<< HEAD
-# usage: setup.sh run|build|wheel|docs|test|lint|fuzz|aarch64…
-=======
-# usage: setup.sh run|build|wheel|test|lint|fuzz|deb|chroot|aarch64…
->>>>>>> a96657a9 (wip)
+# usage: setup.sh run|build|wheel|docs|test|lint|fuzz|deb|chroot|aarch64…
 set -eu
 
 # The packages that `make run` needs, whose demo also uses the network.
@@ -47,11 +43,7 @@ for set in "$@"; do
         chroot) wanted="$wanted $chroot" ;;
         aarch64) wanted="$wanted $aarch64" ;;
         *)
-<<<<<<< HEAD
-            echo "setup: unknown set '$set'; there are run, build, wheel, docs, test, lint, fuzz, aarch64" >&2
-=======
-            echo "setup: unknown set '$set'; there are run, build, wheel, test, lint, fuzz, deb, chroot, aarch64" >&2
->>>>>>> a96657a9 (wip)
+            echo "setup: unknown set '$set'; there are run, build, wheel, docs, test, lint, fuzz, deb, chroot, aarch64" >&2
             exit 1
             ;;
     esac

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-ITEM = re.compile(r"(?P<names>[A-Za-z_…]+(?:, [A-Za-z_…]+)*): (?P<text>.*)")
+ITEM = re.compile(r"(?P<names>[A-Za-z0-9_…]+(?:, [A-Za-z0-9_…]+)*): (?P<text>.*)")
 
 
 def marked(text: str) -> str:

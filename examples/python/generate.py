@@ -87,7 +87,8 @@ class Experts:
         for number in range(len(self.gate)):
             mine, slots = torch.nonzero(local == number, as_tuple=True)
             y.index_add_(0, mine, self.expert(number, rows[mine]) * row_weights[mine, slots, None])
-        return self.buffer.combine(y, handle)[0]
+        sums: Tensor = self.buffer.combine(y, handle)[0]
+        return sums
 
     def step(self, x: Tensor) -> Tensor:
         """x: [T, D], T <= B, in low-latency mode. A row goes to each of its experts, and is weighted on its way
@@ -97,7 +98,8 @@ class Experts:
         y = torch.empty_like(rows)  # rows after the count are not sent
         for number, many in enumerate(count.tolist()):
             y[number, :many] = self.expert(number, rows[number, :many])
-        return self.buffer.low_latency_combine(y, chosen, weights, handle)[0]
+        sums: Tensor = self.buffer.low_latency_combine(y, chosen, weights, handle)[0]
+        return sums
 
 
 # ---- the model -------------------------------------------------------------------------------------------------------
@@ -173,7 +175,7 @@ class Model:
 
 def generate(model: Model, prompts: list[bytes], count: int, device: torch.device) -> list[bytes]:
     """Generates count bytes after each prompt."""
-    pasts = [[[] for _ in model.layers] for _ in prompts]
+    pasts: list[list[list[Any]]] = [[[] for _ in model.layers] for _ in prompts]
     found = [bytearray() for _ in prompts]
     new = [list(prompt) for prompt in prompts]
     for _ in range(count):

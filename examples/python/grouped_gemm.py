@@ -109,13 +109,14 @@ def step(buffer: deep_ep.ElasticBuffer, device: torch.device) -> dict[str, float
     wanted = dense(wide[0].flatten(0, 1), wide[2].flatten(0, 1), wide[3].flatten(0, 1), *wide[4:]).view(wide[0].shape)
     (0.5 * (wanted - wide[1].detach()) ** 2).sum().backward()
     found = {"y": (y, wanted[rank])}
-    for name, one, other in (
-        ("x", x, wide[0].grad[rank]),
-        ("the weights", topk_weights, wide[3].grad[rank]),
-        ("up", layer.up, wide[4].grad[own]),
-        ("down", layer.down, wide[5].grad[own]),
+    for name, one, all_ranks, part in (
+        ("x", x, wide[0], rank),
+        ("the weights", topk_weights, wide[3], rank),
+        ("up", layer.up, wide[4], own),
+        ("down", layer.down, wide[5], own),
     ):
-        found[f"gradient of {name}"] = (one.grad, other)
+        assert one.grad is not None and all_ranks.grad is not None
+        found[f"gradient of {name}"] = (one.grad, all_ranks.grad[part])
     return {name: off_by(one.detach().cpu(), other.detach()) for name, (one, other) in found.items()}
 
 

@@ -55,11 +55,17 @@ class Combine(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, buffer: deep_ep.Buffer, x: Tensor, handle: tuple[Any, ...]) -> Tensor:
         ctx.buffer, ctx.handle = buffer, handle
-        return buffer.combine(x, handle)[0]
+        y: Tensor = buffer.combine(x, handle)[0]
+        return y
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
         return None, ctx.buffer.dispatch(grad.contiguous(), handle=ctx.handle)[0], None
+
+
+# PyTorch gives `apply` no types.
+dispatch: Any = Dispatch.apply
+combine: Any = Combine.apply
 
 
 class Experts(nn.Module):
@@ -95,5 +101,6 @@ class MoeLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         weights, experts = torch.topk(torch.softmax(self.router(x).float(), dim=-1), self.num_topk)
-        rows, local, row_weights, _, handle = Dispatch.apply(self.buffer, x, experts, weights, self.num_experts)
-        return Combine.apply(self.buffer, self.experts(rows, local, row_weights), handle)
+        rows, local, row_weights, _, handle = dispatch(self.buffer, x, experts, weights, self.num_experts)
+        y: Tensor = combine(self.buffer, self.experts(rows, local, row_weights), handle)
+        return y

@@ -86,7 +86,10 @@ def make(size: int) -> dict[str, Any]:
     """Makes tokens and routing of all ranks, and all experts. Any rank can make them, to compare with."""
     random = numpy.random.default_rng(7)
     experts = size * EXPERTS_PER_RANK
-    normal = lambda *shape: random.standard_normal(shape).astype("float32")  # noqa: E731
+
+    def normal(*shape: int) -> Any:
+        return random.standard_normal(shape).astype("float32")
+
     return {
         "x": normal(size, T, H),
         "target": normal(size, T, H),

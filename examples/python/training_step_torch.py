@@ -46,7 +46,10 @@ def make(size: int) -> dict[str, Tensor]:
     """Makes tokens and routing of all ranks, and all experts. Any rank can make them, to compare with."""
     random = torch.Generator().manual_seed(7)
     experts = size * EXPERTS_PER_RANK
-    normal = lambda *shape: torch.randn(*shape, generator=random)  # noqa: E731
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random)
+
     return {
         "x": normal(size * T, H),
         "target": normal(size * T, H),

@@ -19,6 +19,7 @@ from expar import _abi, _interrupt, _tensor
 from expar._abi import Dtype
 from expar._copies import Shared
 from expar._library import _check, lib
+from torch.utils.dlpack import from_dlpack
 
 _raised = _interrupt._raised
 
@@ -178,7 +179,7 @@ def _exchange_of_torch() -> Any:
     capsule, name = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None), b"dlpack_exchange_api"
     at = _tensor._pointer_in(capsule, name) if _tensor._is_valid(capsule, name) else None
     try:
-        torch.from_dlpack(torch.empty(1, dtype=FP8, device="cpu"))
+        from_dlpack(torch.empty(1, dtype=FP8, device="cpu"))
     except Exception:  # whatever PyTorch says of what it does not know
         return None
     while at:

@@ -104,7 +104,8 @@ class NormalMode:
         number of rows that come from ranks 0..i; other columns are not filled. Across nodes there is only that column.
 
         The call writes it. If that is late, on a CPU, the handle has it at once."""
-        return self.place.strided(*self._prefix_layout, torch.int32)
+        sizes, strides = self._prefix_layout
+        return self.place.strided(sizes, strides, torch.int32)
 
     def handle(self, pointer: int, rows: int, given: Given, prefix: Any, late: bool) -> tuple[Any, ...]:
         """Wraps a library handle into the tuple for engines. given: the arguments of the dispatch. late: the call does

@@ -30,13 +30,47 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from enum import IntEnum
 from typing import Any
+
+from ._named import Named
 
 VERSION = "0.1.0"
 
 
-class Status(IntEnum):
+class Status(Named):
+    """Says how a call ended. An expar.Error has it as `status`.
+
+    OK: success.
+    ERR_NULL: a required pointer is NULL.
+    ERR_ARGUMENT: an argument has a value that is not allowed.
+    ERR_DTYPE: a tensor has the wrong data type.
+    ERR_SHAPE: a tensor has the wrong number of dimensions or extents.
+    ERR_STRIDE: a tensor has strides that are not supported.
+    ERR_ALIGNMENT: an address is not aligned as required.
+    ERR_DEVICE: a tensor lies on the wrong device.
+    ERR_INDEX: an expert index is out of range.
+    ERR_RANGE: a rank, size or offset is out of range.
+    ERR_LIMIT: more than this buffer was created for.
+    ERR_BUFFER_SIZE: a caller's buffer is too small.
+    ERR_HANDLE: a handle was destroyed, or belongs to another buffer.
+    ERR_MISMATCH: ranks called with arguments that do not fit together.
+    ERR_REMOTE: another rank rejected its arguments, so the call was not carried out.
+    ERR_BUSY: another call on the same object is still running.
+    ERR_STATE: the object is not in a state that allows this call.
+    ERR_ADDRESS: an address is not in the symmetric heap.
+    ERR_MEMORY: out of memory.
+    ERR_SYSTEM: an operating system call failed.
+    ERR_BOOTSTRAP: the group could not be formed.
+    ERR_AUTH: a peer does not know the secret of this group.
+    ERR_VERSION: a peer speaks another version of the protocol.
+    ERR_PEER: a peer died, left, fell silent, or will not come.
+    ERR_ABORTED: the group was aborted.
+    ERR_UNSUPPORTED: not supported by this build or on this machine.
+    ERR_DROPPED: rows beyond the worst-case size were dropped.
+    ERR_CUDA: a call of the CUDA driver or of its compiler failed.
+    ERR_INTERRUPTED: the program ended the wait (expar_interrupt_set).
+    """
+
     OK = 0
     ERR_NULL = 1
     ERR_ARGUMENT = 2
@@ -68,30 +102,56 @@ class Status(IntEnum):
     ERR_INTERRUPTED = 28
 
 
-class HeapKind(IntEnum):
+class HeapKind(Named):
+    """Says when the symmetric heap gets its memory. A dynamic heap gets it as allocations need it. A static heap gets
+    all of it when the group is formed, so that no allocation lacks memory later. A static heap needs a size.
+
+    DEFAULT: EXPAR_HEAP_KIND, else dynamic.
+    """
+
     DEFAULT = 0
     DYNAMIC = 1
     STATIC = 2
 
 
-class HeapPages(IntEnum):
+class HeapPages(Named):
+    """The kind of pages that the heap of a process uses; each rank decides for itself. System: small pages, which the
+    kernel may turn into huge ones. Huge: pages of 2 MiB that the administrator has reserved (vm.nr_hugepages). If
+    too few of these are free at the start, the heap uses system pages, with a warning. If they run out later, the
+    allocation fails with Status.ERR_MEMORY. With huge pages, variables of the program cannot be shared.
+    docs/pgas.md, "The heap", has the details.
+
+    DEFAULT: EXPAR_HEAP_PAGES, else system.
+    """
+
     DEFAULT = 0
     SYSTEM = 1
     HUGE = 2
 
 
-class MemoryKind(IntEnum):
+class MemoryKind(Named):
+    """The kinds of symmetric memory. Each is a heap of its own. An address is of one kind, the same on all ranks.
+
+    HOST: the heap of expar_malloc: CPUs of the node load and store it.
+    DEVICE: memory of the rank's GPU, which kernels of the node's GPUs with peer access load and store.
+    PINNED: host memory that is registered with the CUDA driver: CPUs and kernels of the node load and store it.
+    """
+
     HOST = 0
     DEVICE = 1
     PINNED = 2
 
 
-class SignalOp(IntEnum):
+class SignalOp(Named):
+    """Says how a put changes its signal."""
+
     SET = 0
     ADD = 1
 
 
-class Cmp(IntEnum):
+class Cmp(Named):
+    """Comparisons of a word with a value, for waits and tests."""
+
     EQ = 0
     NE = 1
     GT = 2
@@ -100,7 +160,16 @@ class Cmp(IntEnum):
     LE = 5
 
 
-class Dtype(IntEnum):
+class Dtype(Named):
+    """Element types. Values are part of the ABI.
+
+    BF16: bfloat16: 1 sign, 8 exponent, 7 mantissa bits.
+    F16: IEEE 754 binary16.
+    F32: IEEE 754 binary32.
+    U8: also booleans: 0 is false, anything else true.
+    F8E4M3: 1 sign, 4 exponent, 3 mantissa bits; no infinities ("e4m3fn").
+    """
+
     BF16 = 1
     F16 = 2
     F32 = 3
@@ -111,12 +180,19 @@ class Dtype(IntEnum):
     I8 = 8
 
 
-class DeviceType(IntEnum):
+class DeviceType(Named):
+    """Devices, with the numbers of DLPack."""
+
     CPU = 1
     CUDA = 2
 
 
-class DlCode(IntEnum):
+class DlCode(Named):
+    """Kinds of elements in DLPack.
+
+    FLOAT8_E4M3FN: from 1.1 on.
+    """
+
     INT = 0
     UINT = 1
     FLOAT = 2
@@ -125,14 +201,34 @@ class DlCode(IntEnum):
     FLOAT8_E4M3FN = 10
 
 
-class DlDeviceType(IntEnum):
+class DlDeviceType(Named):
+    """Devices in DLPack.
+
+    CUDA_HOST: pinned memory of the host.
+    CUDA_MANAGED: memory that moves between host and GPU.
+    """
+
     CPU = 1
     CUDA = 2
     CUDA_HOST = 3
     CUDA_MANAGED = 13
 
 
-class EpPart(IntEnum):
+class EpPart(Named):
+    """The tensors of a dispatch's results, with the names that they have there. An output of expar_ep_alloc has only
+    X. Values are part of the ABI.
+
+    X: recv_x; expar_ep_alloc: the memory, [bytes] u8.
+    SCALES: recv_scales.
+    TOPK_IDX: recv_topk_idx.
+    TOPK_WEIGHTS: recv_topk_weights.
+    ROW_MAP: recv_row_map.
+    SRC_TOKEN: recv_src_token.
+    COUNT: recv_count of a low-latency dispatch.
+    ROW_WEIGHTS: recv_row_weights.
+    SRC_METADATA: recv_src_metadata.
+    """
+
     X = 0
     SCALES = 1
     TOPK_IDX = 2
@@ -144,37 +240,72 @@ class EpPart(IntEnum):
     SRC_METADATA = 8
 
 
-class EpPath(IntEnum):
+class EpPath(Named):
+    """How rows move inside a node. DIRECT: senders write rows to their places in the output (combine: receivers read
+    rows from the input). QUEUE: rows pass a ring. AUTO takes DIRECT if peers reach the receiver's output (combine:
+    the sender's input). On a GPU AUTO also takes DIRECT if the library can copy the rows through the pool.
+    Otherwise it takes QUEUE.
+    """
+
     AUTO = 0
     DIRECT = 1
     QUEUE = 2
 
 
-class EpSumOrder(IntEnum):
+class EpSumOrder(Named):
+    """The rows that a token's sum is made of, and the order in which they are added. See expar_ep_combine.
+
+    BY_RANK: one row of each rank; ranks ascending.
+    BY_SLOT: one row of each rank; ranks by ascending s(r), the highest slot whose expert is on rank r.
+    EACH_SLOT: expert-major: one row of each slot; slots ascending, whichever rank they are on.
+    """
+
     BY_RANK = 0
     BY_SLOT = 1
     EACH_SLOT = 2
 
 
-class EpWeightsOf(IntEnum):
+class EpWeightsOf(Named):
+    """The meaning of out_topk_weights[t][k].
+
+    ALL: the sum of slot k over all ranks that had token t.
+    OWNER: the value that the rank of the slot's expert gave; 0 for a slot without expert.
+    """
+
     ALL = 0
     OWNER = 1
 
 
-class EpNodesSum(IntEnum):
+class EpNodesSum(Named):
+    """Where ranks are on several nodes: the part of a token's rows that crosses the network.
+
+    ROUNDED: the sum of each node's rows, rounded to x's dtype.
+    EXACT: the same sum as FP32: only the whole sum is rounded.
+    ONE_ORDER: every row by itself: all nodes' rows are added in one order, as on one node.
+    """
+
     ROUNDED = 0
     EXACT = 1
     ONE_ORDER = 2
 
 
-class Reach(IntEnum):
+class Reach(Named):
+    """How a rank reaches a PE's memory; a set.
+
+    MAP: loads and stores at expar_ptr().
+    """
+
     MAP = 1
     PUT = 2
     GET = 4
     ATOMIC = 8
 
 
-class LogLevel(IntEnum):
+class LogLevel(Named):
+    """The importance of a line. EXPAR_LOG says up to which level lines are written, also to a sink; "warn" by default.
+    A public call that fails is logged once, at info, with the place where the error arose.
+    """
+
     ERROR = 0
     WARN = 1
     INFO = 2
@@ -182,7 +313,19 @@ class LogLevel(IntEnum):
     TRACE = 4
 
 
-class LlFormat(IntEnum):
+class LlFormat(Named):
+    """The format of rows on their way. Rows are quantised in groups of 128 elements, so all formats but PLAIN need an
+    H that is a multiple of 128. docs/low-latency-formats.md has the arithmetic and the error bounds. Values are
+    part of the ABI.
+
+    PLAIN: as given: bf16, f16 or f32; no scales.
+    FP8: f8e4m3, scales f32.
+    FP8_ROUND: f8e4m3, scales f32, each rounded up to a power of two.
+    FP8_UE8M0: f8e4m3, the exponents of such powers of two, four in an int32.
+    INT8: i8, scales f32.
+    LOGFMT: only for combines with LlSum.EXACT: 10 bits an element, logarithmic; rows arrive in the dtype of x.
+    """
+
     PLAIN = 0
     FP8 = 1
     FP8_ROUND = 2
@@ -191,12 +334,31 @@ class LlFormat(IntEnum):
     LOGFMT = 5
 
 
-class LlSum(IntEnum):
+class LlSum(Named):
+    """Says which ranks add the rows of a token.
+
+    EXACT: one row for each slot travels back; the token's rank adds them in the order of slots.
+    REDUCED: each rank adds its rows of a token, rounds the sum, and sends it back; the token's rank adds those
+        sums.
+    """
+
     EXACT = 0
     REDUCED = 1
 
 
-class PythonKind(IntEnum):
+class PythonKind(Named):
+    """The call that a form makes. Each line names what the result's list holds after the output's tensors. Objects of
+    the library are integers there, and the caller owns them; 0 means that there is none.
+
+    DISPATCH: expar_ep_dispatch: event. With a handle.
+    COMBINE: expar_ep_combine: event.
+    LL_DISPATCH: expar_ll_dispatch: src_info, range, handle, hook, event.
+    LL_COMBINE: expar_ll_combine: hook, event.
+    FRESH: expar_ep_dispatch without a handle: handle, output, event, then two numbers that need no release:
+        num_recv_tokens, and the address of recv_tokens_per_expert.
+    LAYOUT: expar_ep_get_layout: nothing.
+    """
+
     DISPATCH = 0
     COMBINE = 1
     LL_DISPATCH = 2
@@ -1141,7 +1303,7 @@ STRUCTS: dict[str, type[Structure]] = {
 
 
 # By their names in C.
-ENUMS: dict[str, type[IntEnum]] = {
+ENUMS: dict[str, type[Named]] = {
     "expar_status": Status,
     "expar_heap_kind": HeapKind,
     "expar_heap_pages": HeapPages,

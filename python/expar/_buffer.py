@@ -8,7 +8,7 @@ R rows that this rank receives, S scales a row. Expert e is local expert e % L o
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from . import _abi, _numbered, _values
 from ._abi import DeviceType, Dtype, EpPath, EpSumOrder, EpWeightsOf
@@ -24,8 +24,14 @@ from ._results import Combined, Dispatched, Handle, Layout, RecvCounts, Route
 from ._symmetric import stats_of
 from ._tensor import Counted, Tensor, pool_view, view_of
 
-_NOT_OPTIONS = ("struct_size", "device", "alloc", "free", "alloc_context")
-_CONFIG_NAMES = [name for name, *_ in _abi.EpConfig._fields_ if name not in _NOT_OPTIONS]
+if TYPE_CHECKING:
+    from ._types import Array, Device, Shape, Stream
+
+# In the order of the arguments. The last one is an argument of bytes_needed alone.
+_OPTIONS = (
+    "max_tokens", "max_row_bytes", "max_topk", "max_experts", "max_scales", "num_channels", "ring_slots", "num_threads",
+    "num_sms", "pool_bytes", "pool_limit_bytes", "ranks_per_node",
+)  # fmt: skip
 
 _ZEROS = (0,) * 8
 _ALIGNMENT = 128  # for tensors in one allocation
@@ -76,10 +82,29 @@ class Buffer(Owned):
     _no_pickle = "create a buffer in each process, from that process's group"
 
     def __init__(
-        self, group: Group, *, device: Any = None, allocator: Callable[[int], Any] | None = None, **options: int
+        self,
+        group: Group,
+        *,
+        device: Device | None = None,
+        allocator: Callable[[int], Any] | None = None,
+        max_tokens: int = 0,
+        max_row_bytes: int = 0,
+        max_topk: int = 0,
+        max_experts: int = 0,
+        max_scales: int = 0,
+        num_channels: int = 0,
+        ring_slots: int = 0,
+        num_threads: int = 0,
+        num_sms: int = 0,
+        pool_bytes: int = 0,
+        pool_limit_bytes: int = 0,
     ) -> None:
+        numbers = (
+            max_tokens, max_row_bytes, max_topk, max_experts, max_scales, num_channels, ring_slots, num_threads, num_sms,
+            pool_bytes, pool_limit_bytes,
+        )  # fmt: skip
         config = _abi.EpConfig()
-        fill(config, options, _CONFIG_NAMES)
+        fill(config, _OPTIONS, numbers)
         _values.one_of(group, "group", Group)
         self.device = device_of(device)
         config.device.type, config.device.index = self.device
@@ -101,11 +126,33 @@ class Buffer(Owned):
         self._number, self._num_ranks = _numbered.add(self), group.size
 
     @staticmethod
-    def bytes_needed(num_ranks: int, device: Any = None, **options: int) -> int:
+    def bytes_needed(
+        num_ranks: int,
+        device: Device | None = None,
+        *,
+        max_tokens: int = 0,
+        max_row_bytes: int = 0,
+        max_topk: int = 0,
+        max_experts: int = 0,
+        max_scales: int = 0,
+        num_channels: int = 0,
+        ring_slots: int = 0,
+        num_threads: int = 0,
+        num_sms: int = 0,
+        pool_bytes: int = 0,
+        pool_limit_bytes: int = 0,
+        ranks_per_node: int = 0,
+    ) -> int:
         """Returns the bytes that a buffer with these options takes on each rank when it is created. They come from the
-        symmetric heap, on a GPU from its memory. Local."""
+        symmetric heap, on a GPU from its memory. Local.
+
+        ranks_per_node: the number of ranks on each node; with 0 all are on one."""
+        numbers = (
+            max_tokens, max_row_bytes, max_topk, max_experts, max_scales, num_channels, ring_slots, num_threads, num_sms,
+            pool_bytes, pool_limit_bytes, ranks_per_node,
+        )  # fmt: skip
         config, size = _abi.EpConfig(), ctypes.c_size_t()
-        fill(config, options, _CONFIG_NAMES)
+        fill(config, _OPTIONS, numbers)
         config.device.type, config.device.index = device_of(device)
         ranks = _values.whole(num_ranks, "num_ranks", expected="a number of ranks")
         lib.expar_ep_get_buffer_size(ctypes.byref(config), ranks, ctypes.byref(size))
@@ -127,7 +174,7 @@ class Buffer(Owned):
 
     # ---- routing -----------------------------------------------------------------------------------------------------
 
-    def layout(self, topk_idx: Any, num_experts: int, *, stream: Any = None) -> Layout:
+    def layout(self, topk_idx: Array, num_experts: int, *, stream: Stream | None = None) -> Layout:
         """Counts this rank's tokens. topk_idx: [T, K] int32 or int64, -1 for none. Local.
 
         On the CPU the result has lists and a NumPy array, so NumPy is needed. On a GPU it has tensors that the stream
@@ -157,7 +204,7 @@ class Buffer(Owned):
         lib.expar_ep_get_layout(self.group.pointer, ctypes.byref(view), experts, ctypes.byref(struct))
         return Layout(counts[0].tolist(), counts[1].tolist(), counts[2].tolist(), in_rank)
 
-    def _gpu_layout(self, topk_idx: Any, experts: int, stream: Any) -> Layout:
+    def _gpu_layout(self, topk_idx: Array, experts: int, stream: Stream | None) -> Layout:
         call = Arguments(_abi.EpLayout(), self.device, stream)
         view = view_of(topk_idx, "topk_idx", call.kept, stream=call.stream)
         sizes = (self.group.size, self.group.num_nodes, max(experts, 0))
@@ -172,17 +219,17 @@ class Buffer(Owned):
 
     def route(
         self,
-        topk_idx: Any = None,
+        topk_idx: Array | None = None,
         num_experts: int = 0,
         *,
-        token_in_rank: Any = None,
+        token_in_rank: Array | None = None,
         tokens_per_expert: Sequence[int] | None = None,
         expert_alignment: int = 0,
         num_worst_tokens: int = 0,
         keep_slots: bool = False,
         recv_counts: RecvCounts | None = None,
         wait_event: Event | None = None,
-        stream: Any = None,
+        stream: Stream | None = None,
     ) -> Route:
         """Computes the routing without rows, so that their number is known before memory for them is allocated.
         Dispatches with the handle carry topk_idx, topk_weights and scales as fresh ones do. Arguments and errors are as
@@ -226,14 +273,14 @@ class Buffer(Owned):
 
     def dispatch(
         self,
-        x: Any,
-        topk_idx: Any = None,
-        topk_weights: Any = None,
+        x: Array,
+        topk_idx: Array | None = None,
+        topk_weights: Array | None = None,
         num_experts: int = 0,
         *,
         handle: Handle | None = None,
-        x_scales: Any = None,
-        token_in_rank: Any = None,
+        x_scales: Array | None = None,
+        token_in_rank: Array | None = None,
         tokens_per_expert: Sequence[int] | None = None,
         expert_alignment: int = 0,
         num_worst_tokens: int = 0,
@@ -246,21 +293,21 @@ class Buffer(Owned):
         src_stride: int = 0,
         column_scales: bool = False,
         path: EpPath = EpPath.AUTO,
-        out_x: Any = None,
-        out_scales: Any = None,
-        out_topk_idx: Any = None,
-        out_topk_weights: Any = None,
-        out_row_map: Any = None,
-        out_src_token: Any = None,
-        out_row_weights: Any = None,
-        out_src_metadata: Any = None,
-        topk_idx_copy: Any = None,
+        out_x: Array | None = None,
+        out_scales: Array | None = None,
+        out_topk_idx: Array | None = None,
+        out_topk_weights: Array | None = None,
+        out_row_map: Array | None = None,
+        out_src_token: Array | None = None,
+        out_row_weights: Array | None = None,
+        out_src_metadata: Array | None = None,
+        topk_idx_copy: Array | None = None,
         recv_counts: RecvCounts | None = None,
         wait_event: Event | None = None,
         async_finish: bool = False,
         num_threads: int = 0,
         num_sms: int = 0,
-        stream: Any = None,
+        stream: Stream | None = None,
     ) -> Dispatched:
         """Carries each token to the ranks that hold its experts. Collective. It returns when the rows are there, on a
         GPU when their counts are.
@@ -329,6 +376,9 @@ class Buffer(Owned):
         except DroppedError as error:
             dropped = error
         output = self._output(result.output, call.stream)
+        if handle is None:
+            assert result.handle is not None
+            handle = Handle(result.handle)
 
         done = Dispatched(
             x=own_or_library(out_x, result.recv_x, output),
@@ -342,7 +392,7 @@ class Buffer(Owned):
             tokens_per_expert=_ints(result.recv_tokens_per_expert, result.num_local_experts),
             num_recv_tokens=result.num_recv_tokens,
             num_dropped_tokens=result.num_dropped_tokens,
-            handle=Handle(result.handle) if result.handle else None,
+            handle=handle,
             path=_PATHS[result.path],
             event=keep_call(result.event, call, output),
         )
@@ -355,15 +405,15 @@ class Buffer(Owned):
 
     def combine(
         self,
-        x: Any,
-        handle: Handle | None,
-        topk_weights: Any = None,
+        x: Array,
+        handle: Handle,
+        topk_weights: Array | None = None,
         *,
-        out_y: Any = None,
-        out_topk_weights: Any = None,
-        bias: Any = None,
+        out_y: Array | None = None,
+        out_topk_weights: Array | None = None,
+        bias: Array | Sequence[Array] | None = None,
         expert_major: bool = False,
-        expert_weights: Any = None,
+        expert_weights: Array | None = None,
         sum_order: EpSumOrder = EpSumOrder.BY_RANK,
         weights_of: EpWeightsOf = EpWeightsOf.ALL,
         path: EpPath = EpPath.AUTO,
@@ -371,7 +421,7 @@ class Buffer(Owned):
         async_finish: bool = False,
         num_threads: int = 0,
         num_sms: int = 0,
-        stream: Any = None,
+        stream: Stream | None = None,
     ) -> Combined:
         """Brings the experts' rows back and sums them. Collective. It returns when the sums are there, on a GPU when it
         is known that all ranks go on.
@@ -434,7 +484,7 @@ class Buffer(Owned):
             raise ValueError(f"num_threads is {threads}: expected 0, since the buffer lies on a GPU")
         return sms
 
-    def alloc(self, shape: int | Sequence[int], dtype: Any, *, stream: Any = None) -> Tensor:
+    def alloc(self, shape: Shape, dtype: Any, *, stream: Stream | None = None) -> Tensor:
         """Allocates contiguous uninitialized memory from the pool, for rows of a combine, which reads them in place.
         Local. stream: on a GPU, the stream that fills it, ordered after this rank's calls so far. Error: ERR_MEMORY,
         ERR_BUSY."""

@@ -7,12 +7,15 @@ import collections
 import contextlib
 import ctypes
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _values
 from ._copies import Shared
 from ._errors import Error
 from ._library import lib
+
+if TYPE_CHECKING:
+    from ._types import Stream
 
 
 class Event(Shared):
@@ -50,7 +53,7 @@ class Event(Shared):
         lib.expar_event_wait(self.pointer)
         _forget_ended()
 
-    def stream_wait(self, stream: Any = None) -> None:
+    def stream_wait(self, stream: Stream | None = None) -> None:
         """Makes later work on that stream wait for the event; this thread does not wait. stream: None for the current
         one, PyTorch's or CuPy's object, or an address. An error of the event's call is not raised. Error: ERR_STATE in
         a capture that the event is not part of."""
@@ -59,7 +62,7 @@ class Event(Shared):
         lib.expar_event_stream_wait(self.pointer, stream_of(stream, -1) or 1)
 
     @classmethod
-    def record(cls, stream: Any = None) -> Event:
+    def record(cls, stream: Stream | None = None) -> Event:
         """Returns an event for `wait_event` that happens after all work that the stream holds now. stream: as of
         stream_wait."""
         from ._device import stream_of

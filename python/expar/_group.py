@@ -10,24 +10,26 @@ from typing import Any, Callable, TypeVar
 
 from . import _abi, _interrupt, _values
 from ._copies import Shared
+from ._abi import HeapKind, HeapPages
 from ._errors import Error
 from ._library import lib
 from ._symmetric import Operations
 from ._team import Team
 
 _Options = _abi.GroupOptions
-_OPTION_NAMES = [name for name, *_ in _Options._fields_ if name not in ("struct_size", "id", "rank", "size")]
+# In the order of the arguments.
+_OPTION_NAMES = (
+    "ranks_per_node", "timeout_ms", "late_limit_ms", "bootstrap_timeout_ms", "heap_bytes", "heap_kind", "heap_pages",
+)  # fmt: skip
 _Own = TypeVar("_Own", bound="Owned")
 # The largest array for groups of threads. The library rejects far smaller groups.
 _MOST_THREADS = 1 << 20
 
 
-def fill(struct: Any, values: dict[str, Any], names: list[str]) -> None:
-    """Sets members of an option struct. TypeError for an unknown name."""
+def fill(struct: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+    """Sets members of an option struct. TypeError or ValueError for a value that is no whole number that fits."""
     struct.struct_size = ctypes.sizeof(struct)
-    for name, value in values.items():
-        if name not in names:
-            raise TypeError(f"there is no option {name!r}: expected one of {', '.join(names)}")
+    for name, value in zip(names, values):
         _values.set_number(struct, name, value)
 
 
@@ -111,7 +113,7 @@ class UniqueId:
 class Group(Owned, Operations):
     """One rank's membership in a group.
 
-    All constructors take these options. With 0 the environment or the library chooses. An unknown name is a TypeError.
+    All constructors take these options. With 0 the environment or the library chooses.
 
     ranks_per_node: the number of ranks on each node.
     timeout_ms: how long a rank may be silent.
@@ -135,16 +137,49 @@ class Group(Owned, Operations):
     # ---- making one --------------------------------------------------------------------------------------------------
 
     @classmethod
-    def from_env(cls, **options: int) -> Group:
+    def from_env(
+        cls,
+        *,
+        ranks_per_node: int = 0,
+        timeout_ms: int = 0,
+        late_limit_ms: int = 0,
+        bootstrap_timeout_ms: int = 0,
+        heap_bytes: int = 0,
+        heap_kind: HeapKind = HeapKind.DEFAULT,
+        heap_pages: HeapPages = HeapPages.DEFAULT,
+    ) -> Group:
         """Joins the group that the launcher set up: `expar run`, torchrun, PMIx (mpirun, srun) or Open MPI. Without a
         launcher the group has one rank. Collective. Error: ERR_BOOTSTRAP (names the ranks that came and those that did
         not) and others."""
+        options = (
+            ranks_per_node, timeout_ms, late_limit_ms, bootstrap_timeout_ms, heap_bytes, heap_kind, heap_pages,
+        )  # fmt: skip
         return cls._create(_Options(), options)
 
     @classmethod
-    def from_id(cls, unique_id: bytes | UniqueId, rank: int, size: int, **options: int) -> Group:
+    def from_id(
+        cls,
+        unique_id: bytes | UniqueId,
+        rank: int,
+        size: int,
+        *,
+        ranks_per_node: int = 0,
+        timeout_ms: int = 0,
+        late_limit_ms: int = 0,
+        bootstrap_timeout_ms: int = 0,
+        heap_bytes: int = 0,
+        heap_kind: HeapKind = HeapKind.DEFAULT,
+        heap_pages: HeapPages = HeapPages.DEFAULT,
+    ) -> Group:
         """Joins the group of `size` ranks that meets at that id, as number `rank`. Collective. ValueError if the id
         does not have 128 bytes."""
+        options = (
+            ranks_per_node, timeout_ms, late_limit_ms, bootstrap_timeout_ms, heap_bytes, heap_kind, heap_pages,
+        )  # fmt: skip
+        return cls._from_id(unique_id, rank, size, options)
+
+    @classmethod
+    def _from_id(cls, unique_id: bytes | UniqueId, rank: int, size: int, options: tuple[int, ...]) -> Group:
         plain = bytes(unique_id) if isinstance(unique_id, UniqueId) else _values.bytes_of(unique_id, "unique_id")
         if len(plain) != ctypes.sizeof(_abi.UniqueId):
             raise ValueError(f"unique_id has {len(plain)} bytes: expected {ctypes.sizeof(_abi.UniqueId)}")
@@ -155,15 +190,42 @@ class Group(Owned, Operations):
         return cls._create(struct, options)
 
     @classmethod
-    def from_mpi4py(cls, comm: Any, interface: str | None = None, **options: int) -> Group:
+    def from_mpi4py(
+        cls,
+        comm: Any,
+        interface: str | None = None,
+        *,
+        ranks_per_node: int = 0,
+        timeout_ms: int = 0,
+        late_limit_ms: int = 0,
+        bootstrap_timeout_ms: int = 0,
+        heap_bytes: int = 0,
+        heap_kind: HeapKind = HeapKind.DEFAULT,
+        heap_pages: HeapPages = HeapPages.DEFAULT,
+    ) -> Group:
         """Makes a group of the ranks of an mpi4py communicator, with their numbers. Collective on it. interface: as of
         UniqueId."""
         if not all(callable(getattr(comm, name, None)) for name in ("bcast", "Get_rank", "Get_size")):
             raise TypeError(f"comm is {_values.shown(comm)}: expected a communicator of mpi4py's")
+        options = (
+            ranks_per_node, timeout_ms, late_limit_ms, bootstrap_timeout_ms, heap_bytes, heap_kind, heap_pages,
+        )  # fmt: skip
         return cls._from_broadcast(comm.bcast, comm.Get_rank(), comm.Get_size(), interface, options)
 
     @classmethod
-    def from_torch(cls, process_group: Any = None, interface: str | None = None, **options: int) -> Group:
+    def from_torch(
+        cls,
+        process_group: Any = None,
+        interface: str | None = None,
+        *,
+        ranks_per_node: int = 0,
+        timeout_ms: int = 0,
+        late_limit_ms: int = 0,
+        bootstrap_timeout_ms: int = 0,
+        heap_bytes: int = 0,
+        heap_kind: HeapKind = HeapKind.DEFAULT,
+        heap_pages: HeapPages = HeapPages.DEFAULT,
+    ) -> Group:
         """Makes a group of the ranks of a torch.distributed process group (None: the default one), with their numbers
         in it. Collective on it. interface: as of UniqueId. ImportError without PyTorch."""
         import torch.distributed as dist
@@ -180,24 +242,41 @@ class Group(Owned, Operations):
             dist.broadcast_object_list(box, src=source, group=process_group)
             return box[0]
 
+        options = (
+            ranks_per_node, timeout_ms, late_limit_ms, bootstrap_timeout_ms, heap_bytes, heap_kind, heap_pages,
+        )  # fmt: skip
         rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
         return cls._from_broadcast(broadcast, rank, size, interface, options)
 
     @classmethod
-    def threads(cls, size: int, **options: int) -> list[Group]:
+    def threads(
+        cls,
+        size: int,
+        *,
+        ranks_per_node: int = 0,
+        timeout_ms: int = 0,
+        late_limit_ms: int = 0,
+        bootstrap_timeout_ms: int = 0,
+        heap_bytes: int = 0,
+        heap_kind: HeapKind = HeapKind.DEFAULT,
+        heap_pages: HeapPages = HeapPages.DEFAULT,
+    ) -> list[Group]:
         """Makes all ranks of a group at once, for `size` threads of this process. Each thread uses and closes its own.
         It is not collective. Calls let other Python threads run."""
         count = _values.whole(size, "size", expected="a number of ranks")
         made = (ctypes.c_void_p * min(max(count, 1), _MOST_THREADS))()
         struct = _Options()
-        fill(struct, options, _OPTION_NAMES)
+        options = (
+            ranks_per_node, timeout_ms, late_limit_ms, bootstrap_timeout_ms, heap_bytes, heap_kind, heap_pages,
+        )  # fmt: skip
+        fill(struct, _OPTION_NAMES, options)
         _interrupt.watch(lib)
         lib.expar_group_create_threads(count, ctypes.byref(struct), made)
         return [cls(pointer) for pointer in made if pointer is not None]
 
     @classmethod
-    def _create(cls, struct: _abi.GroupOptions, options: dict[str, int]) -> Group:
-        fill(struct, options, _OPTION_NAMES)
+    def _create(cls, struct: _abi.GroupOptions, options: tuple[int, ...]) -> Group:
+        fill(struct, _OPTION_NAMES, options)
         pointer = ctypes.c_void_p()
         _interrupt.watch(lib)
         lib.expar_group_create(ctypes.byref(struct), ctypes.byref(pointer))
@@ -206,7 +285,7 @@ class Group(Owned, Operations):
 
     @classmethod
     def _from_broadcast(
-        cls, broadcast: Callable[[Any], Any], rank: int, size: int, interface: str | None, options: dict[str, int]
+        cls, broadcast: Callable[[Any], Any], rank: int, size: int, interface: str | None, options: tuple[int, ...]
     ) -> Group:
         """Makes a group by a broadcast. broadcast: returns the value that rank 0 passed. If rank 0 fails to make an id,
         all ranks raise its error."""
@@ -222,7 +301,7 @@ class Group(Owned, Operations):
         if isinstance(word, tuple):
             raise Error(_abi.Status(word[0]), f"rank 0 has no unique id: {word[1]}")
         try:
-            return cls.from_id(word, rank, size, **options)
+            return cls._from_id(word, rank, size, options)
         finally:
             if unique_id is not None:
                 unique_id.retire()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable, overload
+from typing import TYPE_CHECKING, Any, Callable, overload
 
 from . import _abi, _values
 from ._abi import Dtype, LlFormat, LlSum
@@ -25,17 +25,20 @@ from ._library import lib
 from ._symmetric import stats_of
 from ._tensor import Counted, Tensor, make_view, view_of
 
-_NOT_OPTIONS = ("struct_size", "max_tokens", "hidden", "max_topk", "num_experts", "device")
+if TYPE_CHECKING:
+    from ._types import Array, Device, Stream
+
+# In the order of the arguments.
+_SHAPE = ("max_tokens", "hidden", "max_topk", "num_experts")
+_OPTIONS = ("max_row_bytes", "sums", "num_threads", "num_sms", "unmapped", "reserve_bytes", "masking", "late_limit_ms")
 _ZEROS = (0,) * 4
-_OPTION_NAMES = [name for name, *_ in _abi.LlConfig._fields_ if name not in _NOT_OPTIONS]
 
 
-def _config(options: dict[str, int], device: Any, **shape: int) -> _abi.LlConfig:
+def _config(shape: tuple[int, ...], options: tuple[int, ...], device: Device | None) -> _abi.LlConfig:
+    """Returns the struct of a shape and of options, which may be fewer than there are."""
     config = _abi.LlConfig()
     config.device.type, config.device.index = device_of(device)
-    for name, value in shape.items():
-        _values.set_number(config, name, value)
-    fill(config, options, _OPTION_NAMES)
+    fill(config, _SHAPE + _OPTIONS[: len(options)], shape + options)
     return config
 
 
@@ -92,7 +95,7 @@ class Hook(Shared):
     def __del__(self) -> None:
         self._release(self._pointer)
 
-    def __call__(self, stream: Any = None) -> None:
+    def __call__(self, stream: Stream | None = None) -> None:
         """Receives. stream: the stream on a GPU. Error: ERR_STATE if it was called before, or the buffer is gone; else
         those of the call."""
         _values.check_process(self._process, "hook")
@@ -171,11 +174,19 @@ class LowLatencyBuffer(Owned):
         max_topk: int,
         num_experts: int,
         *,
-        device: Any = None,
-        **options: int,
+        device: Device | None = None,
+        max_row_bytes: int = 0,
+        sums: int = 0,
+        num_threads: int = 0,
+        num_sms: int = 0,
+        unmapped: int = 0,
+        reserve_bytes: int = 0,
+        masking: int = 0,
+        late_limit_ms: int = 0,
     ) -> None:
-        shape = dict(max_tokens=max_tokens, hidden=hidden, max_topk=max_topk, num_experts=num_experts)
-        config = _config(options, device, **shape)
+        shape = (max_tokens, hidden, max_topk, num_experts)
+        options = (max_row_bytes, sums, num_threads, num_sms, unmapped, reserve_bytes, masking, late_limit_ms)
+        config = _config(shape, options, device)
         _values.one_of(group, "group", Group)
         self.device: tuple[int, int] = (config.device.type, config.device.index)
         pointer = ctypes.c_void_p()
@@ -194,13 +205,21 @@ class LowLatencyBuffer(Owned):
         max_topk: int,
         num_experts: int,
         *,
-        device: Any = None,
-        **options: int,
+        device: Device | None = None,
+        max_row_bytes: int = 0,
+        sums: int = 0,
+        num_threads: int = 0,
+        num_sms: int = 0,
+        unmapped: int = 0,
+        reserve_bytes: int = 0,
+        masking: int = 0,
+        late_limit_ms: int = 0,
     ) -> int:
         """Returns the bytes that such a buffer takes on each rank. They come from the symmetric heap, on a GPU from its
         memory. Local."""
-        shape = dict(max_tokens=max_tokens, hidden=hidden, max_topk=max_topk, num_experts=num_experts)
-        config = _config(options, device, **shape)
+        shape = (max_tokens, hidden, max_topk, num_experts)
+        options = (max_row_bytes, sums, num_threads, num_sms, unmapped, reserve_bytes, masking, late_limit_ms)
+        config = _config(shape, options, device)
         size = ctypes.c_size_t()
         ranks = _values.whole(num_ranks, "num_ranks", expected="a number of ranks")
         lib.expar_ll_get_buffer_size(ctypes.byref(config), ranks, ctypes.byref(size))
@@ -219,8 +238,7 @@ class LowLatencyBuffer(Owned):
         """Sets the shape of a buffer with `reserve_bytes`, once. It is local; all ranks set the same shape. It returns
         K, the largest that fits, at least max_topk. A rank that never makes its first call is masked by the others as
         in any call. ERR_LIMIT: the shape does not fit; ERR_STATE: there is no reserve, or it has a shape."""
-        shape = dict(max_tokens=max_tokens, hidden=hidden, max_topk=max_topk, num_experts=num_experts)
-        config = _config(dict(max_row_bytes=max_row_bytes, sums=sums), None, **shape)
+        config = _config((max_tokens, hidden, max_topk, num_experts), (max_row_bytes, sums), None)
         topk = ctypes.c_int32()
         lib.expar_ll_set_shape(self.pointer, ctypes.byref(config), ctypes.byref(topk))
         return topk.value
@@ -240,21 +258,21 @@ class LowLatencyBuffer(Owned):
 
     def dispatch(
         self,
-        x: Any,
-        topk_idx: Any,
-        topk_weights: Any = None,
+        x: Array,
+        topk_idx: Array,
+        topk_weights: Array | None = None,
         *,
         format: LlFormat = LlFormat.PLAIN,
-        out_x: Any = None,
-        out_scales: Any = None,
-        out_count: Any = None,
-        expert_recv_stats: Any = None,
-        wait_ns: Any = None,
+        out_x: Array | None = None,
+        out_scales: Array | None = None,
+        out_count: Array | None = None,
+        expert_recv_stats: Array | None = None,
+        wait_ns: Array | None = None,
         hook: bool = False,
         async_finish: bool = False,
         wait_event: Event | None = None,
         num_sms: int = 0,
-        stream: Any = None,
+        stream: Stream | None = None,
     ) -> LowLatencyDispatched:
         """Carries each token to the ranks that hold its experts, and places it there once for each expert.
 
@@ -297,20 +315,20 @@ class LowLatencyBuffer(Owned):
 
     def combine(
         self,
-        x: Any,
-        topk_idx: Any,
-        topk_weights: Any,
+        x: Array,
+        topk_idx: Array,
+        topk_weights: Array,
         handle: LowLatencyHandle,
         *,
         sum: LlSum = LlSum.EXACT,
         format: LlFormat = LlFormat.PLAIN,
-        out_y: Any = None,
-        wait_ns: Any = None,
+        out_y: Array | None = None,
+        wait_ns: Array | None = None,
         hook: bool = False,
         async_finish: bool = False,
         wait_event: Event | None = None,
         num_sms: int = 0,
-        stream: Any = None,
+        stream: Stream | None = None,
     ) -> LowLatencyCombined:
         """Brings the experts' rows back and sums them with their weights.
 
@@ -365,9 +383,9 @@ class LowLatencyBuffer(Owned):
     def mask_query(self) -> list[bool]: ...
 
     @overload
-    def mask_query(self, status: Any, *, stream: Any = None) -> None: ...
+    def mask_query(self, status: Array, *, stream: Stream | None = None) -> None: ...
 
-    def mask_query(self, status: Any = None, *, stream: Any = None) -> list[bool] | None:
+    def mask_query(self, status: Array | None = None, *, stream: Stream | None = None) -> list[bool] | None:
         """Returns the masks of this rank as a list of [N]. Local.
 
         status: [N] i32, filled in place of the list with 1 for masked ranks. On a GPU it is needed, and lies there. The

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import _abi
 from ._abi import Dtype, EpPath
@@ -18,6 +18,9 @@ from ._device import name_of_device
 from ._event import Event
 from ._library import lib
 from ._tensor import Counted, view_of
+
+if TYPE_CHECKING:
+    from ._types import Array
 
 
 class Handle(Counted):
@@ -76,11 +79,11 @@ class RecvCounts:
 
     def __init__(
         self,
-        tokens_per_expert: Any = None,
-        expert_prefix: Any = None,
-        rank_prefix: Any = None,
-        num_recv_tokens: Any = None,
-        expert_ends: Any = None,
+        tokens_per_expert: Array | None = None,
+        expert_prefix: Array | None = None,
+        rank_prefix: Array | None = None,
+        num_recv_tokens: Array | None = None,
+        expert_ends: Array | None = None,
     ) -> None:
         self._members = {
             "tokens_per_expert": (tokens_per_expert, Dtype.I32),
@@ -147,7 +150,7 @@ class Dispatched:
     tokens_per_expert: list[int] | None  # [L], rounded up to expert_alignment; None for a dispatch with a handle
     num_recv_tokens: int  # R; -1 with num_worst_tokens on a GPU, and with async_finish: recv_counts has it
     num_dropped_tokens: int
-    handle: Handle | None  # None for a dispatch with a handle
+    handle: Handle  # for combines; of a dispatch with a handle, that one
     path: EpPath  # the path that this rank's rows took
     event: Event | None  # with async_finish: until it has happened the tensors are not filled
 

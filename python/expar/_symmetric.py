@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import numpy
     import torch
 
+    from ._types import HostArray, Shape
+
 # Element types by their names in NumPy and PyTorch. NumPy has no bfloat16 and gets its bits.
 _TYPESTRS = {
     "bfloat16": "<u2",
@@ -214,12 +216,12 @@ class Operations:
         """The library's object."""
         raise NotImplementedError
 
-    def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Symmetric:
+    def empty(self, shape: Shape, dtype: Any = "float32") -> Symmetric:
         """Allocates uninitialized memory of that shape on every rank. Collective; it ends with a barrier. All ranks
         pass the same shape and dtype (a NumPy or PyTorch type, or its name). Error: ERR_MEMORY, ERR_MISMATCH."""
         return self._allocate(shape, dtype, lib.expar_malloc)
 
-    def zeros(self, shape: int | Sequence[int], dtype: Any = "float32") -> Symmetric:
+    def zeros(self, shape: Shape, dtype: Any = "float32") -> Symmetric:
         """Allocates memory as `empty` does, filled with zeros."""
 
         def allocate(group: int, count: int, out: Any) -> None:
@@ -227,7 +229,7 @@ class Operations:
 
         return self._allocate(shape, dtype, allocate)
 
-    def _allocate(self, shape: int | Sequence[int], dtype: Any, allocate: Any) -> Symmetric:
+    def _allocate(self, shape: Shape, dtype: Any, allocate: Any) -> Symmetric:
         extents = _values.extents_of(shape, 1)
         name = _name_of(dtype)
         count = _values.bytes_for(extents, int(_TYPESTRS[name][2:]))
@@ -248,32 +250,32 @@ class Operations:
 
     # ---- put and get -------------------------------------------------------------------------------------------------
 
-    def put(self, dest: Any, source: Any, pe: int) -> None:
+    def put(self, dest: HostArray, source: HostArray, pe: int) -> None:
         """Copies source to rank pe's memory at dest, which has as many bytes. source may be reused at once; the data
         has arrived after `quiet` or `barrier`. Both are contiguous, of any shape and dtype."""
         address, size = self._pair(dest, source, "dest", "source")
         lib.expar_put(self.pointer, address, span_of(source, "source")[0], size, _values.whole(pe, "pe"))
 
-    def get(self, dest: Any, source: Any, pe: int) -> None:
+    def get(self, dest: HostArray, source: HostArray, pe: int) -> None:
         """Copies rank pe's memory at source to dest, which has as many bytes, before it returns. Both are contiguous,
         of any shape and dtype."""
         address, size = self._pair(source, dest, "source", "dest")
         own = span_of(dest, "dest", writable=True)[0]
         lib.expar_get(self.pointer, own, address, size, _values.whole(pe, "pe"))
 
-    def put_nbi(self, dest: Any, source: Any, pe: int) -> None:
+    def put_nbi(self, dest: HostArray, source: HostArray, pe: int) -> None:
         """As put, but source must not be changed until `quiet` or `barrier`."""
         address, size = self._pair(dest, source, "dest", "source")
         lib.expar_put_nbi(self.pointer, address, span_of(source, "source")[0], size, _values.whole(pe, "pe"))
 
-    def get_nbi(self, dest: Any, source: Any, pe: int) -> None:
+    def get_nbi(self, dest: HostArray, source: HostArray, pe: int) -> None:
         """As get, but dest is filled only after `quiet` or `barrier`, and must not be touched until then."""
         address, size = self._pair(source, dest, "source", "dest")
         own = span_of(dest, "dest", writable=True)[0]
         lib.expar_get_nbi(self.pointer, own, address, size, _values.whole(pe, "pe"))
 
     def put_signal(
-        self, dest: Any, source: Any, signal: Any, value: int, pe: int, op: SignalOp = SignalOp.SET
+        self, dest: HostArray, source: HostArray, signal: HostArray, value: int, pe: int, op: SignalOp = SignalOp.SET
     ) -> None:
         """As put; then rank pe's word at signal (one uint64) becomes value, or with SignalOp.ADD grows by it. A rank
         that has seen the new signal sees the data."""
@@ -283,7 +285,7 @@ class Operations:
         how, rank = _values.whole(op, "op", expected="one of expar.SignalOp"), _values.whole(pe, "pe")
         lib.expar_put_signal(self.pointer, address, own, size, word, number, how, rank)
 
-    def signal_fetch(self, signal: Any) -> int:
+    def signal_fetch(self, signal: HostArray) -> int:
         """Returns this rank's own signal (one uint64). The caller sees what was written before it."""
         value = ctypes.c_uint64()
         lib.expar_signal_fetch(self.pointer, self._signal(signal), ctypes.byref(value))
@@ -297,14 +299,14 @@ class Operations:
         """Waits until all of this rank's puts, signals and atomics are complete at their targets."""
         lib.expar_quiet(self.pointer)
 
-    def _pair(self, symmetric: Any, other: Any, symmetric_name: str, other_name: str) -> tuple[int, int]:
+    def _pair(self, symmetric: HostArray, other: HostArray, symmetric_name: str, other_name: str) -> tuple[int, int]:
         address, size = span_of(symmetric, symmetric_name)
         other_size = span_of(other, other_name)[1]
         if size != other_size:
             raise ValueError(f"{symmetric_name} has {size} bytes, {other_name} {other_size}: expected as many")
         return address, size
 
-    def _signal(self, signal: Any, name: str = "signal") -> int:
+    def _signal(self, signal: HostArray, name: str = "signal") -> int:
         address, suffix, _ = _word(signal, name)
         if suffix != "u64":
             raise TypeError(f"{name}: a word of {suffix}: expected u64")
@@ -312,7 +314,7 @@ class Operations:
 
     # ---- words -------------------------------------------------------------------------------------------------------
 
-    def wait_until(self, word: Any, cmp: Cmp, value: int) -> int:
+    def wait_until(self, word: HostArray, cmp: Cmp, value: int) -> int:
         """Waits until the comparison of this rank's own word (int32, int64, uint32 or uint64) with value is true. The
         caller then sees what was written before the word. Returns the value that ended the wait."""
         address, suffix, kind = _word(word, "word")
@@ -322,7 +324,7 @@ class Operations:
         call(self.pointer, address, *_compared(cmp, value, kind), ctypes.byref(seen))
         return int(seen.value)
 
-    def wait_until_all(self, words: Any, cmp: Cmp, value: int) -> None:
+    def wait_until_all(self, words: HostArray, cmp: Cmp, value: int) -> None:
         """Waits until the comparison with value is true for each of this rank's own words. words: a contiguous array of
         int32, int64, uint32 or uint64."""
         address, count, suffix, kind = _words(words, "words")
@@ -330,7 +332,7 @@ class Operations:
         call = _typed("wait_until_all", suffix, arguments)
         call(self.pointer, address, count, None, *_compared(cmp, value, kind))
 
-    def wait_until_any(self, words: Any, cmp: Cmp, value: int, skip: Sequence[bool] | None = None) -> int:
+    def wait_until_any(self, words: HostArray, cmp: Cmp, value: int, skip: Sequence[bool] | None = None) -> int:
         """Waits as of wait_until_all, but for one of the words, and returns its index. Words with skip are ignored. All
         words get their turn: the search starts after the last one found. ValueError if there is no word to wait for."""
         address, count, suffix, kind = _words(words, "words")
@@ -347,7 +349,7 @@ class Operations:
         call(self.pointer, address, count, skipped, *_compared(cmp, value, kind), ctypes.byref(index))
         return index.value
 
-    def test(self, word: Any, cmp: Cmp, value: int) -> bool:
+    def test(self, word: HostArray, cmp: Cmp, value: int) -> bool:
         """Returns whether the comparison of this rank's own word, as of wait_until, with value is true now. If so, the
         caller sees what was written before the word."""
         address, suffix, kind = _word(word, "word")
@@ -357,7 +359,7 @@ class Operations:
         call(self.pointer, address, *_compared(cmp, value, kind), ctypes.byref(holds))
         return holds.value != 0
 
-    def _atomic(self, call: str, word: Any, pe: int, fetches: bool, **values: float) -> Any:
+    def _atomic(self, call: str, word: HostArray, pe: int, fetches: bool, **values: float) -> Any:
         address, suffix, kind = _word(word, "word")
         old = kind()
         arguments: list[Any] = [ctypes.c_void_p, ctypes.c_void_p, *[kind] * len(values), ctypes.c_int32]
@@ -369,46 +371,46 @@ class Operations:
         _typed(f"atomic_{call}", suffix, arguments)(*given)
         return old.value if fetches else None
 
-    def atomic_fetch(self, word: Any, pe: int) -> Any:
+    def atomic_fetch(self, word: HostArray, pe: int) -> Any:
         """Returns rank pe's word (int32, int64, uint32, uint64, float32 or float64). Each of these calls is
         sequentially consistent with all others on the same word."""
         return self._atomic("fetch", word, pe, True)
 
-    def atomic_set(self, word: Any, value: float, pe: int) -> None:
+    def atomic_set(self, word: HostArray, value: float, pe: int) -> None:
         """Sets the word, as of atomic_fetch."""
         self._atomic("set", word, pe, False, value=value)
 
-    def atomic_swap(self, word: Any, value: float, pe: int) -> Any:
+    def atomic_swap(self, word: HostArray, value: float, pe: int) -> Any:
         """Sets the word, as of atomic_fetch, and returns the value before."""
         return self._atomic("swap", word, pe, True, value=value)
 
-    def atomic_compare_swap(self, word: Any, expected: int, desired: int, pe: int) -> int:
+    def atomic_compare_swap(self, word: HostArray, expected: int, desired: int, pe: int) -> int:
         """Sets the word (int32, int64, uint32 or uint64) to desired if it is expected; returns the value before."""
         return int(self._atomic("compare_swap", word, pe, True, expected=expected, desired=desired))
 
-    def atomic_add(self, word: Any, value: int, pe: int) -> None:
+    def atomic_add(self, word: HostArray, value: int, pe: int) -> None:
         """Adds to the word (int32, int64, uint32 or uint64)."""
         self._atomic("add", word, pe, False, value=value)
 
-    def atomic_fetch_add(self, word: Any, value: int, pe: int) -> int:
+    def atomic_fetch_add(self, word: HostArray, value: int, pe: int) -> int:
         """Adds to the word, as of atomic_add; returns the value before."""
         return int(self._atomic("fetch_add", word, pe, True, value=value))
 
-    def atomic_fetch_and(self, word: Any, value: int, pe: int) -> int:
+    def atomic_fetch_and(self, word: HostArray, value: int, pe: int) -> int:
         """Bitwise and with the word, as of atomic_add; returns the value before."""
         return int(self._atomic("fetch_and", word, pe, True, value=value))
 
-    def atomic_fetch_or(self, word: Any, value: int, pe: int) -> int:
+    def atomic_fetch_or(self, word: HostArray, value: int, pe: int) -> int:
         """Bitwise or with the word, as of atomic_add; returns the value before."""
         return int(self._atomic("fetch_or", word, pe, True, value=value))
 
-    def atomic_fetch_xor(self, word: Any, value: int, pe: int) -> int:
+    def atomic_fetch_xor(self, word: HostArray, value: int, pe: int) -> int:
         """Bitwise exclusive or with the word, as of atomic_add; returns the value before."""
         return int(self._atomic("fetch_xor", word, pe, True, value=value))
 
     # ---- locks -------------------------------------------------------------------------------------------------------
 
-    def lock(self, word: Any) -> Lock:
+    def lock(self, word: HostArray) -> Lock:
         """Returns a lock that all ranks share. word: a symmetric uint64 word, zero on all ranks at first, that nothing
         else uses."""
         return Lock(self, word, self._signal(word, "word"))
@@ -434,7 +436,7 @@ class Lock(Shared):
 
     _no_pickle = "make the lock in each process, by Group.lock"
 
-    def __init__(self, group: Operations, word: Any, address: int) -> None:
+    def __init__(self, group: Operations, word: HostArray, address: int) -> None:
         self._group = group
         self._word = word  # an array; it keeps the memory
         self._address = address

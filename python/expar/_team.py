@@ -16,6 +16,7 @@ from ._symmetric import Symmetric, interface_of, span_of
 
 if TYPE_CHECKING:
     from ._group import Group
+    from ._types import HostArray
 
 # The names of element types in the library's reductions.
 _SUFFIXES = {
@@ -133,25 +134,25 @@ class Team(Shared):
 
     # ---- data --------------------------------------------------------------------------------------------------------
 
-    def broadcast(self, dest: Any, source: Any, root: int = 0) -> None:
+    def broadcast(self, dest: HostArray, source: HostArray, root: int = 0) -> None:
         """Copies root's source to every member's dest, its own included; both have as many bytes, of any shape and
         dtype. source is symmetric, too, and may be dest."""
         address, size = _pair(dest, source)
         lib.expar_broadcast(self.pointer, address, span_of(source, "source")[0], size, _values.whole(root, "root"))
 
-    def fcollect(self, dest: Any, source: Any) -> None:
+    def fcollect(self, dest: HostArray, source: HostArray) -> None:
         """Copies source of all members, in the order of members, to every member's dest. dest has the team's size times
         the bytes of source. Both may have any shape and dtype."""
         address, size = _pair(dest, source, self.size)
         lib.expar_fcollect(self.pointer, address, span_of(source, "source")[0], size)
 
-    def collect(self, dest: Any, source: Any) -> None:
+    def collect(self, dest: HostArray, source: HostArray) -> None:
         """As fcollect, but source may differ in size between members, and be empty. dest must hold all of them; no
         member can check its size alone."""
         address = span_of(dest, "dest", writable=True)[0]
         lib.expar_collect(self.pointer, address, *span_of(source, "source"))
 
-    def alltoall(self, dest: Any, source: Any) -> None:
+    def alltoall(self, dest: HostArray, source: HostArray) -> None:
         """Copies block j of member i's source to block i of member j's dest. Both have as many blocks as the team has
         members, of equal bytes, of any shape and dtype."""
         address, size = _pair(dest, source)
@@ -160,7 +161,7 @@ class Team(Shared):
             raise ValueError(f"source has {size} bytes: expected a multiple of the team's size, {members}")
         lib.expar_alltoall(self.pointer, address, span_of(source, "source")[0], size // members)
 
-    def reduce(self, dest: Any, source: Any, operation: str = "sum") -> None:
+    def reduce(self, dest: HostArray, source: HostArray, operation: str = "sum") -> None:
         """Combines source[i] of all members into dest[i] by "sum", "prod", "min" or "max", for integers also by "and",
         "or" or "xor". The order is that of members on each node, then that of nodes, so all members get the same bits.
         Types are integers of 8 to 64 bits, float32 and float64, the same for both; dest may be source."""
@@ -179,7 +180,7 @@ class Team(Shared):
         function(self.pointer, address, span_of(source, "source")[0], size // element_bytes)
 
 
-def _pair(dest: Any, source: Any, times: int = 1) -> tuple[int, int]:
+def _pair(dest: HostArray, source: HostArray, times: int = 1) -> tuple[int, int]:
     """Returns the address of dest and the bytes of source. ValueError unless dest has that many times the bytes of
     source."""
     address, room = span_of(dest, "dest", writable=True)

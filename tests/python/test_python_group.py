@@ -142,7 +142,7 @@ dist.destroy_process_group()
     def test_options(self) -> None:
         with expar.Group.from_env(timeout_ms=1234, heap_bytes=1 << 22, heap_kind=expar.HeapKind.STATIC) as group:
             gather(group)
-        with self.assertRaisesRegex(TypeError, "no option 'time_out'"):
+        with self.assertRaisesRegex(TypeError, "unexpected keyword argument 'time_out'"):
             expar.Group.from_env(time_out=3)
         with self.assertRaisesRegex(expar.Error, "ranks_per_node") as caught:
             expar.Group.threads(3, ranks_per_node=2)

@@ -58,7 +58,7 @@ class Comm:
 
 GROUP_OPTIONS = {"ranks_per_node": whole(-7), "timeout_ms": whole(-7), "bootstrap_timeout_ms": whole(-7),
                  "heap_bytes": whole(1), "heap_kind": whole(9), "heap_pages": whole(9),
-                 "late_limit_ms": whole(-7), "nothing": [(1, TypeError, "there is no option")]}  # fmt: skip
+                 "late_limit_ms": whole(-7), "nothing": [(1, TypeError, "an unexpected keyword argument")]}  # fmt: skip
 BUFFER_OPTIONS = {name: whole(-7) for name in (
     "max_tokens", "max_row_bytes", "max_topk", "max_experts", "max_scales", "num_channels", "ring_slots",
     "num_threads", "pool_bytes", "pool_limit_bytes")}  # fmt: skip
@@ -190,19 +190,19 @@ CALLS: dict[str, Call] = {
     "log_to": (lambda _: expar.log_to, lambda _: {}, {"logger": [(5, TypeError, "is 5: expected a logging.Logger")]}),
     "UniqueId": (lambda _: expar.UniqueId, lambda _: {}, {"interface": INTERFACE}),
     "View": (lambda _: expar.View, lambda w: {"value": w.own, "dtype": "i32"}, {"value": [], "dtype": DTYPE}),
-    "Group.from_env": (lambda _: expar.Group.from_env, lambda _: {}, {"options": [], **GROUP_OPTIONS}),
+    "Group.from_env": (lambda _: expar.Group.from_env, lambda _: {}, {**GROUP_OPTIONS}),
     "Group.from_id": (
         lambda _: expar.Group.from_id,
         lambda _: {"unique_id": bytes(128), "rank": 0, "size": 1},
         {"unique_id": [*BYTES[:3], (b"short", ValueError, "has 5 bytes: expected 128")],
-         "rank": whole(-1, 1), "size": whole(-1), "options": [], **GROUP_OPTIONS}),
+         "rank": whole(-1, 1), "size": whole(-1), **GROUP_OPTIONS}),
     "Group.from_mpi4py": (
         lambda _: expar.Group.from_mpi4py,
         lambda _: {"comm": Comm()},
         {"comm": [(None, TypeError, "is None: expected a communicator"), (5, TypeError, "is 5: expected")],
-         "interface": INTERFACE, "options": [], **GROUP_OPTIONS}),
+         "interface": INTERFACE, **GROUP_OPTIONS}),
     "Group.threads": (lambda _: expar.Group.threads, lambda _: {"size": 1}, {
-        "size": SIZE, "options": [], **GROUP_OPTIONS}),
+        "size": SIZE, **GROUP_OPTIONS}),
     "Group.team": of_group("team", lambda _: {"start": 0, "stride": 1, "size": 1}, {
         "start": whole(-1, 5), "stride": NO_NUMBERS, "size": whole(-1, 5)}),
     "Group.allgather": of_group("allgather", lambda _: {"mine": b"x"}, {"mine": BYTES}),
@@ -255,10 +255,10 @@ CALLS: dict[str, Call] = {
         "dest": array(4, "int32", symmetric=True), "source": array(4, "int32"),
         "operation": [(each, ValueError, f"is {each!r}: expected one of sum, ") for each in (None, 5, "mean")]}),
     "Buffer": (lambda _: expar.Buffer, lambda w: {"group": w.group}, {
-        "group": object_of("Group", optional=False), "options": [], **BUFFER_OPTIONS,
+        "group": object_of("Group", optional=False), **BUFFER_OPTIONS,
         "allocator": [(5, TypeError, "is 5: expected a callable"), ("malloc", TypeError, "is 'malloc': expected")]}),
     "Buffer.bytes_needed": (lambda _: expar.Buffer.bytes_needed, lambda _: {"num_ranks": 2}, {
-        "num_ranks": whole(-1, 0, 1 << 30), "options": [], **BUFFER_OPTIONS}),
+        "num_ranks": whole(-1, 0, 1 << 30), "ranks_per_node": whole(-7, 3), **BUFFER_OPTIONS}),
     "Buffer.layout": (lambda w: w.buffer.layout, lambda w: {"topk_idx": w.idx, "num_experts": 2}, {
         "num_experts": whole(-1, 0, 1 << 30), "stream": STREAM,
         "topk_idx": NO_TENSORS + NONE_TENSOR + [
@@ -286,11 +286,11 @@ CALLS: dict[str, Call] = {
     "LowLatencyBuffer": (
         lambda _: expar.LowLatencyBuffer,
         lambda w: {"group": w.group, "max_tokens": 2, "hidden": 128, "max_topk": 2, "num_experts": 2},
-        {"group": object_of("Group", optional=False), "options": [], **LL_SHAPE, **LL_OPTIONS}),
+        {"group": object_of("Group", optional=False), **LL_SHAPE, **LL_OPTIONS}),
     "LowLatencyBuffer.bytes_needed": (
         lambda _: expar.LowLatencyBuffer.bytes_needed,
         lambda _: {"num_ranks": 2, "max_tokens": 2, "hidden": 128, "max_topk": 2, "num_experts": 2},
-        {"num_ranks": whole(-1, 0, 1 << 30), "options": [], **LL_SHAPE, **LL_OPTIONS}),
+        {"num_ranks": whole(-1, 0, 1 << 30), **LL_SHAPE, **LL_OPTIONS}),
     "LowLatencyBuffer.set_shape": (
         lambda w: w.early.set_shape,
         lambda _: {"max_tokens": 2, "hidden": 128, "max_topk": 2, "num_experts": 2}, LL_PARTS),

@@ -11,6 +11,7 @@ declarations. test_python_import fails where the file in the tree is not what th
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 # ctypes has the same names as C; all other pointers go as addresses.
@@ -84,10 +85,81 @@ def write_struct(name, table, structs, enums):
     print("    ]")
 
 
-def write_enum(name, table):
+# Texts for enumerations that the headers leave without a comment of their own.
+PURPOSE = {
+    "expar_cmp": "Comparisons of a word with a value, for waits and tests.",
+    "expar_device_type": "Devices, with the numbers of DLPack.",
+    "expar_dl_code": "Kinds of elements in DLPack.",
+    "expar_dl_device_type": "Devices in DLPack.",
+    "expar_signal_op": "Says how a put changes its signal.",
+    "expar_status": "Says how a call ended. An expar.Error has it as `status`.",
+}
+
+
+def plain(comment):
+    """A comment's text in one line."""
+    return " ".join(line.strip(" *") for line in comment.strip().splitlines()).strip()
+
+
+def member_comments(body):
+    """The comments of an enumeration's members: after a member on its line, or above it."""
+    found, member, end, above = {}, None, 0, None
+    for match in re.finditer(r"/\*(.*?)\*/|\b(EXPAR_\w+) = \d+,?", body, re.S):
+        if match[2]:
+            member, end = match[2], match.end()
+            if above is not None:
+                found[member] = above
+            above = None
+        elif member is not None and "\n" not in body[end : match.start()]:
+            found[member] = plain(match[1])
+        else:
+            above = plain(match[1])
+    return found
+
+
+def comments_of(header_text, name):
+    """(what the comment above the enumeration says, the comments of its members), or None if it is elsewhere."""
+    found = re.search(rf"(?:/\*((?:(?!\*/).)*)\*/\n)?typedef enum {name} {{(.*?)}} {name};", header_text, re.S)
+    return None if found is None else (plain(found[1] or ""), member_comments(found[2]))
+
+
+def statuses(header_text):
+    """The texts of the table of statuses."""
+    return {f"EXPAR_{name}": text for name, text in re.findall(r'X\((\w+), \d+, +"(.*?)"\)', header_text)}
+
+
+def enum_docs(include, enums):
+    """By enumeration: what it is for, and the texts of its members."""
+    docs = {}
+    for header in sorted(include.glob("expar/*.h")):
+        text = header.read_text()
+        docs.update({name: found for name in enums if (found := comments_of(text, name))})
+    docs["expar_status"] = ("", statuses((include / "expar" / "status.h").read_text()))
+    return docs
+
+
+def in_python(text, enums):
+    """The text with names of Python for members of enumerations."""
+    for name, table in enums.items():
+        prefix = prefix_of(list(table["values"]))
+        for value in table["values"]:
+            text = re.sub(rf"\b{value}\b", f"{class_name(name)}.{value[len(prefix):]}", text)
+    return text
+
+
+def write_enum(name, table, docs, enums):
     values = table["values"]
     prefix = prefix_of(list(values))
-    print(f"\n\nclass {class_name(name)}(IntEnum):")
+    about, members = docs[name]
+    print(f"\n\nclass {class_name(name)}(Named):")
+    lines = textwrap.wrap(in_python(PURPOSE.get(name) or about, enums), 112)
+    if members:
+        lines.append("")
+    for value_name, text in members.items():
+        own = f"{value_name[len(prefix):]}: {in_python(text, enums).rstrip('.')}."
+        lines += textwrap.wrap(own, 112, subsequent_indent="    ")
+    ended = '\n    """' if len(lines) > 1 else '"""'
+    print("    " + '"""' + "\n    ".join(lines).replace("\n    \n", "\n\n") + ended + "\n")
     for value_name, value in values.items():
         print(f"    {value_name[len(prefix):]} = {value}")
 
@@ -161,8 +233,9 @@ from ctypes import (
     c_uint64,
     c_void_p,
 )
-from enum import IntEnum
-from typing import Any'''
+from typing import Any
+
+from ._named import Named'''
 
 
 def main():
@@ -171,11 +244,12 @@ def main():
     structs, enums = table["structs"], table["enums"]
     print(HEAD)
     print(f'\nVERSION = "{table["version"]}"')
+    docs = enum_docs(include, enums)
     for name, enum in enums.items():
-        write_enum(name, enum)
+        write_enum(name, enum, docs, enums)
     for name, struct in structs.items():
         write_struct(name, struct, structs, enums)
-    for title, names in (("STRUCTS: dict[str, type[Structure]]", structs), ("ENUMS: dict[str, type[IntEnum]]", enums)):
+    for title, names in (("STRUCTS: dict[str, type[Structure]]", structs), ("ENUMS: dict[str, type[Named]]", enums)):
         print(f"\n\n# By their names in C.\n{title} = {{")
         for name in names:
             print(f'    "{name}": {class_name(name)},')

@@ -81,7 +81,7 @@ class NormalCalls(Modes):
         previous_event: EventOverlap | None = None,
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
-    ) -> tuple[Any, Any, Any, list[int] | None, tuple[Any, ...] | None, EventOverlap]:
+    ) -> tuple[Any, Any, Any, list[int] | None, Any, EventOverlap]:
         """Carries each token to the ranks that hold its experts. Returns (recv_x [R, H], recv_topk_idx [R, K],
         recv_topk_weights float32 [R, K], rows of each local expert, handle, event). With a handle it uses its routing,
         and returns (recv_x, None, None, None, None, event).
@@ -272,7 +272,7 @@ class NormalCalls(Modes):
         previous_event: EventOverlap | None = None,
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
-    ) -> tuple[Any, Any, Any, list[int] | None, tuple[Any, ...] | None, EventOverlap]:
+    ) -> tuple[Any, Any, Any, list[int] | None, Any, EventOverlap]:
         """As `dispatch`, which finds out by itself where ranks are."""
         return self.dispatch(
             x,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import unittest
@@ -105,6 +106,28 @@ def far_ahead(group: expar.Group, card: Any) -> None:
             assert after[name] == before[name], (name, before, after)
         assert after["direct_calls"] == before["direct_calls"] + 42
         assert (simulated.values_of(last.y, stream) == rows).all()
+
+
+class Driver(unittest.TestCase):
+    def test_settings_are_held(self) -> None:
+        """Threads ask the simulated driver while this thread changes the environment."""
+        ended = threading.Event()
+
+        def ask() -> None:
+            while not ended.is_set():
+                for _ in range(1000):
+                    driver.cuInit(0)
+
+        driver = simulated.driver()
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for i in range(1000):
+            with mock.patch.dict(os.environ, {f"EXPAR_TEST_{i % 7}": "1"}):
+                pass
+        ended.set()
+        for thread in threads:
+            thread.join()
 
 
 class Gpu(unittest.TestCase):

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #define SLOTS       4096
+#define SETTINGS    32 /* more than there are */
 #define TOTAL_BYTES ((size_t)4 << 30)
 #define TAKEN_BYTES ((size_t)512 << 20) /* by others, as a context takes some */
 #define PAGE        ((size_t)2 << 20)
@@ -43,9 +44,33 @@ static range opened[SLOTS];            /* guarded by lock: what IpcOpenMemHandle
 static size_t used_bytes;              /* guarded by lock */
 static unsigned long long allocations; /* so far; guarded by lock */
 
+/* With FAKE_HELD=1 the settings are those that the process began with. A program of Python's changes its environment
+ * while work of streams reads settings here, and getenv may then read memory that setenv has freed. */
+static char *held[SETTINGS + 1]; /* "NAME=value", up to a NULL; written before main */
+static bool holds;
+
+extern char **environ;
+__attribute__((constructor)) static void hold_settings(void)
+{
+    const char *wanted = getenv("FAKE_HELD");
+    int count = 0;
+    for (char **one = environ; *one && count < SETTINGS; one++)
+        if (!strncmp(*one, "FAKE_", 5) && !(held[count++] = strdup(*one))) abort();
+    holds = wanted && atoi(wanted);
+}
+
+static const char *find_setting(const char *name)
+{
+    const size_t length = strlen(name);
+    if (!holds) return getenv(name);
+    for (char **one = held; *one; one++)
+        if (!strncmp(*one, name, length) && (*one)[length] == '=') return *one + length + 1;
+    return NULL;
+}
+
 int setting(const char *name, int fallback)
 {
-    const char *text = getenv(name);
+    const char *text = find_setting(name);
     return text ? atoi(text) : fallback;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading files of results. */
+#include "base/shown.h"
 #include "report.h"
 #include <errno.h>
 #include <stdio.h>
@@ -38,7 +39,7 @@ bool report_read(const char *path, struct report_file *file, char *error, size_t
     if (!small)
         snprintf(error, error_bytes, "%s: more than 256 MB", path);
     else if (!json)
-        snprintf(error, error_bytes, "%s: line %d: %s", path, at.line, at.text);
+        snprintf(error, error_bytes, "%s: line %d: %s", path, at.line, SHOWN(at.text));
     if (!json) return false;
     if (!check(path, json, error, error_bytes)) {
         json_decref(json);

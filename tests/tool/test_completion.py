@@ -23,6 +23,7 @@ LINES = [
     ("ben\tlay\t--dev\tcu\t", "bench layout --device cuda"),
     ("bench dispatch --routing zi\t", "bench dispatch --routing zipf"),
     ("bench --routing recor\t", "bench --routing recorded.npy"),
+    ("bench rec\t--report page.html", "bench recorded.npy --report page.html"),
     ("bench --hook=bo\t", "bench --hook both"),
     ("bench --tokens \t8 rma", "bench --tokens 8 rma"),
     ("ru\t-n 2 --on-d\tcon\t-- only-this-pro\tfol\t", "run -n 2 --on-death continue -- only-this-program folder-of-model"),

@@ -127,7 +127,7 @@ const struct command_choice bench_choices[] = {
     {"routing", "uniform zipf incast skew grouped onehot FILE"},
     {"path", "auto direct queue all"},
     {"cached", "yes no both"},
-    {"pattern", "isolated steady layer decode all"},
+    {"pattern", "isolated steady layer decode period all"},
     {"stamps", "yes no"},
     {"format", "bf16 f16 f32 fp8 fp8_round fp8_ue8m0 int8 logfmt"},
     {"sum", "exact reduced both"},

@@ -253,7 +253,7 @@ const struct command command_bench = {
         "sums), place until rows are placed or added, and nothing on the wire, as it waits for nobody. Each is the "
         "median of the measured calls by itself. Ranks that share a GPU share what it can do: their times mean "
         "little.",
-    .operands = "dispatch combine layout all ll rma setup",
+    .operands = "dispatch combine layout all ll rma setup FILE",
     .options = bench_option_table,
     .choices = bench_choices,
     .examples = examples,

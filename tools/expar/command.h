@@ -41,7 +41,7 @@ struct command {
     const char *name;
     const char *summary;     /* one line, no full stop */
     const char *arguments;   /* after the options in the usage line, or NULL */
-    const char *operands;    /* the words among these, divided by blanks, for completion, or NULL */
+    const char *operands;    /* the words among these, divided by blanks, for completion, or NULL. FILE: a file */
     const char *description; /* paragraphs divided by an empty line */
     /* Further paragraphs, if one text would be too long, or NULL. */
     const char *more;

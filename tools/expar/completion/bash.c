@@ -24,7 +24,7 @@ static const char script_start[] =
     "\n"
     "_expar() {\n"
     "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} joined= program=0 i\n"
-    "    local options= takes=' ' operands= words= files= folders=\n"
+    "    local options= takes=' ' operands= operand_files= words= files= folders=\n"
     "    COMPREPLY=()\n"
     "    # bash divides --device=cpu into three words.\n"
     "    [[ $prev == = ]] && joined=1 prev=${COMP_WORDS[COMP_CWORD - 2]}\n"
@@ -47,7 +47,8 @@ static const char script_end[] = "    esac\n"
                                  "    elif [[ $cur == -* ]]; then\n"
                                  "        _expar_reply -W \"$options --help\"\n"
                                  "    elif [[ -n $operands ]]; then\n"
-                                 "        _expar_reply -W \"$operands\"\n"
+                                 "        [[ -n $operand_files ]] && compopt -o filenames\n"
+                                 "        _expar_reply -W \"$operands\" ${operand_files:+-f}\n"
                                  "    fi\n"
                                  "}\n"
                                  "complete -F _expar expar\n";
@@ -81,7 +82,9 @@ static void put_subcommand(const struct command *command)
     printf("'\n            takes='");
     COMPLETION_EACH_OPTION(option, command)
     if (option->arg && !(option->flags & OPTION_ARG_OPTIONAL)) put_names(option, " ");
-    printf(" '\n            operands='%s'\n", command->operands ? command->operands : "");
+    completion_values operands;
+    completion_operands_of(command, &operands);
+    printf(" '\n            operands='%s'%s\n", operands.words, operands.files ? " operand_files=1" : "");
     if (completion_of_program(command)) printf("            program=1\n");
     printf("            case $prev in\n");
     put_values(command);

@@ -42,12 +42,9 @@ const struct argp_option *completion_next_option(const struct command *command, 
     return is_end(next) ? NULL : next;
 }
 
-void completion_values_of(const struct command *command, const struct argp_option *option, completion_values *out)
+/* Takes words divided by blanks apart. */
+static void values_add(completion_values *out, const char *words)
 {
-    const char *words = choice_of(command, option->name);
-    const bool none = !words && option->arg;
-    *out = (completion_values){.files = none && !strcmp(option->arg, "FILE"),
-                               .folders = none && !strcmp(option->arg, "FOLDER")};
     for (const char *w = words; w && *w; w += strspn(w, " ")) {
         const int length = (int)strcspn(w, " ");
         const size_t used = strlen(out->words);
@@ -57,6 +54,21 @@ void completion_values_of(const struct command *command, const struct argp_optio
             snprintf(out->words + used, sizeof out->words - used, "%s%.*s", used ? " " : "", length, w);
         w += length;
     }
+}
+
+void completion_values_of(const struct command *command, const struct argp_option *option, completion_values *out)
+{
+    const char *words = choice_of(command, option->name);
+    const bool none = !words && option->arg;
+    *out = (completion_values){.files = none && !strcmp(option->arg, "FILE"),
+                               .folders = none && !strcmp(option->arg, "FOLDER")};
+    values_add(out, words);
+}
+
+void completion_operands_of(const struct command *command, completion_values *out)
+{
+    *out = (completion_values){0};
+    values_add(out, command->operands);
 }
 
 char completion_short(const struct argp_option *option)

@@ -20,6 +20,8 @@ typedef struct completion_values {
 } completion_values;
 
 void completion_values_of(const struct command *command, const struct argp_option *option, completion_values *out);
+/* The same for the subcommand's operands. */
+void completion_operands_of(const struct command *command, completion_values *out);
 /* Returns the character of the short option; 0: there is none. */
 char completion_short(const struct argp_option *option);
 /* Returns whether the subcommand's operands are a program with its arguments, after "--". */

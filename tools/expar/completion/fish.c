@@ -58,7 +58,11 @@ static void put_subcommand(const struct command *command)
     printf("\n");
     COMPLETION_EACH_OPTION(option, command) put_option(command, option);
     printf("complete -c expar -n '__expar_at %s' -l help -d 'print the options and examples'\n", command->name);
-    if (command->operands) printf("complete -c expar -n '__expar_at %s' -a '%s'\n", command->name, command->operands);
+    completion_values operands;
+    completion_operands_of(command, &operands);
+    if (command->operands)
+        printf("complete -c expar -n '__expar_at %s'%s -a '%s'\n", command->name, operands.files ? " -F" : "",
+               operands.words);
     if (completion_of_program(command))
         printf("complete -c expar -n '__expar_at_program %s' -a '(__expar_program)'\n", command->name);
 }

@@ -15,20 +15,35 @@ static void put_text(const char *doc)
     putchar(']');
 }
 
+static void put_values(const completion_values *values)
+{
+    if (values->words[0] && values->files)
+        printf("{_alternative \"words\\:word\\:(%s)\" \"files\\:file\\:_files\"}", values->words);
+    else if (values->words[0])
+        printf("(%s)", values->words);
+    else if (values->files)
+        printf("_files");
+    else if (values->folders)
+        printf("_files -/");
+}
+
 /* Writes ":name:what it completes to". */
 static void put_argument(const struct command *command, const struct argp_option *option)
 {
     completion_values values;
     completion_values_of(command, option, &values);
     printf("%s:%s:", option->flags & OPTION_ARG_OPTIONAL ? ":" : "", option->arg);
-    if (values.words[0] && values.files)
-        printf("{_alternative \"words\\:word\\:(%s)\" \"files\\:file\\:_files\"}", values.words);
-    else if (values.words[0])
-        printf("(%s)", values.words);
-    else if (values.files)
-        printf("_files");
-    else if (values.folders)
-        printf("_files -/");
+    put_values(&values);
+}
+
+static void put_operands(const struct command *command)
+{
+    completion_values values;
+    completion_operands_of(command, &values);
+    if (!command->operands) return;
+    printf(" \\\n        '*:what:");
+    put_values(&values);
+    printf("'");
 }
 
 static void put_option(const struct command *command, const struct argp_option *option)
@@ -64,7 +79,7 @@ static void put_subcommand(const struct command *command)
     printf("        _arguments");
     COMPLETION_EACH_OPTION(option, command) put_option(command, option);
     printf(" \\\n        '(- *)--help[print the options and examples]'");
-    if (command->operands) printf(" \\\n        '*:what:(%s)'", command->operands);
+    put_operands(command);
     printf("\n        ;;\n");
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds what is near this process: the NUMA node of its cores, and the network devices of its host. */
 #include "boot/place.h"
+#include "boot/wire/wire.h"
 
 #include <dirent.h>
 #include <ifaddrs.h>
@@ -73,4 +74,6 @@ void place_nics(const char *sys, char text[BOOT_NICS_TEXT])
     snprintf(folder, sizeof folder, "%s/class/infiniband", sys);
     list_rdma_devices(folder, text);
     if (!text[0]) list_interfaces(text);
+    /* Peers reject a place whose text has control characters. The kernel allows them in names. */
+    wire_text_clean(text);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -68,6 +69,19 @@ static void test_nics(void **state)
     assert_string_equal(text, "mlx5_0");
 }
 
+/* The kernel allows any name without a slash. Peers reject a text with control characters. */
+static void test_hostile_nic(void **state)
+{
+    char text[BOOT_NICS_TEXT], path[256];
+    (void)state;
+    make_folder("class/infiniband/a\033[7m");
+    place_nics(sys, text);
+    assert_non_null(strstr(text, "a?[7m"));
+    assert_null(strchr(text, '\033'));
+    snprintf(path, sizeof path, "%s/class/infiniband/a\033[7m", sys);
+    assert_int_equal(rmdir(path), 0);
+}
+
 /* Whole names, as many as fit. */
 static void test_many_nics(void **state)
 {
@@ -96,6 +110,7 @@ static void test_own(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_numa_node), cmocka_unit_test(test_nics),
-                                       cmocka_unit_test(test_many_nics), cmocka_unit_test(test_own)};
+                                       cmocka_unit_test(test_hostile_nic), cmocka_unit_test(test_many_nics),
+                                       cmocka_unit_test(test_own)};
     return cmocka_run_group_tests(tests, make_tree, remove_tree);
 }

@@ -24,20 +24,24 @@ static bool has_launcher(const json_t *launchers, const char *name)
     return false;
 }
 
+const char *info_driver_remedy(const char *missing)
+{
+    if (strstr(missing, "sees no GPU"))
+        return "nvidia-smi -L   (lists those of the machine; CUDA_VISIBLE_DEVICES hides the others)";
+    if (strstr(missing, "cuInit")) return "nvidia-smi   (docs/gpu.md says what each message means)";
+    return "install NVIDIA's driver, 525 or newer   (docs/gpu.md says what each message means)";
+}
+
 /* Advises about the driver. An installed driver may see no GPU, or fail to start. */
 static void advise_driver(json_t *list, const char *missing)
 {
-    static const char effect[] = "buffers and kernels on GPUs";
-    if (strstr(missing, "sees no GPU"))
-        add(list, "a GPU that this process sees", effect,
-            "nvidia-smi -L   (lists those of the machine; CUDA_VISIBLE_DEVICES hides the others)");
-    else if (strstr(missing, "cuInit"))
-        add(list, "a driver that starts", effect, "nvidia-smi   (docs/gpu.md says what each message means)");
-    else
-        add(list, "CUDA", effect, "install NVIDIA's driver, 525 or newer   (docs/gpu.md says what each message means)");
+    const char *what = strstr(missing, "sees no GPU") ? "a GPU that this process sees"
+                       : strstr(missing, "cuInit")    ? "a driver that starts"
+                                                      : "CUDA";
+    add(list, what, "buffers and kernels on GPUs", info_driver_remedy(missing));
 }
 
-static bool reach_each_other(const json_t *gpus)
+bool info_peers_complete(const json_t *gpus)
 {
     size_t i;
     json_t *gpu;
@@ -46,6 +50,11 @@ static bool reach_each_other(const json_t *gpus)
         if (json_array_size(json_object_get(gpu, "links")) + 1 < json_array_size(gpus)) return false;
     }
     return true;
+}
+
+bool info_shared_huge_pages(const char *word)
+{
+    return strcmp(word, "never") != 0 && strcmp(word, "deny") != 0;
 }
 
 /* Advises about the compiler of kernels. Precompiled kernels serve only some GPUs, and only in their generic form. */
@@ -57,20 +66,19 @@ static void advise_cuda(json_t *list, const json_t *cuda)
         return;
     }
     if (json_is_null(json_object_get(compiler, "version")))
-        add(list, "NVRTC", "kernels compiled for this GPU and for this shape",
-            "pip install nvidia-cuda-nvrtc   (or install CUDA's toolkit, or set EXPAR_NVRTC)");
-    if (!reach_each_other(json_object_get(cuda, "gpus")))
+        add(list, "NVRTC", "kernels compiled for this GPU and for this shape", INFO_COMPILER_REMEDY);
+    if (!info_peers_complete(json_object_get(cuda, "gpus")))
         add(list, "peer access between all GPUs", "a buffer on all of them; it needs GPUs that reach each other",
-            "nvidia-smi topo -p2p r   (shows which do)");
+            INFO_PEERS_REMEDY);
 }
 
 json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t *cuda, const json_t *transports)
 {
     json_t *list = json_array();
     const char *shared = json_string_value(json_object_get(memory, "shared_huge_pages"));
-    if (!strcmp(shared, "never") || !strcmp(shared, "deny"))
+    if (!info_shared_huge_pages(shared))
         add(list, "huge pages for shared memory", "fewer TLB misses and page faults in the symmetric heap",
-            "echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled");
+            INFO_SHARED_HUGE_PAGES_REMEDY);
     const json_t *space = json_object_get(memory, "address_space_bytes");
     if (json_is_integer(space) && json_integer_value(space) < 8 * DEFAULT_HEAP_BYTES)
         add(list, "address space for 8 heaps of the default size", "groups can be formed without a smaller heap",
@@ -82,7 +90,7 @@ json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t 
     const char *missing = json_string_value(json_object_get(transports, "missing"));
     if (missing && strstr(missing, "libfabric"))
         add(list, "a network", "ranks of several hosts reach each other",
-            "sudo apt-get install libfabric1   (see above for what exactly is missing)");
+            INFO_NETWORK_REMEDY "   (see above for what exactly is missing)");
     advise_cuda(list, cuda);
     return list;
 }

@@ -36,6 +36,23 @@ json_t *info_advice(const json_t *memory, const json_t *launchers, const json_t 
 /* Prints the whole object as text on stdout. False: memory ran out, and stderr says so. */
 bool info_print(const json_t *info);
 
+/* ---- facts and decisions that `expar check` shares --------------------------------------------------------------- */
+
+/* Says below /sys whether shared memory gets huge pages, and the command that lets it. */
+#define INFO_SHARED_HUGE_PAGES        "kernel/mm/transparent_hugepage/shmem_enabled"
+#define INFO_SHARED_HUGE_PAGES_REMEDY "echo advise | sudo tee /sys/" INFO_SHARED_HUGE_PAGES
+#define INFO_NETWORK_REMEDY           "sudo apt-get install libfabric1"
+#define INFO_COMPILER_REMEDY          "pip install nvidia-cuda-nvrtc   (or install CUDA's toolkit, or set EXPAR_NVRTC)"
+#define INFO_PEERS_REMEDY             "nvidia-smi topo -p2p r   (shows which do)"
+/* Copies the word in brackets of "always within_size [advise] never"; "unknown" if there is none. */
+void info_chosen_word(const char *path, char *word, size_t bytes);
+/* True if the heap gets huge pages with this word. */
+bool info_shared_huge_pages(const char *word);
+/* Returns the command for a driver that is `missing` for the reason that info_cuda gives. */
+const char *info_driver_remedy(const char *missing);
+/* True if each GPU reaches all others; gpus: the list of info_cuda. */
+bool info_peers_complete(const json_t *gpus);
+
 /* Reads the first line of a file, without its end. False when it cannot be read. */
 bool info_read_line(const char *path, char *text, size_t bytes);
 

@@ -40,8 +40,7 @@ static json_t *limit(int resource)
     return json_integer((json_int_t)limits.rlim_cur);
 }
 
-/* Copies the word in brackets of "always within_size [advise] never". */
-static void chosen_word(const char *path, char *word, size_t bytes)
+void info_chosen_word(const char *path, char *word, size_t bytes)
 {
     char line[256];
     snprintf(word, bytes, "unknown");
@@ -60,8 +59,8 @@ static json_int_t shared_memory_free(void)
 json_t *info_memory(void)
 {
     char shared[32], pages[32];
-    chosen_word("/sys/kernel/mm/transparent_hugepage/shmem_enabled", shared, sizeof shared);
-    chosen_word("/sys/kernel/mm/transparent_hugepage/enabled", pages, sizeof pages);
+    info_chosen_word("/sys/" INFO_SHARED_HUGE_PAGES, shared, sizeof shared);
+    info_chosen_word("/sys/kernel/mm/transparent_hugepage/enabled", pages, sizeof pages);
     const char *heap = getenv("EXPAR_HEAP_SIZE");
     return json_pack("{s:I, s:I, s:o, s:o, s:I, s:s, s:s, s:I, s:s}", "total_bytes", meminfo_bytes("MemTotal"),
                      "available_bytes", meminfo_bytes("MemAvailable"), "memlock_bytes", limit(RLIMIT_MEMLOCK),

@@ -192,6 +192,11 @@ int32_t boot_machine_ranks(const boot *self, int32_t rank);
    or has none. */
 bool boot_interface_ip(const char *name, char text[BOOT_IP_TEXT]);
 
+#define BOOT_PLACE_TEXT 160
+/* Connects to the place where an id is served, and leaves again, as a port scanner would. Returns 0, or an errno.
+   `text` gets the place; *loopback says whether only this host can reach it. */
+int boot_id_reach(const expar_unique_id *id, char text[BOOT_PLACE_TEXT], bool *loopback);
+
 /* The calling thread begins a call in the topic, with this `name` (of static storage). While the same thread waits in
    another topic, this rank does not come to this one before that wait has ended. */
 void boot_note_call(boot *self, const boot_topic *topic, const char *name);

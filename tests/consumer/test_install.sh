@@ -171,7 +171,7 @@ done
 for page in oshc++ oshcxx oshrun; do
     grep -qx '\.so man1/oshcc\.1' "$prefix/share/man/man1/$page.1" || fail "$page.1 does not lead to oshcc.1"
 done
-for page in expar expar-run expar-bench expar-info expar-demo oshcc; do
+for page in expar expar-run expar-bench expar-info expar-check expar-demo oshcc; do
     file=$prefix/share/man/man1/$page.1
     grep -qi '^\.SH NAME' "$file" || fail "$page.1 is missing or no man page"
     if command -v mandoc >/dev/null; then

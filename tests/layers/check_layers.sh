@@ -26,7 +26,7 @@ table='
 3 net/proxy        proxy.h
 4 shmem            sym.h kinds.h device_heap.h doorbell.h tree.h (pinned_heap.h)
 4 shmem/copies     (copies.h)
-5 group            group.h members.h
+5 group            group.h members.h tools.h
 5 link             link.h
 5 link/device      ptx.h bulk.h
 6 exec             executor.h normal.h step.h event.h low_latency.h

@@ -58,6 +58,7 @@ struct command {
 extern const struct command command_run;
 extern const struct command command_bench;
 extern const struct command command_info;
+extern const struct command command_check;
 extern const struct command command_completion;
 
 /* The table of main.c; ends with NULL. */

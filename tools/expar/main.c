@@ -13,7 +13,7 @@
 #endif
 
 const struct command *const command_table[] = {
-    &command_run,        &command_bench, &command_info,
+    &command_run,        &command_bench, &command_info, &command_check,
 #ifdef EXPAR_TOOL_HAS_DEMO
     &command_demo,
 #endif

@@ -9,7 +9,8 @@
  *   handshake.c        records of both, and their checks       session.c   one control socket on its way
  *   server.c       the rendezvous: a thread                client.c    one connection to it
  *   unique_id.c    ids, and the servers of those           attempt.c   one try to form a group there
- *                  that were made here                     roll.c      who is there when rank 0 is not */
+ *                  that were made here                     roll.c      who is there when rank 0 is not
+ *   reach.c        could ranks connect to an id? */
 #ifndef EXPAR_BOOT_MEET_MEET_H
 #define EXPAR_BOOT_MEET_MEET_H
 

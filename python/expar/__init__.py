@@ -25,6 +25,7 @@ from ._tensor import Tensor, View
 
 if TYPE_CHECKING:
     from ._log import log_to
+    from ._spawn import SpawnError, spawn
 
 __version__ = version()
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "RecvCounts",
     "Route",
     "SignalOp",
+    "SpawnError",
     "Status",
     "EpSumOrder",
     "Symmetric",
@@ -63,16 +65,17 @@ __all__ = [
     "EpWeightsOf",
     "library_path",
     "log_to",
+    "spawn",
     "version",
 ]
+
+_LATER = {"log_to": "._log", "spawn": "._spawn", "SpawnError": "._spawn"}
 
 
 def __getattr__(name: str) -> Any:
     """Imports names that few programs need when they are first read. PyTorch is only loaded by expar.torch."""
     if name == "torch":
         return importlib.import_module(".torch", __name__)
-    if name == "log_to":
-        from ._log import log_to
-
-        return log_to
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""expar.spawn: values of ranks, the rank that failed first, the end of the others, and functions that cannot be sent."""
+"""expar.spawn: values of ranks, the rank that failed first, the end of the others, and what cannot be sent."""
 
 from __future__ import annotations
 
@@ -158,7 +158,8 @@ class Spawn(unittest.TestCase):
         for threads in ([], ["threads"]):
             for rank in range(2):
                 Path(self.folder, str(rank)).unlink(missing_ok=True)
-            process = subprocess.Popen([sys.executable, str(path), self.folder, *threads], stderr=subprocess.PIPE, text=True)
+            command = [sys.executable, str(path), self.folder, *threads]
+            process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
             deadline = time.monotonic() + ranks.DEADLINE_S
             while not all(Path(self.folder, str(rank)).exists() for rank in range(2)):
                 self.assertLess(time.monotonic(), deadline, "the ranks do not start")
@@ -170,7 +171,8 @@ class Spawn(unittest.TestCase):
 
     def test_ranks_die_with_their_parent(self) -> None:
         path = Path(self.folder, "program.py")
-        path.write_text("import sys, expar, spawned\nif __name__ == '__main__':\n    expar.spawn(spawned.wait_for_signal, 2, sys.argv[1])\n")
+        program = "import sys, expar, spawned\nif __name__ == '__main__':\n    "
+        path.write_text(program + "expar.spawn(spawned.wait_for_signal, 2, sys.argv[1])\n")
         process = subprocess.Popen([sys.executable, str(path), self.folder])
         deadline = time.monotonic() + ranks.DEADLINE_S
         while not all(Path(self.folder, str(rank)).exists() for rank in range(2)):

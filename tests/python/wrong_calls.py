@@ -315,6 +315,8 @@ CALLS: dict[str, Call] = {
 }  # fmt: skip
 # Tested elsewhere, for what is said there.
 ELSEWHERE = {
+    "spawn": "test_python_spawn",
+    "SpawnError": "made by spawn alone",
     "Event.record": "on GPUs: test_python_gpu",
     "Event.stream_wait": "on GPUs: test_python_gpu",
     "Group.from_torch": "needs PyTorch: test_python_arguments",

@@ -36,7 +36,8 @@ html_title = f"expar {release}"
 html_copy_source = False
 html_show_sphinx = False
 html_static_path = []
-html_context = {"versions": os.environ.get("EXPAR_DOCS_VERSIONS", release).split()}
+# Versions of the site that lie beside this one, each in a folder of its name (the html of its build).
+html_context = {"versions": os.environ.get("SITE_VERSIONS", release).split()}
 templates_path = [str(ROOT / "docs" / "site" / "templates")]
 html_sidebars = {
     "**": [

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of the pages for users: blocks of C and Python in docs/tutorials and docs/howto.
+"""Programs of the pages for users: blocks of C, CUDA and Python in docs/tutorials and docs/howto.
 
-Each such block is a whole program, and its first line has its name: `/* layer.c */`, `# layer.py`. After it the page
-has the command that runs it, and perhaps the lines that it prints.
+Each such block is a whole program, and its first line has its name: `/* layer.c */`, `// ring.cu`, `# layer.py`. After
+it the page has the command that runs it, and perhaps the lines that it prints.
 
 usage: programs.py ROOT FOLDER      writes all programs to the folder
 """
@@ -16,8 +16,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-BLOCK = re.compile(r"^```(c|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NAMED = re.compile(r"(?:/\* (\w+\.c) \*/|# (\w+\.py))\n")
+BLOCK = re.compile(r"^```(c|cuda|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"(?:/\* (\w+\.c) \*/|// (\w+\.cu)|# (\w+\.py))\n")
 PRINTS = re.compile(r"\A\n*```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -32,7 +32,7 @@ class Program:
 
 def command_after(page: str, name: str, text: str) -> tuple[list[str], list[str]]:
     """The last indented line that starts with a launcher or Python and has the program's name, and what it prints."""
-    stem = name.removesuffix(".c")
+    stem = re.sub(r"\.cu?$", "", name)
     for found in re.finditer(rf"(?m)^    ((?:expar run|torchrun|python3) .*\b{re.escape(stem)}\S*)$", text):
         words = shlex.split(found[1], comments=True)
         shown = PRINTS.match(text[found.end() :])
@@ -49,7 +49,7 @@ def programs_of(root: Path) -> list[Program]:
             named = NAMED.match(block[2])
             if named is None:
                 raise SystemExit(f"{page}: a program does not begin with its name: {block[2].splitlines()[0]}")
-            name = named[1] or named[2]
+            name = named[1] or named[2] or named[3]
             found.append(Program(page, name, block[2], *command_after(page, name, text[block.end() :])))
     return found
 

@@ -13,13 +13,15 @@ trap 'rm -rf "$work"' EXIT
 find CMakeLists.txt CMakePresets.json Makefile CHANGELOG.md CONTRIBUTING.md README.md SECURITY.md .ci bench cmake docs examples \
     include man python scripts src tests tools -type f |
     sort >"$work/files"
+# Programs that pages have in them, by their first line.
+LC_ALL=C sed -n -E 's,^(/\* |// )([a-z_]+[.]cu?)( \*/)?$,docs/programs/\2,p' docs/tutorials/*.md docs/howto/*.md >"$work/programs"
 # Names of files stand for tests. Files that test this check are left out.
 {
     grep -v '[.]md$' "$work/files" | grep -v '^tests/manual/' | xargs cat | LC_ALL=C tr -cs 'A-Za-z0-9_' '\n'
     sed 's|.*/||; s|[.].*||' "$work/files"
 } | sort -u >"$work/words"
 
-awk -v files="$work/files" -v words="$work/words" '
+awk -v files="$work/files" -v programs="$work/programs" -v words="$work/words" '
     function fail(what) { print "docs: " page ":" FNR ": " what; failed = 1 }
     # The file of that path, or of one that ends so; a folder.
     function find_path(path,    i) {
@@ -76,6 +78,10 @@ awk -v files="$work/files" -v words="$work/words" '
     }
     BEGIN {
         foreign = " LD_PRELOAD default_roce_tos fence sc shmem_wait shmem_int_finc pshmem_ "
+        while ((getline line < programs) > 0) {
+            all[count++] = line
+            is_file[line] = 1
+        }
         while ((getline line < files) > 0) {
             all[count++] = line
             is_file[line] = 1

@@ -47,6 +47,11 @@ if grep -rlE '(src="(https?:)?//|<link[^>]*href="(https?:)?//|url\((https?:)?/)'
     fail "these load something from elsewhere: $(cat "$work/found")"
 fi
 
+# It is installed.
+cmake --install "$build" --component site --prefix "$work/prefix" >"$work/log" || fail "$(cat "$work/log")"
+rm -f "$build/install_manifest_site.txt"
+[ -s "$work/prefix/share/doc/expar/html/tutorials/python.html" ] || fail "the site is not installed"
+
 # A copy to do damage to. Its pages have been read already, so only the damaged ones are read again.
 mkdir "$work/tree"
 for part in CHANGELOG.md CONTRIBUTING.md SECURITY.md README.md examples include man python src tests; do
@@ -61,8 +66,11 @@ sees() {
     if built "$work/tree" "$work/site" "$@" >"$work/log" 2>&1; then fail "not seen: $text"; fi
     grep -qF "$text" "$work/log" || fail "expected '$text', found: $(cat "$work/log")"
 }
+# Sites of other versions are beside it, each in a folder of its name.
+export SITE_VERSIONS="0.0.9 $version"
 sed -i 's|(containers.md)|(container.md)|' "$work/tree/docs/howto/several-hosts.md"
 sees "howto/several-hosts.md" "$@"
+grep -q 'href="../../0.0.9/index.html">0.0.9</a>' "$work/site/html/howto/hanging.html" || fail "no link to version 0.0.9"
 # shellcheck disable=SC2016 # a literal of the page
 sed -i '/^## `EXPAR_ERR_BUSY`/d' "$work/tree/docs/reference/statuses.md"
 sees "docs/reference/statuses.md: it lacks, or has too many: EXPAR_ERR_BUSY" "$@"

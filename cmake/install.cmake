@@ -58,7 +58,7 @@ if(EXPAR_TOOL)
   set(manual ${PROJECT_BINARY_DIR}/man/expar.1)
   add_custom_command(OUTPUT ${manual} DEPENDS expar_command
     COMMAND expar_command man > ${manual})
-  foreach(subcommand run bench info demo completion)
+  foreach(subcommand run bench info check demo completion)
     set(page ${PROJECT_BINARY_DIR}/man/expar-${subcommand}.1)
     add_custom_command(OUTPUT ${page} DEPENDS expar_command
       COMMAND expar_command man ${subcommand} > ${page})

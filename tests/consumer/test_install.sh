@@ -64,6 +64,15 @@ done
 
 cmp -s "$prefix/share/expar/abi.json" "$build/abi/abi.json" || fail "the table of structs is not installed"
 
+# Each subcommand has its page.
+if [ -e "$build/bin/expar" ]; then
+    "$build/bin/expar" --help | sed -n '/--version/q; s/^  \([a-z][a-z]*\)  *[a-z].*/\1/p' >"$work/subcommands"
+    grep -qx run "$work/subcommands" || fail "expar --help lists no subcommand 'run'"
+    while read -r subcommand; do
+        [ -s "$prefix/share/man/man1/expar-$subcommand.1" ] || fail "expar-$subcommand has no page"
+    done <"$work/subcommands"
+fi
+
 # The shells find how to complete arguments.
 for script in bash-completion/completions/expar zsh/site-functions/_expar fish/vendor_completions.d/expar.fish; do
     [ ! -e "$build/bin/expar" ] || grep -q "made by .expar completion" "$prefix/share/$script" ||

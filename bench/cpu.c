@@ -3,7 +3,7 @@
  * rows. A turn is timed by CLOCK_MONOTONIC, which hosts of one machine share, after a barrier. */
 #include "bench/low_latency/place.h"
 #include "bench/normal/mode.h"
-#include "mem/region.h"
+#include "mem/available.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regions, and how much memory is left for them. */
+/* Regions. */
 #ifndef EXPAR_MEM_REGION_H
 #define EXPAR_MEM_REGION_H
 
 #include "base/base.h"
+#include "mem/available.h"
 
 /* ---- region (region.c): a range of shared memory without a name in the file system ------------------------------- */
 
@@ -59,19 +60,5 @@ uint64_t mem_region_memory(const mem_region *region);
 /* Returns how much of it huge pages map now, either of hugetlbfs or by the kernel's own choice. Reads /proc. */
 uint64_t mem_region_huge_bytes(const mem_region *region);
 void mem_region_close(mem_region *region);
-
-/* ---- free memory (available.c) ----------------------------------------------------------------------------------- */
-
-#define MEM_AVAILABLE_TEXT 160
-typedef struct mem_available {
-    /* UINT64_MAX: no limit is known */
-    uint64_t bytes;
-    /* what sets the limit, for error texts */
-    char limit[MEM_AVAILABLE_TEXT];
-} mem_available;
-/* Finds how much memory is left. It is the minimum of what the machine has available and what the memory cgroups of
-   this process leave (versions 1 and 2). Page cache that can be dropped counts as free. `root` stands before /proc and
-   /sys; only tests give one. */
-void mem_available_find(const char *root, mem_available *out);
 
 #endif

@@ -30,8 +30,8 @@ MAX_WORDS = 30
 MAX_COLUMNS = 120
 MAX_SUBJECT = 72
 ROOTS = (
-    "CMakeLists.txt Makefile CHANGELOG.md CONTRIBUTING.md README.md SECURITY.md pyproject.toml .clang-tidy .ci"
-    " bench cmake data docs examples include man python scripts src tests tools"
+    "CMakeLists.txt Containerfile Makefile CHANGELOG.md CONTRIBUTING.md README.md SECURITY.md pyproject.toml .clang-tidy"
+    " .ci bench cmake data docs examples include man packaging python scripts src tests tools"
 ).split()
 CACHES = {"__pycache__", ".mypy_cache", ".ruff_cache"}
 NOT_TEXT = (".pyc", ".npy", ".safetensors", ".json")

@@ -239,7 +239,7 @@ def roff_prose(text: str) -> list[Paragraph]:
 C_ENDINGS = {".c", ".h", ".cu", ".cpp", ".pml"}
 HASH_ENDINGS = {".sh", ".cmake", ".awk", ".map", ".ini", ".toml"}
 HASH_NAMES = {"CMakeLists.txt", "Makefile", ".clang-tidy", "cppcheck.txt", "tsan.txt", "leaks.txt"}
-HASH_NAMES |= {"fixed_numbers.txt", "variants.txt"}
+HASH_NAMES |= {"fixed_numbers.txt", "variants.txt", "Containerfile", "rules"}
 
 
 def prose(path: Path, text: str) -> list[Paragraph] | None:

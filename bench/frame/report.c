@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results as CSV, or tables for a person. */
 #include "bench/frame/report.h"
+#include "base/shown.h"
 #include "bench/frame/output.h"
 #include "bench/frame/patterns.h"
 #include "bench/frame/session.h"
@@ -165,7 +166,8 @@ static void print_title(const struct report *report)
         snprintf(loops, sizeof loops, "; of patterns: a call's share of %d loops of as many calls", BENCH_LOOPS);
     snprintf(title, sizeof title,
              "%s%d ranks%s, rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations%s",
-             report->mode->title, world->size, nodes, o->hidden, o->topk, o->experts, o->routing, o->iters, loops);
+             report->mode->title, world->size, nodes, o->hidden, o->topk, o->experts, SHOWN(o->routing), o->iters,
+             loops);
     text_wrap(stdout, title, 0, columns ? columns : INT_MAX);
     printf("\n");
 }

@@ -111,17 +111,31 @@ static const struct bench_field results[] = {
     FIELD("raw us", NUMBER, AT_RAW_TRIP, 2, ON_NODE | WITH_TRIPS, .drop = 7,
           .legend = "the same by bare stores and loads"),
     FIELD("launch us", NUMBER, AT_LAUNCH, 2, ON_GPU, .drop = 4, .legend = "an empty kernel"),
-    FIELD("kernel us", NUMBER, AT_KERNEL, 1, ON_GPU, .drop = 5,
-          .legend = "from the first warp's start to the end, on the slowest rank; it is the sum of send to close"),
-    FIELD("start", NUMBER, AT_START, 1, ON_GPU, .drop = 3),
-    SPANS("", "", 0, 1),
-    FIELD("late", COUNT, AT_LATE_RANK, 0, ON_GPU, .drop = 3, .legend = "the rank that was the last to send most often"),
     FIELDS_TABLE_MPI,
     FIELD("verified", FLAG, AT_VERIFIED, .drop = 15, .legend = "whether every byte was right"),
     {0},
 };
 
-static const struct bench_table tables[] = {{.fields = results, .needs = -1, .limits = true}};
+static const struct bench_field breakdowns[] = {
+    FIELD("operation", WORD, WORD_OPERATION),
+    FIELD("format", WORD, WORD_FORMAT, .drop = 2),
+    FIELD("tokens", COUNT, AT_TOKENS),
+    FIELD("median us", NUMBER, AT_MEDIAN, 1, .drop = 4),
+    FIELD("min us", NUMBER, AT_MIN, 1, .drop = 1),
+    FIELD("p99 us", NUMBER, AT_P99, 1, .drop = 1),
+    FIELD("kernel us", NUMBER, AT_KERNEL, 1,
+          .legend = "from the first warp's start to the end, on the slowest rank; it is the sum of send to close"),
+    FIELD("start", NUMBER, AT_START, 1, .drop = 2, .legend = "when the last warp began"),
+    SPANS("", "", 0, 1),
+    FIELD("late", COUNT, AT_LATE_RANK, 0, .drop = 2, .legend = "the rank that was the last to send most often"),
+    {0},
+};
+
+static const struct bench_table tables[] = {
+    {.fields = results, .needs = -1},
+    {"Where the time of calls and of the copy limit's kernel goes on all ranks, us, and which rank is late", breakdowns,
+     AT_KERNEL, true},
+};
 
 /* Names the operation of a row, and says if it is not one call. */
 static void name_operation(struct bench_view *view, size_t bytes)

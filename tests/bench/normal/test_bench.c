@@ -70,6 +70,19 @@ static void recorded_routing_fills_in_topk_and_experts(void **state)
     json_decref(json);
 }
 
+/* The name of a file may be hostile. */
+static void names_cannot_steer_a_terminal(void **state)
+{
+    (void)state;
+    struct shell_result result =
+        shell("cp " RECORDED_ROUTING " \"$TMP/$(printf 'a\\033[2J').npy\" && $EXPAR bench dispatch -n 2 --tokens 2 "
+              "--hidden 64 --iters 2 --routing \"$TMP/$(printf 'a\\033[2J').npy\"");
+    assert_int_equal(result.code, 0);
+    assert_null(strchr(result.out, '\033'));
+    assert_non_null(strstr(result.out, "\\x1b[2J"));
+    shell_free(&result);
+}
+
 static void all_paths_and_cached(void **state)
 {
     (void)state;
@@ -449,6 +462,7 @@ int main(void)
         cmocka_unit_test(bytes_are_those_of_the_rows),
         cmocka_unit_test(every_dtype_and_routing_is_verified),
         cmocka_unit_test(recorded_routing_fills_in_topk_and_experts),
+        cmocka_unit_test(names_cannot_steer_a_terminal),
         cmocka_unit_test(all_paths_and_cached),
         cmocka_unit_test(sweeps_by_list_and_range),
         cmocka_unit_test(lists_of_dtypes_and_threads),

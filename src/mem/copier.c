@@ -10,8 +10,10 @@
 #include <string.h>
 #include <time.h>
 
-/* Threads that copy at once. Streams share the GPU's queues with those of the caller, so there are few. */
-#define NUM_LANES 2
+/* The lanes. Streams share the GPU's queues with those of the caller, so there are few. Copies from device memory to
+   device memory may take a kernel of the driver, and wait for SMs. So they have a lane of their own, and delay no
+   others. */
+enum { FIRST_LANE, SECOND_LANE, DEVICE_LANE, OWN_LANE, NUM_LANES };
 
 struct mem_lane {
     const cuda_device *device;
@@ -28,8 +30,8 @@ struct mem_copier {
     cuda_device *device;
     pthread_mutex_t lock;
     pthread_cond_t returned;
-    /* `taken` of the first NUM_LANES is guarded by lock; the last one is mem_copier_own_lane's */
-    mem_lane lanes[NUM_LANES + 1];
+    /* `taken` is guarded by lock; OWN_LANE is mem_copier_own_lane's */
+    mem_lane lanes[NUM_LANES];
 };
 
 /* ---- making and end ---------------------------------------------------------------------------------------------- */
@@ -62,7 +64,7 @@ expar_status mem_copier_create(int32_t index, mem_copier **out)
     pthread_cond_init(&self->returned, NULL);
     expar_status status = cuda_device_open(index, &self->device);
     if (status == EXPAR_OK && (status = cuda_enter(self->device)) == EXPAR_OK) {
-        for (int i = 0; i <= NUM_LANES && status == EXPAR_OK; i++)
+        for (int i = 0; i < NUM_LANES && status == EXPAR_OK; i++)
             status = lane_open(&self->lanes[i], self->device);
         cuda_leave();
     }
@@ -77,7 +79,7 @@ void mem_copier_destroy(mem_copier *self)
 {
     if (!self) return;
     if (self->device && cuda_enter(self->device) == EXPAR_OK) {
-        for (int i = 0; i <= NUM_LANES; i++)
+        for (int i = 0; i < NUM_LANES; i++)
             lane_close(&self->lanes[i]);
         cuda_leave();
     }
@@ -89,12 +91,13 @@ void mem_copier_destroy(mem_copier *self)
 
 /* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
-mem_lane *mem_copier_borrow(mem_copier *self)
+/* Takes one of the lanes first to last; waits until there is one. */
+static mem_lane *borrow_among(mem_copier *self, int first, int last)
 {
     mem_lane *found = NULL;
     pthread_mutex_lock(&self->lock);
     while (!found) {
-        for (int i = 0; i < NUM_LANES && !found; i++)
+        for (int i = first; i <= last && !found; i++)
             if (!self->lanes[i].taken) found = &self->lanes[i];
         if (!found) pthread_cond_wait(&self->returned, &self->lock);
     }
@@ -103,17 +106,22 @@ mem_lane *mem_copier_borrow(mem_copier *self)
     return found;
 }
 
+mem_lane *mem_copier_borrow(mem_copier *self)
+{
+    return borrow_among(self, FIRST_LANE, SECOND_LANE);
+}
+
 void mem_copier_return(mem_copier *self, mem_lane *lane)
 {
     pthread_mutex_lock(&self->lock);
     lane->taken = false;
-    pthread_cond_signal(&self->returned);
+    pthread_cond_broadcast(&self->returned); /* threads wait for different lanes */
     pthread_mutex_unlock(&self->lock);
 }
 
 mem_lane *mem_copier_own_lane(mem_copier *self)
 {
-    return &self->lanes[NUM_LANES];
+    return &self->lanes[OWN_LANE];
 }
 
 mem_side mem_lane_piece(const mem_lane *lane, int32_t number, uint64_t *bytes)
@@ -232,7 +240,8 @@ expar_status mem_lane_copy(mem_lane *lane, mem_side dest, mem_side source, uint6
 expar_status mem_copier_copy(mem_copier *self, mem_side dest, mem_side source, uint64_t bytes)
 {
     if (bytes == 0 || copied_by_cpu(dest, source, bytes)) return EXPAR_OK;
-    mem_lane *lane = mem_copier_borrow(self);
+    const bool inside = dest.kind == MEM_DEVICE && source.kind == MEM_DEVICE;
+    mem_lane *lane = inside ? borrow_among(self, DEVICE_LANE, DEVICE_LANE) : mem_copier_borrow(self);
     expar_status status = mem_lane_copy(lane, dest, source, bytes);
     mem_copier_return(self, lane);
     return status;

@@ -34,7 +34,8 @@ expar_status mem_copier_create(int32_t index, mem_copier **out);
 void mem_copier_destroy(mem_copier *copier);
 
 /* Copies [source, source + bytes) to dest; they do not overlap. Any thread may call it. While others use all lanes, it
-   waits for one of them. */
+   waits for one of them. Copies from device memory to device memory, which may wait for kernels, do not keep others
+   waiting. */
 expar_status mem_copier_copy(mem_copier *copier, mem_side dest, mem_side source, uint64_t bytes);
 
 /* Takes a lane for several copies; waits while others use all of them. */

@@ -6,6 +6,7 @@
 #include "shmem/copies/parts.h"
 #include "shmem/doorbell.h"
 
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 
@@ -180,13 +181,28 @@ static void owner_sleep(copies *self, uint32_t sleeps)
         doorbell_sleep(owner_doorbell(self), rings, limit_ns < most_ns ? limit_ns : most_ns, self->sym->by_threads);
 }
 
+/* A rank that got an answer often has the next request at once, and waking up takes longer than looking. Returns
+   whether something came. */
+static bool owner_lingers(copies *self)
+{
+    const int64_t end_ns = clock_ns() + (self->sym->crowded ? 0 : self->sym->spin_ns);
+    do {
+        if (serve_all(self)) return true;
+        sched_yield();
+    } while (!owner_stops(self) && clock_ns() < end_ns);
+    return false;
+}
+
 static void *owner_run(void *argument)
 {
     copies *self = argument;
     log_set_rank(self->sym->rank);
     for (uint32_t sleeps = 0; !owner_stops(self); sleeps++) {
-        while (!owner_stops(self) && serve_all(self))
+        if (serve_all(self)) {
+            while (!owner_stops(self) && owner_lingers(self)) {
+            }
             sleeps = 0;
+        }
         owner_sleep(self, sleeps);
     }
     return NULL;

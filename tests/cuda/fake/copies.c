@@ -135,16 +135,22 @@ typedef struct copy {
     unsigned char value;
 } copy;
 
-/* Aligned words are copied whole, as GPUs do it. */
+/* A few aligned words are copied one by one, each whole, as GPUs do it: others may change them meanwhile. */
+#define COPY_WORDS(T, to, from, bytes)                                                                                 \
+    for (size_t at = 0; at < (bytes) / sizeof(T); at++)                                                                \
+    atomic_store((_Atomic T *)(to) + at, atomic_load((const _Atomic T *)(from) + at))
+
 static void copy_bytes(void *to, const void *from, size_t bytes)
 {
-    const bool aligned = ((uintptr_t)to | (uintptr_t)from) % bytes == 0;
-    if (aligned && bytes == 8)
-        atomic_store((_Atomic uint64_t *)to, atomic_load((const _Atomic uint64_t *)from));
-    else if (aligned && bytes == 4)
-        atomic_store((_Atomic uint32_t *)to, atomic_load((const _Atomic uint32_t *)from));
-    else
+    const uintptr_t bits = (uintptr_t)to | (uintptr_t)from | bytes;
+    if (bytes > 256 || bits % 2 != 0)
         memcpy(to, from, bytes);
+    else if (bits % 8 == 0)
+        COPY_WORDS(uint64_t, to, from, bytes);
+    else if (bits % 4 == 0)
+        COPY_WORDS(uint32_t, to, from, bytes);
+    else
+        COPY_WORDS(uint16_t, to, from, bytes);
 }
 
 /* Copies as much as lies in one piece on both sides; returns how much that was. */

@@ -15,7 +15,7 @@ static const struct command_hint overview_hints[] = {
     {"experts", "experts of all ranks [64]"},
     {"device", "cpu or cuda [cpu]"},
     {"mpi", "also measure the same by MPI_Alltoallv, in the same run"},
-    {"json", "one JSON object; --csv: comma-separated values"},
+    {"json", "one JSON object; also --csv, and --output FILE"},
     {"report", "a page of pictures; with files of --json a comparison"},
     {NULL, NULL},
 };
@@ -40,7 +40,7 @@ static const struct command_hint normal_hints[] = {
     {"threads", "worker threads of a rank; on GPUs --sms"},
     {"iters", "measured iterations [50]"},
     {"mpi", "also measure pack, MPI_Alltoallv and unpack"},
-    {"json", "one JSON object; --csv: comma-separated values"},
+    {"json", "one JSON object; also --csv, --output FILE, --report FILE"},
     {NULL, NULL},
 };
 static const struct command_example normal_examples[] = {
@@ -63,7 +63,7 @@ static const struct command_hint ll_hints[] = {
     {"threads", "worker threads of a rank [1]; on GPUs --sms [128]"},
     {"iters", "measured iterations [50]"},
     {"mpi", "also measure an MPI program with the same layout"},
-    {"json", "one JSON object; --csv: comma-separated values"},
+    {"json", "one JSON object; also --csv, --output FILE, --report FILE"},
     {NULL, NULL},
 };
 static const struct command_example ll_examples[] = {
@@ -79,7 +79,7 @@ static const struct command_hint rma_hints[] = {
     {"ops", "put, get, put_signal, atomics, barrier, collectives [all]"},
     {"transports", "p2p, fabric, or auto [all that are here]"},
     {"iters", "measured iterations [50]"},
-    {"json", "one JSON object; --csv: comma-separated values"},
+    {"json", "one JSON object; also --csv, --output FILE, --report FILE"},
     {NULL, NULL},
 };
 static const struct command_example rma_examples[] = {
@@ -92,7 +92,7 @@ static const struct command_hint setup_hints[] = {
     {"ranks", "ranks [8]"},
     {"nodes", "nodes that the ranks simulate [1]"},
     {"iters", "measured iterations [50]"},
-    {"json", "one JSON object; --csv: comma-separated values"},
+    {"json", "one JSON object; also --csv, --output FILE, --report FILE"},
     {NULL, NULL},
 };
 static const struct command_example setup_examples[] = {

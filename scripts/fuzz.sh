@@ -33,7 +33,7 @@ seed() {
 run_one() {
     local log=$build/found/$2.log status=0
     seed "$2"
-    timeout --kill-after=10 "$(($1 + 120))" "$build/tests/fuzz_$2" -max_total_time="$1" -timeout=25 -rss_limit_mb=2048 \
+    timeout --foreground --kill-after=10 "$(($1 + 120))" "$build/tests/fuzz_$2" -max_total_time="$1" -timeout=25 -rss_limit_mb=2048 \
         -max_len=4096 -print_final_stats=1 -artifact_prefix="$build/found/$2-" "$build/corpus/$2" \
         "$root/tests/fuzz/corpus/$2" >"$log" 2>&1 || status=$?
     if [ "$status" = 0 ]; then
@@ -69,5 +69,5 @@ fi
 if printf '%s\n' "${targets[@]}" | xargs -P "$(nproc)" -I '{}' "$0" "$build" one "$what" '{}'; then
     exit 0
 fi
-echo "fuzz: an input broke a reader; the lines above name its file" >&2
+echo "fuzz: a target ended early; the lines above say why" >&2
 exit 1

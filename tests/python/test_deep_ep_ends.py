@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import gc
 import itertools
 import os
+import pickle
 import sys
 import threading
 import time
@@ -18,6 +20,7 @@ import torch
 from deep_ep_ranks import BATCH, fresh, ll_traffic
 from deep_ep_reference import Shape, Traffic, same
 from deep_ep_threads import alone, on_threads, said
+from test_python_group import FakeComm
 
 import deep_ep
 import expar
@@ -72,6 +75,32 @@ class Ends(unittest.TestCase):
             for name in order:
                 del held[name]
                 same(rows, expected)
+
+    def test_copies(self) -> None:
+        """Copies of buffers, events, hooks and routings are the object itself, so that none ends the original; their
+        pickles are rejected by name."""
+        traffic, buffer = Traffic(Shape(1, 2, 2, 128, 9), 4), alone()
+        elastic = deep_ep.ElasticBuffer(FakeComm(1).rank(0), num_max_tokens_per_rank=8, hidden=128)
+        rows, _, _, _, handle, event = fresh(buffer, traffic, async_finish=True)
+        nowhere = traffic.topk_idx[0] * 0 - 1
+        ll_rows, _, ll_handle, _, hook = buffer.low_latency_dispatch(
+            traffic.x[0], nowhere, BATCH, 2, use_fp8=False, return_recv_hook=True
+        )
+        routings = [_call.owner_of(handle[0]), _call.owner_of(ll_handle[0])]
+        for each in (buffer, elastic, event, event.event, hook, *routings):
+            name = type(each).__name__
+            self.assertIs(copy.copy(each), each, name)
+            self.assertIs(copy.deepcopy([each])[0], each, name)
+            with self.assertRaisesRegex(TypeError, f"cannot pickle deep_ep.{name}, which belongs to this process: "):
+                pickle.dumps(each)
+        gc.collect()
+        event.current_stream_wait()
+        same(rows, traffic.received(0)[0])
+        hook()
+        weights = torch.ones(nowhere.shape, dtype=torch.float32)
+        y = buffer.low_latency_combine(ll_rows, nowhere, weights, ll_handle)[0]
+        self.assertFalse(y.any())
+        self.assertEqual(buffer.combine(rows, handle)[0].shape, traffic.x[0].shape)
 
     def test_tensors_that_are_not_made(self) -> None:
         """PyTorch has no memory for one of a call's tensors: all that were to be made are given back."""

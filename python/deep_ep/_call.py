@@ -15,11 +15,11 @@ from ctypes import addressof
 from typing import Any, Callable, Sequence
 
 import torch
+import torch.utils.dlpack as dlpack
 from expar import _abi, _interrupt, _tensor
 from expar._abi import Dtype
 from expar._copies import Shared
 from expar._library import _check, lib
-from torch.utils.dlpack import from_dlpack
 
 _raised = _interrupt._raised
 
@@ -179,7 +179,7 @@ def _exchange_of_torch() -> Any:
     capsule, name = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None), b"dlpack_exchange_api"
     at = _tensor._pointer_in(capsule, name) if _tensor._is_valid(capsule, name) else None
     try:
-        from_dlpack(torch.empty(1, dtype=FP8, device="cpu"))
+        dlpack.from_dlpack(torch.empty(1, dtype=FP8, device="cpu"))
     except Exception:  # whatever PyTorch says of what it does not know
         return None
     while at:

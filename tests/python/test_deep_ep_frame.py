@@ -77,7 +77,7 @@ class Views(unittest.TestCase):
         self.assertIsNotNone(_call._exchange_of_torch())
         with mock.patch.object(torch.Tensor, "__dlpack_c_exchange_api__", 5):
             self.assertIsNone(_call._exchange_of_torch())
-        with mock.patch.object(torch, "from_dlpack", side_effect=BufferError("float8_e4m3fn is not there")):
+        with mock.patch.object(torch.utils.dlpack, "from_dlpack", side_effect=BufferError("float8_e4m3fn is not there")):
             self.assertIsNone(_call._exchange_of_torch())
 
 

@@ -11,11 +11,12 @@ M num_max_tokens_per_rank.
 
 # No annotations from the future: PyTorch reads schemas from the types, and 2.4 does not accept them as strings.
 import weakref
-from typing import Any, Callable, Optional, Tuple, Union
+from typing import Any, Optional, Tuple, Union
 
 import torch
 from expar import _numbered, _torch_handles
 from expar._torch_handles import NUMBER_BYTES
+from expar._torch_operators import fake_of, operator
 from torch import Tensor
 
 from . import _place
@@ -55,24 +56,10 @@ def number_of(buffer: ElasticBuffer) -> int:
     return number
 
 
-# Typed decorators. Those of PyTorch have no types if it is not installed, as for a type checker.
-
-
-def _operator(name: str) -> Callable[[Callable[..., Any]], Any]:
-    made: Callable[[Callable[..., Any]], Any] = torch.library.custom_op(f"deep_ep::{name}", mutates_args=())
-    return made
-
-
-def _fake_of(operator: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns a decorator that registers the operator's output shapes, for use without a call."""
-    made: Callable[[Callable[..., Any]], Callable[..., Any]] = operator.register_fake
-    return made
-
-
 # ---- dispatch --------------------------------------------------------------------------------------------------------
 
 
-@_operator("elastic_dispatch")
+@operator("deep_ep::elastic_dispatch")
 def _dispatch(
     x: Tensor,
     topk_idx: Tensor,
@@ -115,7 +102,7 @@ def _clear(rows: Tensor, handle: EPHandle, expand: bool) -> None:
     rows.masked_fill_(behind.view(-1, *(1,) * (rows.dim() - 1)), 0)
 
 
-@_fake_of(_dispatch)
+@fake_of(_dispatch)
 def _(
     x: Tensor,
     topk_idx: Tensor,
@@ -141,7 +128,7 @@ def _(
     )
 
 
-@_operator("elastic_dispatch_backward")
+@operator("deep_ep::elastic_dispatch_backward")
 def _dispatch_backward(
     grad: Tensor, grad_weights: Tensor, handle: Tensor, buffer: int, topk: int
 ) -> Tuple[Tensor, Tensor]:
@@ -155,7 +142,7 @@ def _dispatch_backward(
     return y, weights
 
 
-@_fake_of(_dispatch_backward)
+@fake_of(_dispatch_backward)
 def _(grad: Tensor, grad_weights: Tensor, handle: Tensor, buffer: int, topk: int) -> Tuple[Tensor, Tensor]:
     tokens = handle.shape[0] - NUMBER_BYTES
     return grad.new_empty((tokens, grad.shape[1])), grad_weights.new_empty((tokens, topk))
@@ -178,18 +165,18 @@ _dispatch.register_autograd(_dispatch_gradients, setup_context=_keep_dispatch)
 # ---- combine ---------------------------------------------------------------------------------------------------------
 
 
-@_operator("elastic_combine")
+@operator("deep_ep::elastic_combine")
 def _combine(x: Tensor, handle: Tensor, bias0: Optional[Tensor], bias1: Optional[Tensor], buffer: int) -> Tensor:
     y: Tensor = _buffer(buffer).combine(x, _find(handle), bias=(bias0, bias1))[0]
     return y
 
 
-@_fake_of(_combine)
+@fake_of(_combine)
 def _(x: Tensor, handle: Tensor, bias0: Optional[Tensor], bias1: Optional[Tensor], buffer: int) -> Tensor:
     return x.new_empty((handle.shape[0] - NUMBER_BYTES, x.shape[1]))
 
 
-@_operator("elastic_combine_backward")
+@operator("deep_ep::elastic_combine_backward")
 def _combine_backward(grad: Tensor, handle: Tensor, buffer: int, rows: int) -> Tensor:
     """Returns the gradients of the rows that the dispatch returned."""
     of, found = _buffer(buffer), _find(handle)
@@ -201,7 +188,7 @@ def _combine_backward(grad: Tensor, handle: Tensor, buffer: int, rows: int) -> T
     return x
 
 
-@_fake_of(_combine_backward)
+@fake_of(_combine_backward)
 def _(grad: Tensor, handle: Tensor, buffer: int, rows: int) -> Tensor:
     return grad.new_empty((rows, grad.shape[1]))
 

@@ -12,7 +12,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Callable, overload
 
-from . import _abi, _values
+from . import _abi, _numbered, _values
 from ._abi import Dtype, LlFormat, LlSum
 from ._arguments import Arguments, keep_call, keep_unordered, output_of, own_or_library
 from ._called import create
@@ -195,6 +195,8 @@ class LowLatencyBuffer(Owned):
         assert pointer.value is not None
         super().__init__(pointer.value, lib.expar_ll_destroy, lib.expar_ll_abandon)
         self.group = group
+        # Operators of PyTorch get these (torch.py). A compiler can read attributes, but not call the library.
+        self._number, self._num_ranks, self._max_tokens = _numbered.add(self), group.size, max_tokens
         self._lent: dict[int, Callable[[], LentTensor | None]] = {}
 
     @staticmethod
@@ -241,6 +243,7 @@ class LowLatencyBuffer(Owned):
         config = _config((max_tokens, hidden, max_topk, num_experts), (max_row_bytes, sums), None)
         topk = ctypes.c_int32()
         lib.expar_ll_set_shape(self.pointer, ctypes.byref(config), ctypes.byref(topk))
+        self._max_tokens = max_tokens
         return topk.value
 
     def close(self) -> None:

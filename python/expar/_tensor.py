@@ -131,7 +131,7 @@ def warn_of_gradients(argument: str) -> None:
         _warned_of_gradients = True
         warn(
             f"{argument} requires gradients, and this call has none: use expar.torch.dispatch and expar.torch.combine, "
-            "or call within torch.no_grad() or on x.detach()"
+            "or their low_latency forms; or call within torch.no_grad() or on x.detach()"
         )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dispatch and combine of a `Buffer` as PyTorch operators: differentiable, and known to torch.compile.
+"""Dispatch and combine as PyTorch operators: differentiable, and known to torch.compile.
 
     rows = expar.torch.dispatch(buffer, x, topk_idx, topk_weights, num_experts)
     y = expar.torch.combine(buffer, experts(rows.x, rows.topk_idx, rows.topk_weights), rows.handle)
@@ -23,8 +23,11 @@ from . import _numbered, _torch_handles
 from ._buffer import Buffer
 from ._results import Handle, RecvCounts
 from ._torch_handles import NUMBER_BYTES
+from ._torch_low_latency import low_latency_combine, low_latency_dispatch, LowLatencyRows
+from ._torch_operators import fake_of, operator
 from ._values import shown
 
+__all__ = ["combine", "dispatch", "low_latency_combine", "low_latency_dispatch", "LowLatencyRows", "Rows"]
 _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
@@ -72,20 +75,6 @@ def _rows_of(x: Tensor, name: str) -> Tensor:
     return x if x.dim() == 2 and x.stride(1) == 1 else x.contiguous()
 
 
-# Typed decorators. Those of PyTorch have no types if it is not installed, as for a type checker.
-
-
-def _operator(name: str) -> Callable[[Callable[..., Any]], Any]:
-    made: Callable[[Callable[..., Any]], Any] = torch.library.custom_op(f"expar::{name}", mutates_args=())
-    return made
-
-
-def _fake_of(operator: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Returns a decorator that registers the operator's output shapes, for use without a call."""
-    made: Callable[[Callable[..., Any]], Callable[..., Any]] = operator.register_fake
-    return made
-
-
 class _Counts:
     """The counts of a call on the device of its tensors."""
 
@@ -114,7 +103,7 @@ class _Counts:
 # ---- dispatch --------------------------------------------------------------------------------------------------------
 
 
-@_operator("dispatch")
+@operator("expar::dispatch")
 def _dispatch(
     x: Tensor,
     topk_idx: Tensor,
@@ -151,7 +140,7 @@ def _dispatch(
     return rows, found.topk_idx.torch(), weights, row_map, counts.tokens_per_expert, counts.expert_prefix, handle
 
 
-@_fake_of(_dispatch)
+@fake_of(_dispatch)
 def _(
     x: Tensor,
     topk_idx: Tensor,
@@ -182,7 +171,7 @@ def _(
     )
 
 
-@_operator("dispatch_backward")
+@operator("expar::dispatch_backward")
 def _dispatch_backward(
     grad: Tensor, grad_weights: Optional[Tensor], where: Tensor, handle: Tensor, buffer: int, expert_major: bool
 ) -> Tuple[Tensor, Tensor]:
@@ -196,7 +185,7 @@ def _dispatch_backward(
     return sums.y.torch(), grad.new_empty((0,)) if weights is None else sums.topk_weights.torch()
 
 
-@_fake_of(_dispatch_backward)
+@fake_of(_dispatch_backward)
 def _(
     grad: Tensor, grad_weights: Optional[Tensor], where: Tensor, handle: Tensor, buffer: int, expert_major: bool
 ) -> Tuple[Tensor, Tensor]:
@@ -225,19 +214,19 @@ _dispatch.register_autograd(_dispatch_gradients, setup_context=_keep_dispatch)
 # ---- combine ---------------------------------------------------------------------------------------------------------
 
 
-@_operator("combine")
+@operator("expar::combine")
 def _combine(x: Tensor, handle: Tensor, bias: Optional[Tensor], buffer: int, expert_major: bool) -> Tensor:
     sums = _buffer(buffer).combine(_rows_of(x, "x"), _find(handle), bias=bias, expert_major=expert_major)
     y: Tensor = sums.y.torch()
     return y
 
 
-@_fake_of(_combine)
+@fake_of(_combine)
 def _(x: Tensor, handle: Tensor, bias: Optional[Tensor], buffer: int, expert_major: bool) -> Tensor:
     return x.new_empty((handle.shape[0] - NUMBER_BYTES, x.shape[1]))
 
 
-@_operator("combine_backward")
+@operator("expar::combine_backward")
 def _combine_backward(grad: Tensor, handle: Tensor, buffer: int, rows: int, expert_major: bool) -> Tensor:
     """Returns the gradients of the rows that the dispatch returned."""
     of, found = _buffer(buffer), _find(handle)
@@ -249,7 +238,7 @@ def _combine_backward(grad: Tensor, handle: Tensor, buffer: int, rows: int, expe
     return counts.clear(made.x.torch(), expert_major)
 
 
-@_fake_of(_combine_backward)
+@fake_of(_combine_backward)
 def _(grad: Tensor, handle: Tensor, buffer: int, rows: int, expert_major: bool) -> Tensor:
     return grad.new_empty((rows, grad.shape[1]))
 

@@ -38,7 +38,7 @@ H, F, K, LOCAL = 16, 8, 3, 2
 class Layer:
     """The data of all ranks, and the layer: the sum over slots of weight * down(relu(up(x)))."""
 
-    def __init__(self, size: int, exact: bool, seed: int = 5) -> None:
+    def __init__(self, size: int, exact: bool, seed: int = 5, hidden: int = H) -> None:
         random = torch.Generator().manual_seed(seed)
         self.experts = size * LOCAL
         # Uneven ranks. The second one has no tokens.
@@ -46,11 +46,11 @@ class Layer:
         total = sum(self.tokens)
         whole = lambda most, *shape: torch.randint(-most, most + 1, shape, generator=random).double()  # noqa: E731
         normal = lambda *shape: torch.randn(*shape, generator=random).float().double()  # noqa: E731
-        self.x = whole(4, total, H) if exact else normal(total, H)
-        self.up = whole(1, self.experts, H, F) if exact else normal(self.experts, H, F) / 4
-        self.down = whole(1, self.experts, F, H) if exact else normal(self.experts, F, H) / 4
+        self.x = whole(4, total, hidden) if exact else normal(total, hidden)
+        self.up = whole(1, self.experts, hidden, F) if exact else normal(self.experts, hidden, F) / 4
+        self.down = whole(1, self.experts, F, hidden) if exact else normal(self.experts, F, hidden) / 4
         self.weights = whole(4, total, K) / 4 if exact else torch.rand(total, K, generator=random).float().double()
-        self.grad = whole(3, total, H) if exact else normal(total, H)
+        self.grad = whole(3, total, hidden) if exact else normal(total, hidden)
         topk = min(K, self.experts)
         self.idx = torch.rand(total, self.experts, generator=random).argsort(1)[:, :topk].contiguous()
         self.weights = self.weights[:, :topk].contiguous()
@@ -252,6 +252,69 @@ def lifetimes(group: expar.Group) -> None:
         raise AssertionError("no error for a closed buffer")
 
 
+class LowLatencyStep(Step):
+    """The same layer by low-latency calls."""
+
+    def __init__(self, buffer: expar.LowLatencyBuffer, layer: Layer, dtype: Any = torch.float32) -> None:
+        super().__init__(buffer, layer, dtype)  # type: ignore[arg-type]
+        self.low = buffer
+
+    def run(self, x: Tensor, weights: Tensor, up: Tensor, down: Tensor) -> Tensor:
+        self.runs += 1
+        idx = self.layer.idx[self.mine]
+        rows = expar.torch.low_latency_dispatch(self.low, x, idx, self.layer.experts)
+        assert not any(part[int(count) :].any() for part, count in zip(rows.x, rows.tokens_per_expert))
+        made = torch.relu(rows.x @ up) @ down
+        return expar.torch.low_latency_combine(self.low, made, idx, weights, rows.handle)
+
+
+def low_latency(group: expar.Group) -> None:
+    """Exact steps, random ones in each type, two in flight, and recompute."""
+    from torch.utils.checkpoint import checkpoint
+
+    layer, hidden = Layer(group.size, True, hidden=128), 128
+    topk = layer.idx.shape[1]
+    with expar.LowLatencyBuffer(group, 32, hidden, topk, layer.experts, max_row_bytes=4 * hidden) as buffer:
+        steps = [LowLatencyStep(buffer, layer), LowLatencyStep(buffer, Layer(group.size, True, 6, hidden=hidden))]
+        for step in steps:
+            step.forward()
+        for step in steps:
+            step.backward()
+            step.check()
+        for reentrant in (False, True):
+            again = LowLatencyStep(buffer, layer)
+            again.y = checkpoint(again.run, again.x, again.weights, again.up, again.down, use_reentrant=reentrant)
+            again.backward()
+            again.check()
+            assert again.runs == 2
+        for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0.05), (torch.float16, 0.01)):
+            step = LowLatencyStep(buffer, Layer(group.size, False, 8, hidden=hidden), dtype)
+            step.forward()
+            step.backward()
+            step.check(tolerance)
+
+
+def compiled_low_latency(group: expar.Group) -> None:
+    layer = Layer(group.size, True, hidden=128)
+    layer.idx, layer.x, layer.weights, layer.grad = (
+        each[: group.size * 4] for each in (layer.idx, layer.x, layer.weights, layer.grad)
+    )
+    layer.tokens = [4] * group.size
+    with expar.LowLatencyBuffer(group, 8, 128, layer.idx.shape[1], layer.experts, max_row_bytes=512) as buffer:
+        step = LowLatencyStep(buffer, layer)
+        idx = layer.idx[step.mine]
+
+        def run(x: Tensor, weights: Tensor, up: Tensor, down: Tensor) -> Tensor:
+            rows = expar.torch.low_latency_dispatch(buffer, x, idx, layer.experts)
+            made = torch.relu(rows.x @ up) @ down
+            return expar.torch.low_latency_combine(buffer, made, idx, weights, rows.handle)
+
+        made = torch.compile(run, backend="aot_eager", fullgraph=True)
+        step.y = made(step.x, step.weights, step.up, step.down)
+        step.backward()
+        step.check()
+
+
 def compiled(group: expar.Group) -> None:
     """A compiled layer in one graph equals the plain one, which equals float64."""
     import torch._dynamo
@@ -260,6 +323,8 @@ def compiled(group: expar.Group) -> None:
         torch._dynamo.reset()
         torch._dynamo.config.capture_dynamic_output_shape_ops = "num_worst_tokens" not in options
         compiled_layer(group, options)
+    torch._dynamo.reset()
+    compiled_low_latency(group)
 
 
 def compiled_layer(group: expar.Group, options: dict[str, Any]) -> None:
@@ -316,6 +381,10 @@ class Gradients(unittest.TestCase):
 
     def test_recompute(self) -> None:
         ranks.on_threads(2, recomputed)
+
+    def test_low_latency(self) -> None:
+        for size in (1, 3):
+            ranks.on_threads(size, low_latency)
 
     def test_parts_alone(self) -> None:
         ranks.on_threads(3, parts_alone)

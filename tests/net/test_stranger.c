@@ -105,7 +105,7 @@ static int32_t count_descriptors(void)
 
 /* The end of the self-test comes once more, with a stranger's connections. Their descriptors are free once libfabric
    makes progress. */
-static void turn_out(expar_group *group, const scene *s, int32_t before)
+static void end_strangers(expar_group *group, const scene *s, int32_t before)
 {
     const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS / 3;
     fabric *f = network_of(group);
@@ -114,7 +114,7 @@ static void turn_out(expar_group *group, const scene *s, int32_t before)
     CHECK_OK(expar_barrier_all(group));
     CHECK(s->came, "no stranger is connected");
     fabric_admission_shut(f);
-    CHECK_OK(fabric_turn_out(f));
+    CHECK_OK(fabric_end_strangers(f));
     while (count_descriptors() > before && ranks_clock_ms() < until_ms)
         if (!fabric_progress(f)) usleep(1000);
     CHECK(count_descriptors() <= before, "%d descriptors more than before", count_descriptors() - before);
@@ -133,7 +133,7 @@ static void exchange_beside(expar_group *group, void *shared)
     const int32_t before = count_descriptors();
     bool shown = show_place(group, s);
     CHECK_OK(expar_barrier_all(group));
-    if (shown && s->stays) turn_out(group, s, before);
+    if (shown && s->stays) end_strangers(group, s, before);
     const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
     /* Both ranks find *last set in the same round: rank 0 sets it before a barrier. */
     for (uint64_t round = 1; shown && check_failures() == 0 && *last == 0; round++) {

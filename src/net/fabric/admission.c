@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The sockets at which a provider over TCP accepts connections. All ranks connect to each other in the self-test. Any
  * other process that connects takes a descriptor of the rank, so connections are accepted only during the self-test.
- * After it each rank ends those that no rank has made (turn_out.c).
+ * After it each rank ends those that no rank has made (strangers.c).
  *
  * libfabric does not show its listening socket, so this looks for it among the process's descriptors. A socket filter
  * then drops packets from new peers; existing connections have sockets of their own, without the filter. Shutting the

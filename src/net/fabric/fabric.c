@@ -144,7 +144,7 @@ static expar_status fabric_open(const transport_site *site, transport **out)
     if (status == EXPAR_OK) status = fabric_thread_start(f);
     if (status == EXPAR_OK) status = fabric_selftest(f);
     if (status == EXPAR_OK) fabric_admission_shut(f);
-    if (status == EXPAR_OK) status = fabric_turn_out(f);
+    if (status == EXPAR_OK) status = fabric_end_strangers(f);
     if (status != EXPAR_OK) {
         fabric_close(&f->base);
         return status;

@@ -4,8 +4,8 @@
  *   library.c   libfabric by dlopen             choose.c    which provider, and its quirks
  *   traffic.c   the class of its traffic
  *   channel.c   endpoints and their addresses   extent.c    registered memory, and where the peers' is
- *   key.c       keys of registered memory       admission.c      who may connect, and when
- *   turn_out.c  who may stay connected
+ *   key.c       keys of registered memory       admission.c who may connect, and when
+ *   strangers.c ends what no rank connected
  *   post.c      operations leave                complete.c  operations come back
  *   wait.c      waiting for them, quiet         sleep.c     sleeping, and who makes the progress
  *   thread.c    progress while nobody waits     selftest.c  what the provider really does
@@ -275,10 +275,10 @@ void fabric_admission_open(const fabric *f);
 /* Drops new connections again: all ranks are connected to each other. */
 void fabric_admission_shut(const fabric *f);
 
-/* ---- turn_out.c -------------------------------------------------------------------------------------------------- */
+/* ---- strangers.c ------------------------------------------------------------------------------------------------- */
 
 /* Collective, after fabric_admission_shut: ends connections to this rank that no rank of the group has made. */
-expar_status fabric_turn_out(fabric *f);
+expar_status fabric_end_strangers(fabric *f);
 
 /* ---- extent.c ---------------------------------------------------------------------------------------------------- */
 

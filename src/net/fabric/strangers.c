@@ -153,7 +153,7 @@ static void connection_judge(const connection *one, void *context)
 }
 
 /* Ranks have connected by then, so those that still wait to be accepted are strangers. */
-static int32_t turn_out_waiting(const fabric_channel *channel)
+static int32_t end_waiting(const fabric_channel *channel)
 {
     struct pollfd waiting = {.fd = channel->listener, .events = POLLIN};
     int32_t count = 0;
@@ -181,7 +181,7 @@ static bool claims_are_sound(const fabric *f, const claims *mine, const claims *
 }
 
 /* Nothing else makes the provider's progress meanwhile, so its descriptors stay. */
-static void turn_out_all(const fabric *f, const claims *mine, const claims *theirs)
+static void end_strangers(const fabric *f, const claims *mine, const claims *theirs)
 {
     judgement j = {.f = f, .theirs = theirs};
     for (int32_t i = 0; i < f->num_channels; i++)
@@ -189,7 +189,7 @@ static void turn_out_all(const fabric *f, const claims *mine, const claims *thei
     const bool sound = claims_are_sound(f, mine, theirs);
     if (sound) visit_connections(connection_judge, &j);
     for (int32_t i = 0; sound && i < f->num_channels; i++)
-        j.strangers += turn_out_waiting(&f->channels[i]);
+        j.strangers += end_waiting(&f->channels[i]);
     for (int32_t i = 0; i < f->num_channels; i++)
         pthread_mutex_unlock(&f->channels[i].lock);
     if (!sound) LOG(LOG_INFO, "fabric: it is not known which connections are strangers', so they stay");
@@ -205,12 +205,12 @@ static expar_status exchange_claims(const fabric *f, claims *mine, claims *their
     return control->ops->alltoall(control, mine, theirs, sizeof *mine);
 }
 
-expar_status fabric_turn_out(fabric *f)
+expar_status fabric_end_strangers(fabric *f)
 {
     claims *mine = calloc((size_t)f->size, sizeof *mine), *theirs = calloc((size_t)f->size, sizeof *theirs);
     expar_status status = mine && theirs ? exchange_claims(f, mine, theirs)
                                          : error_set(EXPAR_ERR_MEMORY, "no memory for claims of %d ranks", f->size);
-    if (status == EXPAR_OK) turn_out_all(f, mine, theirs);
+    if (status == EXPAR_OK) end_strangers(f, mine, theirs);
     free(mine);
     free(theirs);
     return status;

@@ -239,6 +239,22 @@ static void test_rejected(void **state)
     unsetenv("CUDA_VISIBLE_DEVICES");
 }
 
+/* Without a GPU that can be used, --gpu says so once, and the model runs on the CPU. */
+static void test_gpu_falls_back(void **state)
+{
+    (void)state;
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    shell_output output = shell_expar("demo --gpu -n 2 --bytes 2 --json", 1);
+    static const char says[] =
+        "expar demo: the model runs on the CPU, because no GPU can be used: CUDA is not available";
+    assert_int_equal(output.code, 0);
+    shell_assert_says(&output, says);
+    assert_null(strstr(strstr(output.text, says) + 1, "expar demo:"));
+    free(output.text);
+    assert_rejected("demo --gpu --device cuda", "--device cuda: ");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+}
+
 /* Writes the shipped config and these weights to the scratch folder, and makes `arguments` of it. */
 static void write_model(const void *weights, size_t bytes, char arguments[4096])
 {
@@ -302,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_inside_a_group),
         cmocka_unit_test(test_help),
         cmocka_unit_test(test_rejected),
+        cmocka_unit_test(test_gpu_falls_back),
         cmocka_unit_test(test_damaged_weights),
         cmocka_unit_test(test_other_weights),
     };

@@ -10,15 +10,28 @@
 #include "run/launch.h"
 #include "stop.h"
 #include "text.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sysexits.h>
 #include <unistd.h>
 
 #define DEFAULT_RANKS 8
 #define DEFAULT_BYTES 160
 #define MAX_RANKS     1024
 
-enum { KEY_PROMPT = 1000, KEY_FILE, KEY_BYTES, KEY_NODES, KEY_DEVICE, KEY_PATH, KEY_DECODE, KEY_MODEL, KEY_JSON };
+enum {
+    KEY_PROMPT = 1000,
+    KEY_FILE,
+    KEY_BYTES,
+    KEY_NODES,
+    KEY_DEVICE,
+    KEY_GPU,
+    KEY_PATH,
+    KEY_DECODE,
+    KEY_MODEL,
+    KEY_JSON
+};
 
 static const struct argp_option options[] = {
     {"ranks", 'n', "N", 0, "Spread the experts over N ranks (default 8)", 0},
@@ -30,6 +43,8 @@ static const struct argp_option options[] = {
      "Dispatch and combine of decode: low-latency (default), or normal; prefill is in normal mode", 0},
     {"device", KEY_DEVICE, "DEVICE", 0,
      "Where the model runs: cpu (default), or cuda: the ranks are threads that share the GPUs", 0},
+    {"gpu", KEY_GPU, NULL, 0,
+     "Run on the GPUs, as --device cuda; where that is not possible, say why in one sentence and run on the CPU", 0},
     {"nodes", KEY_NODES, "M", 0,
      "Let the ranks simulate M nodes, with a network between them (default: as the hosts are; only on the CPU)", 0},
     {"model", KEY_MODEL, "FOLDER", 0, "Take config.json and model.safetensors from FOLDER", 0},
@@ -46,6 +61,7 @@ static const struct command_example examples[] = {
     {"expar demo --nodes 2", "as two nodes of four ranks; with what crosses the network"},
     {"expar demo --decode normal", "decode in normal mode, too: the same text in another time"},
     {"expar demo --device cuda", "attention, experts, dispatch and combine on the GPUs of this host"},
+    {"expar demo --gpu", "the same where there are GPUs, else on the CPU"},
     {"expar demo --file letter.txt --json", "continue a file, and print JSON"},
     {"expar run -n 2 --no-prefix -- expar demo", "inside a group that something else has started"},
     {NULL, NULL},
@@ -74,6 +90,7 @@ const struct command command_demo = {
 
 typedef struct demo_request {
     demo_task task;
+    bool gpu; /* GPUs if they can be used */
     const char *directory;
 } demo_request;
 
@@ -133,6 +150,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_DEVICE:
         task->kind = parse_device(state, arg);
+        request->gpu = false;
+        return 0;
+    case KEY_GPU:
+        task->kind = &compute_cuda;
+        request->gpu = true;
         return 0;
     case KEY_DECODE:
         task->low_latency = parse_decode(state, arg);
@@ -246,6 +268,40 @@ static int run_rank(demo_request *request)
     return code;
 }
 
+/* Starts ranks that need not ask for GPUs again. */
+static int launch_on_cpu(int32_t ranks, int argc, char **argv)
+{
+    static char device[] = "--device=cpu"; /* the last choice of a device counts */
+    char **arguments = calloc((size_t)argc + 2, sizeof *arguments);
+    if (!arguments) return EX_OSERR;
+    memcpy(arguments, argv, (size_t)argc * sizeof *arguments);
+    arguments[argc] = device;
+    int code = launch_self(ranks, false, argc + 1, arguments);
+    free(arguments);
+    return code;
+}
+
+/* Returns an error's text without the option and the call. */
+static const char *cause_in(const char *text)
+{
+    static const char *const starts[] = {"--device cuda: ", "expar_cuda_get_driver: "};
+    for (size_t i = 0; i < sizeof starts / sizeof *starts; i++)
+        if (strncmp(text, starts[i], strlen(starts[i])) == 0) text += strlen(starts[i]);
+    return text;
+}
+
+/* With --gpu: takes the CPU if GPUs cannot be used. One rank of a job says why. */
+static void choose_device(demo_request *request)
+{
+    demo_error error = {.text = ""};
+    const char *rank = getenv("EXPAR_RANK");
+    if (!request->gpu || check_machine(request, &error)) return;
+    request->task.kind = &compute_cpu;
+    if (!launch_inside() || (rank && strcmp(rank, "0") == 0))
+        fprintf(stderr, "expar demo: the model runs on the CPU, because no GPU can be used: %s\n",
+                cause_in(error.text));
+}
+
 /* Checks what can be checked once, and starts the ranks. */
 static int run_outside(demo_request *request, int argc, char **argv)
 {
@@ -253,6 +309,7 @@ static int run_outside(demo_request *request, int argc, char **argv)
     demo_task *task = &request->task;
     if (task->ranks == 0) task->ranks = DEFAULT_RANKS;
     if (!demo_task_prepare(task, request->directory, &error)) return fail(&error);
+    if (!task->kind->threads && request->gpu) return launch_on_cpu(task->ranks, argc, argv);
     if (!task->kind->threads) return launch_self(task->ranks, false, argc, argv);
     int code = rank_threads_run(task->ranks, run_member, task, &error);
     return error.text[0] ? fail(&error) : code;
@@ -265,6 +322,7 @@ static int run(int argc, char **argv)
     int code;
     launch_prepare_gpus();
     command_parse(&command_demo, parse, false, argc, argv, &request);
+    choose_device(&request);
     if (launch_inside() || request.task.kind->threads) stop_listen();
     if (!check_machine(&request, &error))
         code = fail(&error);

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing of the packages that expar is built, tested or checked with. What is there is left alone.
-# usage: setup.sh run|build|wheel|docs|test|lint|fuzz|deb|chroot|aarch64…
+# usage: setup.sh run|build|wheel|docs|test|ssh|lint|fuzz|deb|chroot|aarch64…
 set -eu
 
 # The packages that `make run` needs, whose demo also uses the network.
@@ -19,6 +19,9 @@ docs="python3 python3-sphinx python3-myst-parser furo"
 # networks of tests. Chromium shows reports. scripts/torch.sh installs a Python with PyTorch.
 test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy zsh fish chromium
     fonts-dejavu-core $wheel $docs"
+# The server and the client of ssh, between the network namespaces of a test. The server's package also starts a server
+# for the machine, so only CI asks for it.
+ssh="openssh-server openssh-client"
 # The packages that `make lint` needs in addition.
 lint="clang-format clang-tidy cppcheck shellcheck mypy"
 # The packages that `make fuzz` needs in addition: clang with libFuzzer.
@@ -37,13 +40,14 @@ for set in "$@"; do
         wheel) wanted="$wanted $wheel" ;;
         docs) wanted="$wanted $docs" ;;
         test) wanted="$wanted $run $build $test" ;;
+        ssh) wanted="$wanted $ssh" ;;
         lint) wanted="$wanted $run $build $test $lint" ;;
         fuzz) wanted="$wanted $run $fuzz" ;;
         deb) wanted="$wanted $run python3 $deb" ;;
         chroot) wanted="$wanted $chroot" ;;
         aarch64) wanted="$wanted $aarch64" ;;
         *)
-            echo "setup: unknown set '$set'; there are run, build, wheel, docs, test, lint, fuzz, deb, chroot, aarch64" >&2
+            echo "setup: unknown set '$set'; there are run, build, wheel, docs, test, ssh, lint, fuzz, deb, chroot, aarch64" >&2
             exit 1
             ;;
     esac

@@ -48,6 +48,53 @@ static void ranks_per_node_is_handed_on(void **state)
                  "--nodes '2\\x1b[m': a number of nodes");
 }
 
+static void variables_are_set_for_all_ranks(void **state)
+{
+    (void)state;
+    shell_expect("WORD=old OWN=mine $EXPAR run -n 2 --env WORD=new=1 --env EMPTY= --env OWN -- "
+                 "sh -c 'echo $WORD ${EMPTY-unset} $OWN; env | grep -c ^WORD=' | sort",
+                 0, "[1] 1\n[1] new=1 mine\n", NULL);
+    shell_expect("$EXPAR run -n 1 --env EXPAR_RANK=5 -- sh -c 'echo $EXPAR_RANK'", 0, "[0] 0\n", NULL);
+    shell_expect("$EXPAR run -n 1 --env NOT_SET_ANYWHERE -- true", 64, "", "--env 'NOT_SET_ANYWHERE': NAME=VALUE");
+    shell_expect("$EXPAR run -n 1 --env =x -- true", 64, "", "--env '=x'");
+}
+
+static void logs_hold_each_ranks_lines(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR run -n 2 --log-dir $TMP/logs -- sh -c 'echo out $EXPAR_RANK; echo err $EXPAR_RANK >&2; "
+                 "printf end'",
+                 0, "[1] out 1\n", "[0] err 0\n");
+    shell_expect("sort $TMP/logs/rank-0001.log; ls $TMP/logs", 0, "end\nerr 1\nout 1\nrank-0000.log\nrank-0001.log\n",
+                 NULL);
+    shell_expect("$EXPAR run -n 1 --log-dir $TMP/logs -- echo again; cat $TMP/logs/rank-0000.log", 0,
+                 "[0] again\nagain\n", NULL);
+    shell_expect("$EXPAR run -n 1 --log-dir /nowhere/logs -- true", 125, "",
+                 "cannot write /nowhere/logs/rank-0000.log");
+    shell_expect("$EXPAR run -n 1 --log-dir x --no-prefix -- true", 64, "", "--log-dir and --no-prefix exclude");
+}
+
+/* The job goes on, and a message says what is missing. */
+static void a_full_log_is_reported(void **state)
+{
+    (void)state;
+    shell_expect("mkdir $TMP/full && ln -s /dev/full $TMP/full/rank-0000.log && "
+                 "$EXPAR run -n 1 --log-dir $TMP/full -- sh -c 'echo one; echo two'",
+                 0, "[0] one\n[0] two\n", "cannot write its log file: No space left");
+}
+
+static void agents_are_for_launchers(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR run-agent surplus </dev/null", 64, "", "by `expar run --hosts` alone");
+    shell_expect("$EXPAR run-agent </dev/null", 125, "", "the order was cut short");
+    shell_expect("printf 'version=0.0.0\\0\\0' | $EXPAR run-agent", 125, "", "the launcher has version 0.0.0");
+    shell_expect("head -c 100000 /dev/urandom | $EXPAR run-agent", 125, "", "the order ");
+    shell_expect("$EXPAR run --hosts -x -n 1 -- true", 64, "", "--hosts '-x': a host");
+    shell_expect("$EXPAR run --ssh ssh -n 1 -- true", 64, "", "--ssh and --expar need --hosts");
+    shell_expect("$EXPAR run --hosts a --ssh ' ' -n 1 -- true", 64, "", "--ssh ' '");
+}
+
 static void input_goes_to_rank_0(void **state)
 {
     (void)state;
@@ -327,6 +374,10 @@ int main(void)
         cmocka_unit_test(ranks_know_who_they_are),
         cmocka_unit_test(outer_environment_is_replaced),
         cmocka_unit_test(ranks_per_node_is_handed_on),
+        cmocka_unit_test(variables_are_set_for_all_ranks),
+        cmocka_unit_test(logs_hold_each_ranks_lines),
+        cmocka_unit_test(a_full_log_is_reported),
+        cmocka_unit_test(agents_are_for_launchers),
         cmocka_unit_test(input_goes_to_rank_0),
         cmocka_unit_test(streams_stay_apart),
         cmocka_unit_test(last_line_without_end_is_written),

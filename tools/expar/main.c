@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The expar command: finds the subcommand and runs it. */
 #include "command.h"
+#include "run/hosts.h"
 #include "stop.h"
 #include <expar/expar.h>
 #include <locale.h>
@@ -60,6 +61,7 @@ int main(int argc, char **argv)
         printf("expar %s\n", expar_version());
         return flushed(0);
     }
+    if (!strcmp(name, HOSTS_AGENT)) return flushed(agent_run(argc - 1, argv + 1));
     if (!strcmp(name, "man")) return flushed(command_man(argc - 1, argv + 1));
     const struct command *command = command_find(name);
     return command ? stop_exit_code(flushed(command->run(argc - 1, argv + 1))) : unknown(name);

@@ -41,7 +41,7 @@ static const struct argp_option options[] = {
 
 static const struct command_example examples[] = {
     {"expar check", "this machine alone"},
-    {"srun --mpi=pmix -N 2 -n 16 expar check", "two hosts, compared; rank 0 prints"},
+    {"expar run --hosts a,b -n 16 --no-prefix -- expar check", "two hosts, compared; rank 0 prints"},
     {"expar check --strict || exit 1", "in a script: warnings end it, too"},
     {"expar check --long", "load all links for 60 s, and watch their error counters"},
     {"expar check --json | jq '.checks[] | select(.status != \"ok\")'", "for programs"},

@@ -2,6 +2,7 @@
 /* Runs a job from its first process to its last, in one thread with one poll loop over signals and the ranks'
  * output. */
 #include "job.h"
+#include "hosts.h"
 #include <errno.h>
 #include <expar/group.h>
 #include <poll.h>
@@ -20,7 +21,10 @@
 /* How long the launcher waits for the rank that made the others fail, after one of those has exited. */
 #define CULPRIT_NS INT64_C(5000000000)
 
-/* A rank that has failed. */
+/* The exit code of ssh for its own errors. */
+#define SSH_FAILED 255
+
+/* A rank that has failed, or the agent of a host. */
 struct job_failure {
     int rank; /* -1: none */
     pid_t pid;
@@ -35,7 +39,8 @@ struct job_state {
     /* The failure that counts as the first, so far. It is final once `failed` is set. */
     struct job_failure first;
     int64_t culprit_ns;    /* the deadline at which it becomes final */
-    struct pollfd *polled; /* [1 + 2·num_ranks] */
+    struct pollfd *polled; /* [2 + 2·num_ranks] */
+    bool lifeline;         /* standard input is watched: its end ends the job */
     struct job_output output;
     int num_alive;
     int exit_code; /* of the first failure */
@@ -79,7 +84,8 @@ static void begin_end(struct job_state *state, int signal_number)
 {
     signal_all(state, signal_number);
     signal_all(state, SIGCONT); /* a stopped process receives its signal only when it continues */
-    if (!state->ending) state->kill_ns = now_ns() + GRACE_NS;
+    /* An agent needs the same time for its ranks. */
+    if (!state->ending) state->kill_ns = now_ns() + (state->job->hosts ? 2 : 1) * GRACE_NS;
     state->ending = true;
 }
 
@@ -90,8 +96,23 @@ static int exit_code_of(int status)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/* The agent of a host has named the rank that failed. Only what ssh says itself is left. */
+static void report_host(const struct job_state *state, const struct job_failure *failure)
+{
+    const char *name = state->job->hosts->list[failure->rank].name;
+    if (WIFSIGNALED(failure->status))
+        job_say("%s: host %s: ssh was killed by signal %d\n", state->job->who, name, WTERMSIG(failure->status));
+    else if (WEXITSTATUS(failure->status) == SSH_FAILED)
+        job_say("%s: host %s: ssh ended with code %d: no connection, or it broke; ending the others\n", state->job->who,
+                name, SSH_FAILED);
+}
+
 static void report_failure(const struct job_state *state, const struct job_failure *failure)
 {
+    if (state->job->hosts) {
+        report_host(state, failure);
+        return;
+    }
     char what[96];
     const int status = failure->status;
     if (WIFSIGNALED(status))
@@ -101,8 +122,8 @@ static void report_failure(const struct job_state *state, const struct job_failu
     const char *next = state->num_alive == 0    ? ""
                        : state->job->keep_going ? "; the others go on"
                                                 : "; ending the others";
-    job_say("%s: rank %d (pid %d) %s%s%s\n", state->job->who, failure->rank, (int)failure->pid, what,
-            failure->because ? " after an error that another rank caused" : "", next);
+    job_say("%s: rank %d (pid %d) %s%s%s\n", state->job->who, state->job->first_rank + failure->rank, (int)failure->pid,
+            what, failure->because ? " after an error that another rank caused" : "", next);
 }
 
 static int rank_of(const struct job_state *state, pid_t pid)
@@ -161,9 +182,11 @@ static void reap(struct job_state *state)
         state->children[rank].pid = 0;
         state->num_alive--;
         if (status != 0)
-            weigh_failure(state, &(struct job_failure){rank, pid, status, job_flags_read(&state->flags, rank)});
+            weigh_failure(state, &(struct job_failure){rank, pid, status,
+                                                       job_flags_read(&state->flags, state->job->first_rank + rank)});
     }
-    if (!state->first.because || state->num_alive == 0) settle(state);
+    /* An agent does not know the ranks of other hosts. It waits until the launcher has heard of the first. */
+    if (!state->first.because || (state->num_alive == 0 && !state->lifeline)) settle(state);
 }
 
 /* ---- signals, output, time --------------------------------------------------------------------------------------- */
@@ -193,6 +216,19 @@ static void read_signals(struct job_state *state)
     while (read(state->signal_fd, &info, sizeof info) == sizeof info)
         if (info.ssi_signo != SIGCHLD) forward_signal(state, &info);
     reap(state);
+}
+
+/* Ends the job when standard input has ended: ssh, or the launcher, has gone or wants that. */
+static void watch_lifeline(struct job_state *state)
+{
+    char unused[64];
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    if (!state->lifeline || poll(&input, 1, 0) <= 0 || read(STDIN_FILENO, unused, sizeof unused) > 0) return;
+    state->lifeline = false;
+    if (state->first.rank < 0) fail(state, 128 + SIGTERM);
+    settle(state);
+    hurry(state);
+    if (!state->ending) begin_end(state, SIGTERM);
 }
 
 static void check_times(struct job_state *state)
@@ -235,6 +271,7 @@ static nfds_t collect_polled(struct job_state *state)
 {
     nfds_t count = 0;
     state->polled[count++] = (struct pollfd){.fd = state->signal_fd, .events = POLLIN};
+    state->polled[count++] = (struct pollfd){.fd = state->lifeline ? STDIN_FILENO : -1, .events = POLLIN};
     if (state->output.used > 0) {
         state->polled[count++] = (struct pollfd){.fd = state->output.target, .events = POLLOUT};
         return count;
@@ -275,13 +312,21 @@ static bool output_left(const struct job_state *state)
     return left;
 }
 
+/* True while an agent without ranks waits for word of a rank on another host. */
+static bool awaits_culprit(const struct job_state *state)
+{
+    return state->lifeline && state->culprit_ns != NEVER_NS && !state->failed;
+}
+
 static void supervise(struct job_state *state)
 {
-    while (state->num_alive > 0 || (output_left(state) && now_ns() < state->drop_ns)) {
+    while (state->num_alive > 0 || awaits_culprit(state) || (output_left(state) && now_ns() < state->drop_ns)) {
         /* Output of dead ranks can be read at once, unless its target is blocked. */
-        int wait_ms = state->num_alive > 0 || state->output.used > 0 ? poll_timeout_ms(state) : 0;
+        int wait_ms =
+            state->num_alive > 0 || awaits_culprit(state) || state->output.used > 0 ? poll_timeout_ms(state) : 0;
         if (poll(state->polled, collect_polled(state), wait_ms) >= 0) {
             if (!forward_output(state)) lose_output(state);
+            watch_lifeline(state);
             read_signals(state);
         }
         check_times(state);
@@ -311,11 +356,14 @@ static bool state_open(struct job_state *state, const struct job *job)
     *state = (struct job_state){.job = job, .limit_ns = NEVER_NS, .kill_ns = NEVER_NS, .drop_ns = NEVER_NS};
     state->culprit_ns = NEVER_NS;
     state->first.rank = -1;
-    job_flags_open(&state->flags, job->num_ranks);
+    state->lifeline = job->lifeline;
+    job_flags_open(&state->flags, job->job_size ? job->job_size : job->num_ranks);
     if (job->timeout_s > 0) state->limit_ns = now_ns() + (int64_t)(job->timeout_s * 1e9);
     bool signals = signals_open(state);
     state->children = calloc(num_ranks, sizeof *state->children);
-    state->polled = calloc(1 + 2 * num_ranks, sizeof *state->polled);
+    state->polled = calloc(2 + 2 * num_ranks, sizeof *state->polled);
+    for (size_t i = 0; i < num_ranks && state->children; i++)
+        state->children[i].lifeline = state->children[i].log = -1;
     return job_output_open(&state->output) && signals && state->children && state->polled;
 }
 
@@ -323,6 +371,8 @@ static void state_close(struct job_state *state)
 {
     for (int i = 0; state->children && i < 2 * state->job->num_ranks; i++)
         job_lines_close(stream_of(state, i));
+    for (int rank = 0; state->children && rank < state->job->num_ranks; rank++)
+        job_child_close(&state->children[rank]);
     free(state->output.text);
     free(state->polled);
     free(state->children);
@@ -346,24 +396,41 @@ static void spawn_all(struct job_state *state, const struct job_setting *setting
     signal_all(state, SIGKILL);
 }
 
+/* Makes the place where the ranks meet. Other hosts must reach it: the user names an interface, or the kernel tells
+   from where its packets to them leave. */
+static bool place_make(const struct job *job, expar_unique_id *id)
+{
+    const char *named = getenv("EXPAR_BOOTSTRAP_INTERFACE");
+    char own[64];
+    const bool found = job->hosts && !(named && *named) && hosts_own_address(job->hosts, own);
+    if (job->hosts && !(named && *named) && !found) {
+        fprintf(stderr,
+                "%s: no host has a name that this one can look up; EXPAR_BOOTSTRAP_INTERFACE must name the "
+                "interface that the hosts reach\n",
+                job->who);
+        return false;
+    }
+    if ((found ? expar_unique_id_create_on(own, id) : expar_unique_id_create(id)) == EXPAR_OK) return true;
+    fprintf(stderr, "%s: %s\n", job->who, expar_last_error());
+    return false;
+}
+
 static int run_ranks(struct job_state *state, const cpu_set_t *cores)
 {
     expar_unique_id id;
     char id_text[EXPAR_UNIQUE_ID_TEXT];
-    if (expar_unique_id_create(&id) != EXPAR_OK) {
-        fprintf(stderr, "%s: %s\n", state->job->who, expar_last_error());
-        return JOB_EXIT_CANNOT_START;
-    }
-    expar_unique_id_format(&id, id_text);
+    const bool given = state->job->unique_id != NULL;
+    if (!given && !place_make(state->job, &id)) return JOB_EXIT_CANNOT_START;
+    if (!given) expar_unique_id_format(&id, id_text);
     struct job_setting setting = {.job = state->job,
-                                  .unique_id = id_text,
+                                  .unique_id = given ? state->job->unique_id : id_text,
                                   .flags = state->flags.path,
                                   .signal_mask = &state->old_mask,
                                   .launcher = getpid(),
                                   .cores = cores};
     spawn_all(state, &setting);
     supervise(state);
-    expar_unique_id_retire(&id);
+    if (!given) expar_unique_id_retire(&id);
     return state->exit_code;
 }
 

@@ -5,6 +5,7 @@
  *   job_spawn.c   one process: environment, pipes, process group, core, exec
  *   job_lines.c   a rank's output, forwarded in whole lines with its rank before them
  *   job_bind.c    which core for which rank (hwloc)
+ *   hosts.h       ranks of several hosts: a child is then ssh to a host, whose agent runs a job of its own
  *   job_flags.c   which rank's errors follow from another rank
  *
  * Nothing outlives the launcher: each rank leads a process group that is killed when its leader has ended, and the
@@ -18,8 +19,20 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+struct job_hosts;
+
 struct job {
-    int num_ranks;
+    int num_ranks; /* that run here */
+    /* Only of an agent: the number of its first rank, and of the ranks of all hosts; else 0. */
+    int first_rank, job_size;
+    const char *unique_id; /* where the ranks meet; NULL: the launcher makes a place */
+    bool lifeline;         /* the end of standard input ends the job; no rank has that input */
+    /* Set for the ranks, beside those of the launcher: "NAME=VALUE" */
+    const char *const *variables; /* [num_variables] */
+    size_t num_variables;
+    const char *log_folder; /* each rank's output also goes to a file there; NULL: no files */
+    /* The ranks run on these hosts; NULL: they run here. */
+    const struct job_hosts *hosts;
     /* The ranks simulate that many nodes; it divides num_ranks. 0: as the environment says. */
     int num_nodes;
     bool bind;         /* each rank to one core, round robin */
@@ -57,12 +70,14 @@ bool job_output_push(struct job_output *output);
 
 struct job_lines {
     int source;                    /* non-blocking read end; -1 when it has ended */
+    int log;                       /* gets the lines, too; the child owns it; -1: none */
     int target;                    /* 1 or 2 */
     char prefix[JOB_PREFIX_BYTES]; /* "[3] ", coloured on a terminal */
     char *buffer;                  /* [JOB_LINE_BYTES]; NULL: not open */
     size_t begun, used;            /* begun … used have been read and not passed on */
 };
 
+/* rank -1: the lines have their prefix already. */
 bool job_lines_open(struct job_lines *lines, int source, int target, int rank);
 /* Passes on whole lines, reads once, and passes on again, as long as `output` takes them. last: it does not wait for
    data that is not in the pipe yet. False when the target cannot be written any more. */
@@ -79,6 +94,9 @@ void job_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 struct job_child {
     pid_t pid;      /* 0 when it has been reaped */
     bool own_group; /* leads its own process group; else it shares the launcher's */
+    int lifeline;   /* write end of the standard input of a host's agent, whose end ends its ranks; -1: none */
+    bool ended;     /* the lifeline was closed, so that the agent ends its ranks */
+    int log;        /* the rank's log file; -1: none */
     struct job_lines streams[2];
 };
 
@@ -92,10 +110,13 @@ struct job_setting {
     const cpu_set_t *cores; /* [num_ranks]; NULL: not bound */
 };
 
-/* Starts one rank. Returns 0, or the exit code for the job after saying why it cannot be started. */
+/* Starts one rank, or ssh to a host. Returns 0, or the exit code for the job after saying why it cannot be started. */
 int job_spawn(const struct job_setting *setting, int rank, struct job_child *child);
-/* Sends a signal to all processes of a rank that has not been reaped. */
-void job_signal(const struct job_child *child, int signal_number);
+/* Closes what the launcher holds of a child beside its output. */
+void job_child_close(struct job_child *child);
+/* Sends a signal to all processes of a rank that has not been reaped. For a host any signal but SIGKILL ends its
+   agent's input, so that the agent ends its ranks; SIGKILL goes to ssh. */
+void job_signal(struct job_child *child, int signal_number);
 
 /* ---- job_flags.c ------------------------------------------------------------------------------------------------- */
 

@@ -8,16 +8,20 @@
 #include <limits.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 bool job_lines_open(struct job_lines *lines, int source, int target, int rank)
 {
-    *lines = (struct job_lines){.source = source, .target = target};
+    *lines = (struct job_lines){.source = source, .target = target, .log = -1};
     lines->buffer = malloc(JOB_LINE_BYTES);
-    if (colour_wanted(target))
+    if (rank < 0)
+        lines->prefix[0] = 0;
+    else if (colour_wanted(target))
         snprintf(lines->prefix, sizeof lines->prefix, "\033[%dm[%d]\033[0m ", 31 + rank % 6, rank);
     else
         snprintf(lines->prefix, sizeof lines->prefix, "[%d] ", rank);
@@ -50,6 +54,18 @@ bool job_output_push(struct job_output *output)
     }
     if (output->written == output->used) output->written = output->used = 0;
     return true;
+}
+
+/* Adds a line to the rank's log file. A file that cannot be written gets nothing more, and a message says so. */
+static void log_line(struct job_lines *lines, const char *line, size_t count)
+{
+    struct iovec parts[] = {{.iov_base = (void *)(uintptr_t)line, .iov_len = count}, {.iov_base = "\n", .iov_len = 1}};
+    if (lines->log < 0) return;
+    const ssize_t written = writev(lines->log, parts, 2);
+    if (written == (ssize_t)count + 1) return;
+    job_say("expar run: %scannot write its log file: %s; the rest of its output is not in it\n", lines->prefix,
+            written < 0 ? strerror(errno) : "it is full");
+    lines->log = -1;
 }
 
 /* Makes a line of `count` bytes, with its prefix and end, the next output. */
@@ -93,6 +109,7 @@ static bool hand_over(struct job_lines *lines, struct job_output *output)
 {
     size_t bytes, taken;
     while (output->used == 0 && next_line(lines, &bytes, &taken)) {
+        log_line(lines, lines->buffer + lines->begun, bytes);
         compose(lines, lines->buffer + lines->begun, bytes, output);
         lines->begun += taken;
         if (!job_output_push(output)) return false;
@@ -134,5 +151,5 @@ void job_lines_close(struct job_lines *lines)
     if (!lines->buffer) return;
     if (lines->source >= 0) close(lines->source);
     free(lines->buffer);
-    *lines = (struct job_lines){.source = -1};
+    *lines = (struct job_lines){.source = -1, .log = -1};
 }

@@ -29,7 +29,10 @@ class Stage:
     def __init__(self, root: Path, out: Path) -> None:
         self.root, self.out = root, out
         self.made: set[Path] = set()
+        notebooks = sorted(root.glob("examples/python/*.ipynb"))
+        self.notebooks = {str(path.relative_to(root)): f"tutorials/{path.stem}.md" for path in notebooks}
         self.pages = {f"docs/{path}": path for path in self.pages_of_docs()} | OTHERS | dict.fromkeys(INDEXES, "index.md")
+        self.pages |= self.notebooks
 
     def pages_of_docs(self) -> list[str]:
         docs = self.root / "docs"
@@ -66,8 +69,20 @@ class Stage:
             return "{download}`" + text.replace("`", "") + f" <{os.path.relpath(f'files/{path}', here)}>`"
         return found[0]
 
+    def notebook(self, page: str) -> str:
+        """A notebook as a page: its texts, and its code. A test runs it (test_python_notebook)."""
+        name = Path(page).name
+        parts = [f"The notebook itself: {{download}}`{name} <../files/{page}>`."]
+        self.copy(self.root / page, f"files/{page}")
+        for cell in json.loads((self.root / page).read_text())["cells"]:
+            text = "".join(cell["source"])
+            parts.append(f"```python\n{text}\n```" if cell["cell_type"] == "code" else text)
+        parts[0:2] = [parts[1], parts[0]]  # a page begins with its title
+        return "\n\n".join(parts) + "\n"
+
     def page(self, page: str, place: str) -> None:
-        rows = (self.root / page).read_text().split("\n")
+        text = self.notebook(page) if page in self.notebooks else (self.root / page).read_text()
+        rows = text.split("\n")
         fenced = False
         for at, row in enumerate(rows):
             if row.lstrip().startswith("```"):

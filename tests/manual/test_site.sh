@@ -34,6 +34,9 @@ for page in index search tutorials/c howto/hanging howto/engines reference/c/ep_
     project/changelog; do
     [ -s "$html/$page.html" ] || fail "there is no page $page"
 done
+for notebook in "$root"/examples/python/*.ipynb; do
+    [ ! -e "$notebook" ] || [ -s "$html/tutorials/$(basename "$notebook" .ipynb).html" ] || fail "there is no page of $notebook"
+done
 # Names are found: by the search, by links in text, and in the reference of Python.
 grep -q 'expar_ep_dispatch' "$html/searchindex.js" || fail "the search does not know expar_ep_dispatch"
 grep -q 'statuses.html#expar-err-peer' "$html/howto/hanging.html" || fail "a status in the text is no link"

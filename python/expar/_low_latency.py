@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, overload
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, overload
 
 from . import _abi, _numbered, _values
 from ._abi import Dtype, LlFormat, LlSum
@@ -22,6 +21,7 @@ from ._dtypes import dtype_of
 from ._event import Event, end_calls_with
 from ._group import Group, Owned, fill
 from ._library import lib
+from ._results import same_object
 from ._symmetric import stats_of
 from ._tensor import Counted, Tensor, make_view, view_of
 
@@ -121,8 +121,8 @@ class LentTensor(Tensor):
         return True
 
 
-@dataclass(eq=False)
-class LowLatencyDispatched:
+@same_object
+class LowLatencyDispatched(NamedTuple):
     """The rows that a rank has received. Each tensor is the caller's if it was given (out_…), else the library's. They
     are filled after the hook was called, or with async_finish after the event."""
 
@@ -133,9 +133,24 @@ class LowLatencyDispatched:
     hook: Hook | None
     event: Event | None
 
+    @property
+    def recv_x(self) -> Any:
+        """`x`, as C names it."""
+        return self.x
 
-@dataclass(eq=False)
-class LowLatencyCombined:
+    @property
+    def recv_scales(self) -> Any:
+        """`scales`, as C names it."""
+        return self.scales
+
+    @property
+    def recv_count(self) -> Any:
+        """`count`, as C names it."""
+        return self.count
+
+
+@same_object
+class LowLatencyCombined(NamedTuple):
     """The sums in the order of the tokens. They are filled as LowLatencyDispatched is."""
 
     y: Any  # [T, H], dtype of x
@@ -308,12 +323,12 @@ class LowLatencyBuffer(Owned):
         assert result.handle is not None
         handle = LowLatencyHandle(result.handle, call.stream)
         return LowLatencyDispatched(
-            x=own_or_library(out_x, result.recv_x, output),
-            scales=own_or_library(out_scales, result.recv_scales, output),
-            count=own_or_library(out_count, result.recv_count, output),
-            handle=handle,
-            hook=Hook(result.hook, [*call.kept, output, handle], self.device) if result.hook else None,
-            event=keep_call(result.event, call, output),
+            own_or_library(out_x, result.recv_x, output),
+            own_or_library(out_scales, result.recv_scales, output),
+            own_or_library(out_count, result.recv_count, output),
+            handle,
+            Hook(result.hook, [*call.kept, output, handle], self.device) if result.hook else None,
+            keep_call(result.event, call, output),
         )
 
     def combine(
@@ -357,9 +372,9 @@ class LowLatencyBuffer(Owned):
         lib.expar_ll_combine(self.pointer, ctypes.byref(call.struct), ctypes.byref(result))
         output = output_of(result.output, call.stream)
         return LowLatencyCombined(
-            y=own_or_library(out_y, result.y, output),
-            hook=Hook(result.hook, [*call.kept, output], self.device) if result.hook else None,
-            event=keep_call(result.event, call, output),
+            own_or_library(out_y, result.y, output),
+            Hook(result.hook, [*call.kept, output], self.device) if result.hook else None,
+            keep_call(result.event, call, output),
         )
 
     def combine_buffer(self, handle: LowLatencyHandle, dtype: Any) -> LentTensor:

@@ -3,13 +3,14 @@
 
 Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts.
 R rows that this rank receives, S scales a row. Expert e is local expert e % L of rank e // L.
+
+A result is a tuple, so it may be unpacked and indexed. Members also have their names of C, such as `recv_x` for `x`.
 """
 
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from . import _abi
 from ._abi import Dtype, EpPath
@@ -21,6 +22,15 @@ from ._tensor import Counted, view_of
 
 if TYPE_CHECKING:
     from ._types import Array
+
+_Kind = TypeVar("_Kind")
+
+
+def same_object(kind: type[_Kind]) -> type[_Kind]:
+    """Lets objects of a tuple's class be equal only to themselves. Tuples would compare arrays element by element."""
+    for name in ("__eq__", "__ne__", "__hash__"):
+        setattr(kind, name, getattr(object, name))
+    return kind
 
 
 class Handle(Counted):
@@ -113,8 +123,8 @@ class RecvCounts:
         return ctypes.addressof(struct)
 
 
-@dataclass(eq=False)
-class Layout:
+@same_object
+class Layout(NamedTuple):
     """Counts of this rank's tokens, computed from their experts alone."""
 
     tokens_per_rank: Any  # [N] a token counts once for a rank, even if several of its experts are there
@@ -123,8 +133,8 @@ class Layout:
     token_in_rank: Any  # [T, N] bool: NumPy's, on a GPU a tensor
 
 
-@dataclass(eq=False)
-class Route:
+@same_object
+class Route(NamedTuple):
     """The rows that a rank will receive."""
 
     handle: Handle
@@ -134,9 +144,14 @@ class Route:
     num_dropped_tokens: int
     tokens_per_expert: list[int] | None  # [L] rows for each local expert, rounded up to expert_alignment
 
+    @property
+    def recv_tokens_per_expert(self) -> list[int] | None:
+        """`tokens_per_expert`, as C names it."""
+        return self.tokens_per_expert
 
-@dataclass(eq=False)
-class Dispatched:
+
+@same_object
+class Dispatched(NamedTuple):
     """The rows that a rank has received. Each tensor is the caller's if it was given (out_…), else the library's."""
 
     x: Any  # [R, H], dtype of the dispatch's x; expert-major: [sum of tokens_per_expert, H]
@@ -154,9 +169,54 @@ class Dispatched:
     path: EpPath  # the path that this rank's rows took
     event: Event | None  # with async_finish: until it has happened the tensors are not filled
 
+    @property
+    def recv_x(self) -> Any:
+        """`x`, as C names it."""
+        return self.x
 
-@dataclass(eq=False)
-class Combined:
+    @property
+    def recv_topk_idx(self) -> Any:
+        """`topk_idx`, as C names it."""
+        return self.topk_idx
+
+    @property
+    def recv_topk_weights(self) -> Any:
+        """`topk_weights`, as C names it."""
+        return self.topk_weights
+
+    @property
+    def recv_scales(self) -> Any:
+        """`scales`, as C names it."""
+        return self.scales
+
+    @property
+    def recv_row_map(self) -> Any:
+        """`row_map`, as C names it."""
+        return self.row_map
+
+    @property
+    def recv_src_token(self) -> Any:
+        """`src_token`, as C names it."""
+        return self.src_token
+
+    @property
+    def recv_src_metadata(self) -> Any:
+        """`src_metadata`, as C names it."""
+        return self.src_metadata
+
+    @property
+    def recv_row_weights(self) -> Any:
+        """`row_weights`, as C names it."""
+        return self.row_weights
+
+    @property
+    def recv_tokens_per_expert(self) -> list[int] | None:
+        """`tokens_per_expert`, as C names it."""
+        return self.tokens_per_expert
+
+
+@same_object
+class Combined(NamedTuple):
     """Sums, back in the order of the tokens."""
 
     y: Any  # [T, H], dtype of x: the caller's own, or the library's

@@ -90,8 +90,9 @@ class Import(unittest.TestCase):
         self.assertEqual(imported(None, PYTHONPATH=str(self.folder)).strip(), str(beside))
 
     def test_takes_little(self) -> None:
-        """Neither NumPy nor PyTorch is imported before somebody asks for their arrays."""
-        code = "import sys, expar; print([name for name in ('numpy', 'torch', 'logging') if name in sys.modules])"
+        """Neither NumPy nor PyTorch is imported before somebody asks for their arrays, nor modules that take long."""
+        names = ("numpy", "torch", "logging", "dataclasses", "inspect", "multiprocessing", "asyncio", "importlib.metadata")
+        code = f"import sys, expar; print([name for name in {names} if name in sys.modules])"
         self.assertEqual(imported(expar.library_path(), code).strip(), "[]")
 
 

@@ -67,13 +67,13 @@ typedef struct transport_request {
     /* Values of transport_memory. `memory` is that of `offset` and of the bytes in `ahead`; the other is that of
        `signal_offset`. */
     uint8_t memory, signal_memory;
+    /* put, get: the caller's side is memory of a GPU. Only the transport of device memory takes it. */
+    bool on_device;
     uint64_t offset;
     /* put: read until complete */
     const void *source;
     /* get: written until complete. atomic: receives the old word, of `bytes` bytes; NULL: it is not wanted */
     void *dest;
-    /* put, get: the caller's side is memory of a GPU. Only the transport of device memory takes it. */
-    bool on_device;
     /* atomic: 4 or 8 */
     size_t bytes;
     transport_atomic_op op;

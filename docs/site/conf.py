@@ -19,6 +19,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "docstrings", "names"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 4
 nitpicky = True
+smartquotes = False  # quotes of code stay as they are
 # Types of C's library, and of Python packages whose pages this site does not have.
 nitpick_ignore_regex = [
     ("c:identifier", r"(u?int\d+_t|s?size_t|ptrdiff_t|FILE|va_list|bool|MPI_Comm|T|TYPE|complex|shmem_(ctx|team)(_config)?_t)"),

@@ -124,11 +124,16 @@ class LentTensor(Tensor):
 @same_object
 class LowLatencyDispatched(NamedTuple):
     """The rows that a rank has received. Each tensor is the caller's if it was given (out_…), else the library's. They
-    are filled after the hook was called, or with async_finish after the event."""
+    are filled after the hook was called, or with async_finish after the event.
 
-    x: Any  # [L, N*B, H], dtype of x or of the format; rows of expert e start at x[e, 0], without gaps
-    scales: Any  # [L, N*B, H/128] f32, UE8M0 [L, N*B, ceil(H/512)] i32; the token dimension contiguous. None without
-    count: Any  # [L] i32: rows of each local expert
+    x: [L, N*B, H], dtype of x or of the format. Rows of expert e start at x[e, 0], without gaps.
+    scales: [L, N*B, H/128] f32, UE8M0 [L, N*B, ceil(H/512)] i32. The token dimension is contiguous. None without.
+    count: [L] i32: rows of each local expert.
+    """
+
+    x: Any
+    scales: Any
+    count: Any
     handle: LowLatencyHandle
     hook: Hook | None
     event: Event | None
@@ -151,9 +156,12 @@ class LowLatencyDispatched(NamedTuple):
 
 @same_object
 class LowLatencyCombined(NamedTuple):
-    """The sums in the order of the tokens. They are filled as LowLatencyDispatched is."""
+    """The sums in the order of the tokens. They are filled as LowLatencyDispatched is.
 
-    y: Any  # [T, H], dtype of x
+    y: [T, H], dtype of x.
+    """
+
+    y: Any
     hook: Hook | None
     event: Event | None
 

@@ -125,24 +125,36 @@ class RecvCounts:
 
 @same_object
 class Layout(NamedTuple):
-    """Counts of this rank's tokens, computed from their experts alone."""
+    """Counts of this rank's tokens, computed from their experts alone.
 
-    tokens_per_rank: Any  # [N] a token counts once for a rank, even if several of its experts are there
-    tokens_per_node: Any  # [M] a token counts once for a node
-    tokens_per_expert: Any  # [E] every occurrence counts
-    token_in_rank: Any  # [T, N] bool: NumPy's, on a GPU a tensor
+    tokens_per_rank: [N] a token counts once for a rank, even if several of its experts are there.
+    tokens_per_node: [M] a token counts once for a node.
+    tokens_per_expert: [E] every occurrence counts.
+    token_in_rank: [T, N] bool: NumPy's, on a GPU a tensor.
+    """
+
+    tokens_per_rank: Any
+    tokens_per_node: Any
+    tokens_per_expert: Any
+    token_in_rank: Any
 
 
 @same_object
 class Route(NamedTuple):
-    """The rows that a rank will receive."""
+    """The rows that a rank will receive.
+
+    num_recv_tokens: R; -1 on a GPU with num_worst_tokens.
+    num_rows: rows of outputs of dispatches with the handle: R, or num_worst_tokens.
+    num_expert_rows: rows of expert-major outputs.
+    tokens_per_expert: [L] rows for each local expert, rounded up to expert_alignment.
+    """
 
     handle: Handle
-    num_recv_tokens: int  # R; -1 on a GPU with num_worst_tokens
-    num_rows: int  # rows of outputs of dispatches with the handle: R, or num_worst_tokens
-    num_expert_rows: int  # rows of expert-major outputs
+    num_recv_tokens: int
+    num_rows: int
+    num_expert_rows: int
     num_dropped_tokens: int
-    tokens_per_expert: list[int] | None  # [L] rows for each local expert, rounded up to expert_alignment
+    tokens_per_expert: list[int] | None
 
     @property
     def recv_tokens_per_expert(self) -> list[int] | None:
@@ -152,22 +164,37 @@ class Route(NamedTuple):
 
 @same_object
 class Dispatched(NamedTuple):
-    """The rows that a rank has received. Each tensor is the caller's if it was given (out_…), else the library's."""
+    """The rows that a rank has received. Each tensor is the caller's if it was given (out_…), else the library's.
 
-    x: Any  # [R, H], dtype of the dispatch's x; expert-major: [sum of tokens_per_expert, H]
-    topk_idx: Any  # [R, K], dtype of the dispatch's topk_idx: local expert, -1 where it lives elsewhere. None without
-    topk_weights: Any  # [R, K] f32, 0 where topk_idx is -1. None without
-    scales: Any  # [R, S], dtype of x_scales; with column_scales column by column. None without
-    row_map: Any  # expert-major: [R, K] i32, row of x or -1. Else None
-    src_token: Any  # with src_tokens: [R] i32, the row's token number at its source. Else None
-    src_metadata: Any  # with src_stride M: [R, 2 + K] i32, source rank * M + token, source rank, row_map or -1
-    row_weights: Any  # expert-major, with row_weights: [rows of x] f32, the weight of each row's slot. Else None
-    tokens_per_expert: list[int] | None  # [L], rounded up to expert_alignment; None for a dispatch with a handle
-    num_recv_tokens: int  # R; -1 with num_worst_tokens on a GPU, and with async_finish: recv_counts has it
+    x: [R, H], dtype of the dispatch's x; expert-major: [sum of tokens_per_expert, H].
+    topk_idx: [R, K], dtype of the dispatch's topk_idx: local expert, -1 where it lives elsewhere. None without.
+    topk_weights: [R, K] f32, 0 where topk_idx is -1. None without.
+    scales: [R, S], dtype of x_scales; with column_scales column by column. None without.
+    row_map: expert-major: [R, K] i32, row of x or -1. Else None.
+    src_token: with src_tokens: [R] i32, the row's token number at its source. Else None.
+    src_metadata: with src_stride M: [R, 2 + K] i32, source rank * M + token, source rank, row_map or -1.
+    row_weights: expert-major, with row_weights: [rows of x] f32, the weight of each row's slot. Else None.
+    tokens_per_expert: [L], rounded up to expert_alignment; None for a dispatch with a handle.
+    num_recv_tokens: R. It is -1 with num_worst_tokens on a GPU, and with async_finish. recv_counts has it then.
+    handle: for combines. A dispatch with a handle returns that one.
+    path: the path that this rank's rows took.
+    event: with async_finish: until it has happened the tensors are not filled.
+    """
+
+    x: Any
+    topk_idx: Any
+    topk_weights: Any
+    scales: Any
+    row_map: Any
+    src_token: Any
+    src_metadata: Any
+    row_weights: Any
+    tokens_per_expert: list[int] | None
+    num_recv_tokens: int
     num_dropped_tokens: int
-    handle: Handle  # for combines; of a dispatch with a handle, that one
-    path: EpPath  # the path that this rank's rows took
-    event: Event | None  # with async_finish: until it has happened the tensors are not filled
+    handle: Handle
+    path: EpPath
+    event: Event | None
 
     @property
     def recv_x(self) -> Any:
@@ -217,8 +244,13 @@ class Dispatched(NamedTuple):
 
 @same_object
 class Combined(NamedTuple):
-    """Sums, back in the order of the tokens."""
+    """Sums, back in the order of the tokens.
 
-    y: Any  # [T, H], dtype of x: the caller's own, or the library's
-    topk_weights: Any  # [T, K] f32; None for a combine without weights
-    event: Event | None  # with async_finish: until it has happened the tensors are not filled
+    y: [T, H], dtype of x: the caller's own, or the library's.
+    topk_weights: [T, K] f32; None for a combine without weights.
+    event: with async_finish: until it has happened the tensors are not filled.
+    """
+
+    y: Any
+    topk_weights: Any
+    event: Event | None

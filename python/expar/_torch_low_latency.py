@@ -24,14 +24,16 @@ _WEIGHT_BYTES = 4
 
 
 class LowLatencyRows(NamedTuple):
-    """The rows that a rank has received. Gradients go through x."""
+    """The rows that a rank has received. Gradients go through x.
+
+    x: [L, N*B, H], dtype of the dispatch's x: rows of expert e start at x[e, 0], without gaps; the others are zero.
+    tokens_per_expert: [L] i32: rows of each local expert.
+    handle: the sources of the rows, for `low_latency_combine`: an opaque uint8 tensor.
+    """
 
     x: Tensor
-    """[L, N*B, H], dtype of the dispatch's x: rows of expert e start at x[e, 0], without gaps; the others are zero."""
     tokens_per_expert: Tensor
-    """[L] i32: rows of each local expert."""
     handle: Tensor
-    """The sources of the rows, for `low_latency_combine`: an opaque uint8 tensor."""
 
 
 def _find(handle: Tensor) -> LowLatencyHandle:

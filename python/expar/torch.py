@@ -32,23 +32,27 @@ _DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 class Rows(NamedTuple):
-    """The rows that a rank has received. Gradients go through x and topk_weights."""
+    """The rows that a rank has received. Gradients go through x and topk_weights.
+
+    x: [R, H], dtype of the dispatch's x. With num_worst_tokens it has that many rows. With expert_major it has a row
+        for each (token, local expert), sorted by expert.
+    topk_idx: [R, K], dtype of the dispatch's topk_idx: the local expert, -1 for experts of other ranks.
+    topk_weights: [R, K] f32, 0 where topk_idx is -1. With expert_major [rows of x], the weight of each row. None
+        without.
+    row_map: with expert_major [R, K] i32: the row of x of each slot, or -1. Else it is empty.
+    tokens_per_expert: [L] i32 on the device of x: the rows of each local expert, without padding.
+    expert_prefix: [L + 1] i32 on the device of x: the first row of each expert with expert_major, then the number of
+        rows.
+    handle: the routing, for `combine`: an opaque uint8 tensor.
+    """
 
     x: Tensor
-    """[R, H], dtype of the dispatch's x. With num_worst_tokens it has that many rows. With expert_major it has a row
-    for each (token, local expert), sorted by expert."""
     topk_idx: Tensor
-    """[R, K], dtype of the dispatch's topk_idx: the local expert, -1 for experts of other ranks."""
     topk_weights: Optional[Tensor]
-    """[R, K] f32, 0 where topk_idx is -1. With expert_major [rows of x], the weight of each row. None without."""
     row_map: Tensor
-    """With expert_major [R, K] i32: the row of x of each slot, or -1. Else it is empty."""
     tokens_per_expert: Tensor
-    """[L] i32 on the device of x: the rows of each local expert, without padding."""
     expert_prefix: Tensor
-    """[L + 1] i32 on the device of x: the first row of each expert with expert_major, then the number of rows."""
     handle: Tensor
-    """The routing, for `combine`: an opaque uint8 tensor."""
 
 
 def _find(handle: Tensor) -> Handle:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import importlib
 import inspect
 import os
 import pydoc
@@ -278,6 +279,20 @@ class Help(unittest.TestCase):
             for name in inspect.signature(call).parameters:
                 if name in ("x", "topk_idx", "topk_weights", "x_scales", "token_in_rank", "out_y", "bias"):
                     self.assertRegex(text, rf"\b{name}: \[[TRNL], ?[A-Z]", f"{call.__qualname__}: {name}")
+
+    def test_results(self) -> None:
+        """The help of each result has its members, and the shape of each tensor."""
+        results: list[Any] = [expar.Combined, expar.Dispatched, expar.Layout]
+        results += [expar.LowLatencyCombined, expar.LowLatencyDispatched]
+        if has_torch():
+            operators = importlib.import_module("expar.torch")
+            results += [operators.Rows, operators.LowLatencyRows]
+        plain = {"num_recv_tokens", "num_dropped_tokens", "handle", "path", "event", "hook"}
+        for result in results:
+            text = self.text(result)
+            for name in result._fields:
+                if name not in plain:
+                    self.assertRegex(text, rf"(?m)^ \|  {name}: [^\n]*\[([A-Z]\b|rows)", f"{result.__name__}.{name}")
 
     def test_enumerations(self) -> None:
         """Each says what it is for, and its members print by name."""

@@ -261,8 +261,8 @@ static void several_threads(expar_group *group, void *shared)
     worker all[THREADS];
     uint64_t count = 0;
     uint8_t *block = take_zeros(group, EXPAR_MEMORY_DEVICE, (size_t)THREADS * THREAD_BYTES + 8);
-    uint64_t *word = (uint64_t *)(void *)(block + (size_t)THREADS * THREAD_BYTES);
     if (!block) return;
+    uint64_t *word = (uint64_t *)(void *)(block + (size_t)THREADS * THREAD_BYTES);
     for (int i = 0; i < THREADS; i++) {
         all[i] = (worker){group, block, word, i, (group->rank + 1) % group->size, 0};
         CHECK(pthread_create(&threads[i], NULL, work, &all[i]) == 0, "no thread");

@@ -112,10 +112,10 @@ static expar_status gather_rows(expar_group *group, json_t **rows)
     char *mine = json_dumps(*rows, JSON_COMPACT), *padded = NULL, *texts = NULL;
     size_t bytes = 0;
     expar_status status = longest_text(group, mine, &bytes);
-    if (status == EXPAR_OK) {
-        padded = calloc(1, bytes);
+    if (status == EXPAR_OK && bytes > 0) {
+        padded = calloc(bytes, 1);
         texts = calloc((size_t)group->size, bytes);
-        if (padded) strcpy(padded, mine);
+        if (padded) snprintf(padded, bytes, "%s", mine);
         status = padded && texts ? expar_group_allgather(group, padded, texts, bytes) : EXPAR_ERR_MEMORY;
     }
     if (status == EXPAR_OK && group->rank == 0) {

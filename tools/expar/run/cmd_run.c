@@ -133,6 +133,32 @@ static void check(struct argp_state *state, struct run_options *input)
         argp_error(state, "--nodes %d does not divide -n %d", job->num_nodes, job->num_ranks);
 }
 
+/* Takes the options of hosts, variables and log files. */
+static error_t parse_places(int key, char *arg, struct argp_state *state)
+{
+    struct run_options *input = state->input;
+    switch (key) {
+    case KEY_HOSTS:
+        input->host_list = arg;
+        return 0;
+    case KEY_ENV:
+        add_variable(state, input, arg);
+        return 0;
+    case KEY_LOG_DIR:
+        input->job.log_folder = arg;
+        return 0;
+    case KEY_SSH:
+        if (!arg[strspn(arg, " ")]) argp_error(state, "--ssh '%s': a command is expected", SHOWN(arg));
+        input->hosts.ssh = arg;
+        return 0;
+    case KEY_EXPAR:
+        input->hosts.expar = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct run_options *input = state->input;
@@ -159,22 +185,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         if (!text_to_seconds(arg, &job->timeout_s))
             argp_error(state, "--timeout '%s': a number of seconds above 0 is expected", SHOWN(arg));
         return 0;
-    case KEY_HOSTS:
-        input->host_list = arg;
-        return 0;
-    case KEY_ENV:
-        add_variable(state, input, arg);
-        return 0;
-    case KEY_LOG_DIR:
-        job->log_folder = arg;
-        return 0;
-    case KEY_SSH:
-        if (!arg[strspn(arg, " ")]) argp_error(state, "--ssh '%s': a command is expected", SHOWN(arg));
-        input->hosts.ssh = arg;
-        return 0;
-    case KEY_EXPAR:
-        input->hosts.expar = arg;
-        return 0;
     case ARGP_KEY_ARGS:
         input->program = state->next;
         return 0;
@@ -182,7 +192,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         check(state, input);
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return parse_places(key, arg, state);
     }
 }
 

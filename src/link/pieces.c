@@ -14,7 +14,7 @@ typedef struct pieces_run {
     error_kept failed;
 } pieces_run;
 
-static void note_failure(pieces_run *run, expar_status status)
+static void pieces_note_failure(pieces_run *run, expar_status status)
 {
     if (status != EXPAR_OK && run->failed.status == EXPAR_OK) error_keep(&run->failed, status);
 }
@@ -29,19 +29,19 @@ static mem_side device_side(const void *at)
     return (mem_side){.at = (void *)(uintptr_t)at, .kind = MEM_DEVICE};
 }
 
-static mem_side piece_of(pieces_run *run, uint64_t number)
+static mem_side pieces_piece(pieces_run *run, uint64_t number)
 {
     return mem_lane_piece(run->lane, (int32_t)(number % MEM_LANE_PIECES), &run->piece_bytes);
 }
 
-static uint64_t piece_bytes(const pieces_run *run, uint64_t bytes, uint64_t at)
+static uint64_t pieces_bytes(const pieces_run *run, uint64_t bytes, uint64_t at)
 {
     return bytes - at < run->piece_bytes ? bytes - at : run->piece_bytes;
 }
 
-static void settle(pieces_run *run, uint64_t number)
+static void pieces_settle(pieces_run *run, uint64_t number)
 {
-    note_failure(run, link_quiet(run->peer->sym, &run->batches[number % MEM_LANE_PIECES]));
+    pieces_note_failure(run, link_quiet(run->peer->sym, &run->batches[number % MEM_LANE_PIECES]));
 }
 
 static pieces_run begin(const link_peer *peer)
@@ -54,7 +54,7 @@ static pieces_run begin(const link_peer *peer)
 static expar_status end(pieces_run *run)
 {
     for (uint64_t i = 0; i < MEM_LANE_PIECES; i++)
-        settle(run, i);
+        pieces_settle(run, i);
     mem_copier_return(kinds_copier(run->peer->sym), run->lane);
     return is_sound(run) ? EXPAR_OK : link_named(run->peer, error_restore(&run->failed));
 }
@@ -71,16 +71,17 @@ static void *reached_by_gpu(const link_peer *peer, uint64_t offset)
 static void put_piece(pieces_run *run, const link_data *data, uint64_t at, uint64_t number)
 {
     link_peer plain = *run->peer;
-    const mem_side piece = piece_of(run, number);
-    const uint64_t bytes = piece_bytes(run, data->bytes, at);
-    settle(run, number);
+    const mem_side piece = pieces_piece(run, number);
+    const uint64_t bytes = pieces_bytes(run, data->bytes, at);
+    pieces_settle(run, number);
     if (is_sound(run))
-        note_failure(run, mem_lane_copy(run->lane, piece, device_side((const uint8_t *)data->source + at), bytes));
+        pieces_note_failure(run,
+                            mem_lane_copy(run->lane, piece, device_side((const uint8_t *)data->source + at), bytes));
     if (!is_sound(run)) return;
     plain.on_device = false;
     plain.call = NULL;
     const link_data put = {.offset = data->offset + at, .source = piece.at, .bytes = bytes};
-    note_failure(run, link_put(&plain, &put, &run->batches[number % MEM_LANE_PIECES]));
+    pieces_note_failure(run, link_put(&plain, &put, &run->batches[number % MEM_LANE_PIECES]));
 }
 
 expar_status link_pieces_put(const link_peer *peer, const link_data *data)
@@ -102,8 +103,8 @@ static void ask_piece(pieces_run *run, uint64_t offset, uint64_t bytes, uint64_t
     if (at >= bytes || !is_sound(run)) return;
     plain.on_device = false;
     plain.call = NULL;
-    note_failure(run, link_get(&plain, piece_of(run, number).at, offset + at, piece_bytes(run, bytes, at),
-                               &run->batches[number % MEM_LANE_PIECES]));
+    pieces_note_failure(run, link_get(&plain, pieces_piece(run, number).at, offset + at, pieces_bytes(run, bytes, at),
+                                      &run->batches[number % MEM_LANE_PIECES]));
 }
 
 expar_status link_pieces_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes)
@@ -116,10 +117,10 @@ expar_status link_pieces_get(const link_peer *peer, void *dest, uint64_t offset,
     for (uint64_t i = 0; i < MEM_LANE_PIECES; i++)
         ask_piece(&run, offset, bytes, i * run.piece_bytes);
     for (uint64_t at = 0, number = 0; at < bytes && is_sound(&run); at += run.piece_bytes, number++) {
-        settle(&run, number);
+        pieces_settle(&run, number);
         if (is_sound(&run))
-            note_failure(&run, mem_lane_copy(run.lane, device_side((uint8_t *)dest + at), piece_of(&run, number),
-                                             piece_bytes(&run, bytes, at)));
+            pieces_note_failure(&run, mem_lane_copy(run.lane, device_side((uint8_t *)dest + at),
+                                                    pieces_piece(&run, number), pieces_bytes(&run, bytes, at)));
         ask_piece(&run, offset, bytes, at + MEM_LANE_PIECES * run.piece_bytes);
     }
     return end(&run);

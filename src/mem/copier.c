@@ -158,12 +158,12 @@ static expar_status start_copy(const mem_lane *lane, int number, void *dest, con
     return status == EXPAR_OK ? CUDA_CALL(EventRecord, lane->events[number], lane->stream) : status;
 }
 
-static uint64_t piece_at(const mem_lane *lane, uint64_t bytes, uint64_t at)
+static uint64_t copier_piece_at(const mem_lane *lane, uint64_t bytes, uint64_t at)
 {
     return bytes - at < lane->piece_bytes ? bytes - at : lane->piece_bytes;
 }
 
-static void *piece_of(const mem_lane *lane, uint64_t number, int *event)
+static void *copier_piece(const mem_lane *lane, uint64_t number, int *event)
 {
     *event = (int)(number % MEM_LANE_PIECES);
     return (uint8_t *)lane->pinned.host + (uint64_t)*event * lane->piece_bytes;
@@ -176,11 +176,11 @@ static expar_status push_pieces(const mem_lane *lane, void *dest, const void *so
     uint64_t number = 0;
     int event = 0;
     for (uint64_t at = 0; at < bytes && status == EXPAR_OK; at += lane->piece_bytes, number++) {
-        void *piece = piece_of(lane, number, &event);
+        void *piece = copier_piece(lane, number, &event);
         if (number >= MEM_LANE_PIECES) status = await_copies(lane->events[event]);
         if (status != EXPAR_OK) break;
-        memcpy(piece, (const uint8_t *)source + at, piece_at(lane, bytes, at));
-        status = start_copy(lane, event, (uint8_t *)dest + at, piece, piece_at(lane, bytes, at));
+        memcpy(piece, (const uint8_t *)source + at, copier_piece_at(lane, bytes, at));
+        status = start_copy(lane, event, (uint8_t *)dest + at, piece, copier_piece_at(lane, bytes, at));
     }
     /* The stream's last event covers both pieces. */
     return status == EXPAR_OK ? await_copies(lane->events[event]) : status;
@@ -194,13 +194,14 @@ static expar_status pull_pieces(const mem_lane *lane, void *dest, const void *so
     int event;
     for (uint64_t at = 0, number = 0; at < bytes && status == EXPAR_OK; at += lane->piece_bytes, number++) {
         while (started < bytes && started < at + MEM_LANE_PIECES * lane->piece_bytes && status == EXPAR_OK) {
-            void *next = piece_of(lane, started / lane->piece_bytes, &event);
-            status = start_copy(lane, event, next, (const uint8_t *)source + started, piece_at(lane, bytes, started));
+            void *next = copier_piece(lane, started / lane->piece_bytes, &event);
+            status =
+                start_copy(lane, event, next, (const uint8_t *)source + started, copier_piece_at(lane, bytes, started));
             started += lane->piece_bytes;
         }
-        const void *piece = piece_of(lane, number, &event);
+        const void *piece = copier_piece(lane, number, &event);
         if (status == EXPAR_OK) status = await_copies(lane->events[event]);
-        if (status == EXPAR_OK) memcpy((uint8_t *)dest + at, piece, piece_at(lane, bytes, at));
+        if (status == EXPAR_OK) memcpy((uint8_t *)dest + at, piece, copier_piece_at(lane, bytes, at));
     }
     return status;
 }

@@ -221,7 +221,7 @@ static expar_status check_combine(const reduction *r)
                                           r->element_bytes, EXPAR_REDUCE_ELEMENT_BYTES));
 }
 
-static expar_status scratch_make(reduction *r, size_t bytes)
+static expar_status reduce_scratch_make(reduction *r, size_t bytes)
 {
     const size_t most = channel_piece_bytes(r->c.team), wanted = bytes < most ? bytes : most;
     if (wanted == 0 || r->c.dest_place.memory != TRANSPORT_DEVICE) return EXPAR_OK;
@@ -241,7 +241,7 @@ static expar_status reduction_run(const char *call, expar_team *team, void *dest
     if (status == EXPAR_OK) status = check_combine(&r);
     if (status == EXPAR_OK) status = collective_bytes(&r.c, "count", count, element_bytes, &bytes);
     if (status == EXPAR_OK) status = collective_check(&r.c, bytes, bytes);
-    if (status == EXPAR_OK) status = scratch_make(&r, bytes);
+    if (status == EXPAR_OK) status = reduce_scratch_make(&r, bytes);
     if (status == EXPAR_OK && (status = team_turn_begin(call, team)) == EXPAR_OK)
         status = team_turn_met(team, reduce_all(&r, count));
     free(r.scratch);

@@ -69,7 +69,7 @@ static expar_status copies_make(sym *symmetric, copies **out)
 }
 
 /* Takes the memory for messages, whose flags are 0 on all ranks when this returns. */
-static expar_status take_block(copies *self, const char *what, pinned_heap *pinned)
+static expar_status copies_take_block(copies *self, const char *what, pinned_heap *pinned)
 {
     self->pinned = pinned;
     expar_status status = pinned_heap_take(pinned, what, block_bytes(self), LEAST_SLOT_BYTES, &self->offset);
@@ -81,7 +81,7 @@ static expar_status take_block(copies *self, const char *what, pinned_heap *pinn
 }
 
 /* All ranks have their memory. Each starts its thread, and nothing is sent before all have. */
-static expar_status start(copies *self, const char *what, device_heap *device, mem_copier *copier)
+static expar_status copies_start(copies *self, const char *what, device_heap *device, mem_copier *copier)
 {
     self->device = device;
     self->copier = copier;
@@ -90,7 +90,7 @@ static expar_status start(copies *self, const char *what, device_heap *device, m
 }
 
 /* Sets what calls on device memory use. Other threads have no address of such memory yet. */
-static void publish(copies *self)
+static void copies_publish(copies *self)
 {
     sym *symmetric = self->sym;
     for (int32_t pe = 0; pe < symmetric->size; pe++) {
@@ -122,11 +122,11 @@ expar_status copies_create(sym *symmetric, const char *what, device_heap *device
         copies_free(self);
         return status;
     }
-    status = take_block(self, what, pinned);
+    status = copies_take_block(self, what, pinned);
     const bool taken = self->block != NULL;
-    if (status == EXPAR_OK) status = start(self, what, device, copier);
+    if (status == EXPAR_OK) status = copies_start(self, what, device, copier);
     if (status == EXPAR_OK)
-        publish(self);
+        copies_publish(self);
     else
         undo(self, what, taken, status);
     return status;

@@ -14,7 +14,7 @@ typedef struct mail_op {
     expar_status status;
 } mail_op;
 
-static uint64_t count_of(const _Atomic uint64_t *count)
+static uint64_t mail_count(const _Atomic uint64_t *count)
 {
     return atomic_load_explicit(count, memory_order_relaxed);
 }
@@ -36,8 +36,8 @@ static expar_status owner_failed(const mail_op *op, int32_t pe, expar_status sta
 static void mail_collect(copies *self, int32_t pe, mail_op *op)
 {
     mail_peer *peer = &self->peers[pe];
-    uint64_t number = count_of(&peer->answered) + 1;
-    for (; number <= count_of(&peer->sent); number++) {
+    uint64_t number = mail_count(&peer->answered) + 1;
+    for (; number <= mail_count(&peer->sent); number++) {
         const uint64_t slot = mail_slot(self, pe, MAIL_ANSWERS, number);
         if (!mail_arrived(self, slot, number)) break;
         const expar_status status = (expar_status)mail_head_at(self, slot)->status;
@@ -50,13 +50,13 @@ static void mail_collect(copies *self, int32_t pe, mail_op *op)
 static bool slot_is_free(const mail_peer *peer, uint64_t number)
 {
     const transport_batch *batch = &peer->batches[number % MAIL_SLOTS];
-    return number <= count_of(&peer->answered) + MAIL_SLOTS &&
+    return number <= mail_count(&peer->answered) + MAIL_SLOTS &&
            atomic_load_explicit(&batch->left, memory_order_acquire) == 0;
 }
 
 static bool is_answered(const mail_peer *peer, uint64_t number)
 {
-    return count_of(&peer->answered) >= number;
+    return mail_count(&peer->answered) >= number;
 }
 
 /* Reports a message that the network has lost. No answer to it will come. */
@@ -75,10 +75,10 @@ static expar_status check_messages(copies *self, int32_t pe)
 }
 
 /* Gives up what has no answer. Requests to a lost peer are rejected before they come here. */
-static void give_up(mail_peer *peer)
+static void mail_give_up(mail_peer *peer)
 {
     peer->broken = true;
-    set_count(&peer->answered, count_of(&peer->sent));
+    set_count(&peer->answered, mail_count(&peer->sent));
 }
 
 static expar_status mail_wait(copies *self, int32_t pe, mail_op *op,
@@ -94,7 +94,7 @@ static expar_status mail_wait(copies *self, int32_t pe, mail_op *op,
            (status = sym_rest_turn(&rest)) == EXPAR_OK)
         mail_collect(self, pe, op);
     sym_rest_end(&rest);
-    if (status == EXPAR_ERR_PEER) give_up(peer);
+    if (status == EXPAR_ERR_PEER) mail_give_up(peer);
     return status;
 }
 
@@ -105,7 +105,7 @@ static expar_status mail_begin(copies *self, int32_t pe, mail_op *op)
     mail_peer *peer = &self->peers[pe];
     pthread_mutex_lock(&peer->lock);
     expar_status status = sym_check_pe(self->sym, pe, op->what);
-    op->first = count_of(&peer->sent) + 1;
+    op->first = mail_count(&peer->sent) + 1;
     if (status == EXPAR_OK && peer->broken)
         status = error_set(EXPAR_ERR_PEER, "%s: an earlier request to rank %d has been given up", op->what, pe);
     return status;
@@ -114,7 +114,7 @@ static expar_status mail_begin(copies *self, int32_t pe, mail_op *op)
 /* Waits for a free slot, and fills it from `head` and the data. */
 static expar_status mail_write(copies *self, int32_t pe, mail_op *op, const mail_head *head, mem_side data)
 {
-    const uint64_t number = count_of(&self->peers[pe].sent) + 1;
+    const uint64_t number = mail_count(&self->peers[pe].sent) + 1;
     mail_head *image = mail_head_at(self, mail_slot(self, pe, MAIL_OWN_REQUESTS, number));
     expar_status status = mail_wait(self, pe, op, slot_is_free, number);
     if (status != EXPAR_OK) return status;
@@ -126,7 +126,7 @@ static expar_status mail_write(copies *self, int32_t pe, mail_op *op, const mail
 static expar_status mail_send(copies *self, int32_t pe, mail_op *op, const mail_head *head, mem_side data)
 {
     mail_peer *peer = &self->peers[pe];
-    const uint64_t number = count_of(&peer->sent) + 1;
+    const uint64_t number = mail_count(&peer->sent) + 1;
     expar_status status = mail_write(self, pe, op, head, data);
     if (status != EXPAR_OK) return status;
     const transport_request message = mail_message(self, pe, MAIL_OWN_REQUESTS, MAIL_REQUESTS, number);
@@ -141,7 +141,7 @@ static expar_status mail_send(copies *self, int32_t pe, mail_op *op, const mail_
 static expar_status mail_end(copies *self, int32_t pe, mail_op *op, expar_status status, bool waits)
 {
     mail_peer *peer = &self->peers[pe];
-    if (status == EXPAR_OK && waits) status = mail_wait(self, pe, op, is_answered, count_of(&peer->sent));
+    if (status == EXPAR_OK && waits) status = mail_wait(self, pe, op, is_answered, mail_count(&peer->sent));
     if (status == EXPAR_OK && op->status != EXPAR_OK) status = owner_failed(op, pe, op->status);
     pthread_mutex_unlock(&peer->lock);
     return status;
@@ -149,7 +149,7 @@ static expar_status mail_end(copies *self, int32_t pe, mail_op *op, expar_status
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
-static uint64_t piece_bytes(const copies *self, uint64_t bytes, uint64_t at)
+static uint64_t mail_piece_bytes(const copies *self, uint64_t bytes, uint64_t at)
 {
     const uint64_t most = mail_most(self);
     return bytes - at < most ? bytes - at : most;
@@ -160,7 +160,7 @@ expar_status mail_put(copies *self, int32_t pe, uint64_t offset, mem_side source
     mail_op op = {.what = "put to device memory"};
     expar_status status = mail_begin(self, pe, &op);
     for (uint64_t at = 0; at < bytes && status == EXPAR_OK; at += mail_most(self)) {
-        const mail_head head = {.kind = MAIL_PUT, .offset = offset + at, .bytes = piece_bytes(self, bytes, at)};
+        const mail_head head = {.kind = MAIL_PUT, .offset = offset + at, .bytes = mail_piece_bytes(self, bytes, at)};
         status = mail_send(self, pe, &op, &head, mem_side_after(source, at));
     }
     return mail_end(self, pe, &op, status, waits);
@@ -169,7 +169,7 @@ expar_status mail_put(copies *self, int32_t pe, uint64_t offset, mem_side source
 /* Takes the data from the answer to the operation's piece at `at`. */
 static expar_status take_piece(copies *self, int32_t pe, mail_op *op, mem_side dest, uint64_t bytes, uint64_t at)
 {
-    const uint64_t number = op->first + at / mail_most(self), piece = piece_bytes(self, bytes, at);
+    const uint64_t number = op->first + at / mail_most(self), piece = mail_piece_bytes(self, bytes, at);
     expar_status status = mail_wait(self, pe, op, is_answered, number);
     if (status != EXPAR_OK || op->status != EXPAR_OK) return status;
     mail_head *head = mail_head_at(self, mail_slot(self, pe, MAIL_ANSWERS, number));
@@ -184,7 +184,7 @@ expar_status mail_get(copies *self, int32_t pe, uint64_t offset, mem_side dest, 
     for (uint64_t at = 0; at < bytes && status == EXPAR_OK; at += mail_most(self)) {
         while (asked < bytes && asked < at + MAIL_SLOTS * mail_most(self) && status == EXPAR_OK) {
             const mail_head head = {
-                .kind = MAIL_GET, .offset = offset + asked, .bytes = piece_bytes(self, bytes, asked)};
+                .kind = MAIL_GET, .offset = offset + asked, .bytes = mail_piece_bytes(self, bytes, asked)};
             status = mail_send(self, pe, &op, &head, (mem_side){0});
             asked += mail_most(self);
         }
@@ -205,7 +205,7 @@ expar_status mail_change(copies *self, const transport_request *change, bool wai
     expar_status status = mail_begin(self, change->pe, &op);
     if (status == EXPAR_OK) status = mail_send(self, change->pe, &op, &head, (mem_side){0});
     if (status == EXPAR_OK && change->dest) {
-        const uint64_t number = count_of(&self->peers[change->pe].sent);
+        const uint64_t number = mail_count(&self->peers[change->pe].sent);
         status = mail_wait(self, change->pe, &op, is_answered, number);
         const mail_head *answer = mail_head_at(self, mail_slot(self, change->pe, MAIL_ANSWERS, number));
         if (status == EXPAR_OK && op.status == EXPAR_OK) memcpy(change->dest, &answer->operand, change->bytes);
@@ -219,8 +219,8 @@ expar_status mail_settle(copies *self, int32_t pe)
     mail_op op = {.what = "device memory", .first = UINT64_MAX};
     expar_status status = EXPAR_OK;
     pthread_mutex_lock(&peer->lock);
-    if (!is_answered(peer, count_of(&peer->sent)))
-        status = mail_wait(self, pe, &op, is_answered, count_of(&peer->sent));
+    if (!is_answered(peer, mail_count(&peer->sent)))
+        status = mail_wait(self, pe, &op, is_answered, mail_count(&peer->sent));
     if (status == EXPAR_OK && peer->failed != EXPAR_OK) status = owner_failed(&op, pe, peer->failed);
     peer->failed = EXPAR_OK;
     pthread_mutex_unlock(&peer->lock);

@@ -69,7 +69,7 @@ static expar_status serve_change(copies *self, const mail_head *request, mail_he
 }
 
 /* Carries out a request, and writes all of its answer but the flag. */
-static void carry_out(copies *self, mail_head *request, mail_head *answer)
+static void owner_carry_out(copies *self, mail_head *request, mail_head *answer)
 {
     expar_status status = EXPAR_ERR_ADDRESS;
     *answer = (mail_head){.kind = request->kind, .bytes = request->bytes};
@@ -142,7 +142,7 @@ static bool serve_rank(copies *self, int32_t rank)
     const uint64_t slot = mail_slot(self, rank, MAIL_REQUESTS, number);
     if (!mail_arrived(self, slot, number)) return false;
     mail_head *answer = mail_head_at(self, mail_slot(self, rank, MAIL_OWN_ANSWERS, number));
-    carry_out(self, mail_head_at(self, slot), answer);
+    owner_carry_out(self, mail_head_at(self, slot), answer);
     atomic_store_explicit(&answer->flag, number << 32, memory_order_relaxed);
     client->served = number;
     answer_next(self, rank);

@@ -78,7 +78,7 @@ static expar_status change_own(copies *self, const transport_request *r)
     return status;
 }
 
-static expar_status change(copies *self, const transport_request *r, bool waits)
+static expar_status copies_change(copies *self, const transport_request *r, bool waits)
 {
     return r->pe == self->sym->rank ? change_own(self, r) : mail_change(self, r, waits);
 }
@@ -94,7 +94,7 @@ static expar_status change_signal(copies *self, const transport_request *put, bo
                                       .bytes = sizeof put->operand,
                                       .op = put->op,
                                       .operand = put->operand};
-    return change(self, &signal, waits);
+    return copies_change(self, &signal, waits);
 }
 
 static expar_status carry(transport *via, const transport_request *r, bool waits)
@@ -102,7 +102,7 @@ static expar_status carry(transport *via, const transport_request *r, bool waits
     copies *self = (copies *)via;
     if (r->memory != TRANSPORT_DEVICE) return transport_reject(via, (transport_memory)r->memory);
     if (r->kind == TRANSPORT_KIND_GET) return get_data(self, r);
-    if (r->kind == TRANSPORT_KIND_ATOMIC) return change(self, r, waits);
+    if (r->kind == TRANSPORT_KIND_ATOMIC) return copies_change(self, r, waits);
     const bool ends = waits && !r->signals;
     expar_status status = put_data(self, r, ends);
     return status == EXPAR_OK && r->signals ? change_signal(self, r, waits) : status;

@@ -87,11 +87,12 @@ class EngineView(unittest.TestCase):
         return ranks.start([sys.executable, self.PROGRAM, *arguments], env=ALONE)
 
     def c_figures(self, folder: str, name: str, *arguments: str) -> str:
+        path = Path(folder) / name  # what the tool says of the machine's load goes elsewhere
         few = ("-n", "2", "--tokens", "1,5", "--iters", "2", *self.SHAPE, "--pattern", "all", "--json")
-        ended = ranks.start([os.environ["EXPAR_TEST_TOOL"], "bench", *arguments, *few], env=ALONE)
+        ended = ranks.start(
+            [os.environ["EXPAR_TEST_TOOL"], "bench", *arguments, *few, "--output", str(path)], env=ALONE
+        )
         self.assertEqual(ended.returncode, 0, ended.stdout)
-        path = Path(folder) / name
-        path.write_text(ended.stdout)
         return str(path)
 
     def test_rows(self) -> None:

@@ -13,7 +13,8 @@
 const char style_sheet[] =
     ":root{color-scheme:light dark;" LIGHT "}"
     "@media(prefers-color-scheme:dark){:root{" DARK "}}"
-    "@media print{:root{color-scheme:light;" LIGHT "}figure,table,.card{break-inside:avoid}body{font-size:9pt}}"
+    "@media print{:root{color-scheme:light;" LIGHT
+    "}figure,table,.card{break-inside:avoid}h2,h2+p{break-after:avoid}body{font-size:9pt}}"
     "*{box-sizing:border-box}"
     "body{margin:0 auto;max-width:1500px;padding:16px;font:15px/1.45 system-ui,sans-serif;background:var(--paper);"
     "color:var(--ink);overflow-wrap:anywhere}"

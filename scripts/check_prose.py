@@ -8,7 +8,7 @@ It reads comments of C, CUDA, Python, shell and CMake, Markdown pages, man pages
 - sentence: a sentence has more than 30 words.
 - columns: a line of text has more than 120 columns. Rows of Markdown tables and single long words may.
 - banned: `whoever`, and `behind` where it means `after`.
-- house: a word that docs/glossary.md lists as a former one. The glossary itself may use them.
+- house: a word that docs/reference/glossary.md lists as a former one. The glossary itself may use them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ROOTS = (
 ).split()
 CACHES = {"__pycache__", ".mypy_cache", ".ruff_cache"}
 NOT_TEXT = (".pyc", ".npy", ".safetensors", ".json")
-GLOSSARY = "docs/glossary.md"
+GLOSSARY = "docs/reference/glossary.md"
 
 FRAGMENT = re.compile(r"[\"'(]*(Of|What|Who|Whose|Whoever|Behind)\b(?!_)")
 

@@ -67,7 +67,7 @@ programs=$(mktemp -d)
 python3 -B docs/site/programs.py . "$programs"
 MYPYPATH=python mypy --config-file python/mypy.ini --strict --no-error-summary "$programs"
 rm -rf "$programs"
-MYPYPATH=man:docs/site mypy --strict --no-error-summary man/headers.py man/make.py docs/site/[bps]*.py docs/site/c_pages.py
+MYPYPATH=man:docs/site mypy --strict --no-error-summary man/headers.py man/make.py docs/site/[bps]*.py docs/site/c_pages.py docs/site/commands.py
 
 step "man pages"
 # Pages that only lead to another page have nothing to check.

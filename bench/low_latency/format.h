@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* format: payload formats by name, coded from their definitions (docs/low-latency-formats.md). So received data can be
- * compared byte by byte. */
+/* format: payload formats by name, coded from their definitions (docs/reference/low-latency-formats.md). So received
+ * data can be compared byte by byte. */
 #ifndef EXPAR_BENCH_LOW_LATENCY_FORMAT_H
 #define EXPAR_BENCH_LOW_LATENCY_FORMAT_H
 

@@ -237,8 +237,8 @@ static void expected_sum(const struct bench_session *session, uint64_t salt, boo
     pattern_round(problem->dtype, sums->sum, problem->hidden, sums->rounded);
 }
 
-/* Rows span at most 8 binades. A code is within 2^(8/1020) - 1 and 4e-6 of its number (docs/low-latency-formats.md).
-   Decoded rows and the sum are rounded to the type, bf16 at worst. */
+/* Rows span at most 8 binades. A code is within 2^(8/1020) - 1 and 4e-6 of its number
+   (docs/reference/low-latency-formats.md). Decoded rows and the sum are rounded to the type, bf16 at worst. */
 static bool is_near(const struct bench_session *session, const void *row, const struct sums *sums)
 {
     const struct problem *problem = session->problem;

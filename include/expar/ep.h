@@ -30,7 +30,7 @@
  * together, and can then create another one.
  *
  * On GPUs (config.device) a call puts its work on the stream that it is given. Its results are valid for later work on
- * that stream. docs/gpu.md, "Calls, streams and graphs", has the reasons. The facts are these.
+ * that stream. docs/reference/gpu.md, "Calls, streams and graphs", has the reasons. The facts are these.
  *
  * A call waits on the host until it is known whether all ranks go on. A fresh dispatch also waits until its counts are
  * known. Rows may still be on their way when it returns. With async_finish a fresh dispatch waits for counts only, and

@@ -71,9 +71,9 @@ typedef struct expar_ep_config {
     expar_device device;
     /* bytes for outputs that are taken at once and kept as long as the buffer lives. More is taken when outputs need
        it. On the CPU, 0 takes nothing at once. On a GPU with max_tokens, max_row_bytes and max_topk, 0 is twice the
-       largest output in the order of rows, with handles and a combine's copies (docs/gpu.md). Expert-major outputs are
-       not included. More is taken when all ranks wait in a dispatch or route: for its counts, or with num_worst_tokens
-       for this alone; never with async_finish */
+       largest output in the order of rows, with handles and a combine's copies (docs/reference/gpu.md). Expert-major
+       outputs are not included. More is taken when all ranks wait in a dispatch or route: for its counts, or with
+       num_worst_tokens for this alone; never with async_finish */
     int64_t pool_bytes;
     /* the most bytes of memory that peers reach which outputs of this buffer may hold at a time; 0: no limit but the
        machine's; else at least pool_bytes. Other outputs come by the queue, into memory from alloc */

@@ -23,7 +23,7 @@
  * Lifetimes. Objects that calls return (handles, outputs, events, hooks) are counted: <object>_retain adds a
  * reference, <object>_release gives one back. Objects that ranks make together (groups, buffers, teams), and
  * contexts, have one owner: <object>_create makes one, <object>_destroy ends it. docs/internals/lifetimes.md,
- * docs/compatibility.md. */
+ * docs/reference/compatibility.md. */
 #ifndef EXPAR_EXPAR_H
 #define EXPAR_EXPAR_H
 

@@ -54,8 +54,8 @@ typedef enum expar_heap_kind {
 /* The kind of pages that the heap of a process uses; each rank decides for itself. System: small pages, which the
    kernel may turn into huge ones. Huge: pages of 2 MiB that the administrator has reserved (vm.nr_hugepages). If too
    few of these are free at the start, the heap uses system pages, with a warning. If they run out later, the allocation
-   fails with EXPAR_ERR_MEMORY. With huge pages, variables of the program cannot be shared. docs/pgas.md, "The heap",
-   has the details. */
+   fails with EXPAR_ERR_MEMORY. With huge pages, variables of the program cannot be shared. docs/reference/pgas.md, "The
+   heap", has the details. */
 typedef enum expar_heap_pages {
     EXPAR_HEAP_PAGES_DEFAULT = 0, /* EXPAR_HEAP_PAGES, else system */
     EXPAR_HEAP_PAGES_SYSTEM = 1,

@@ -58,8 +58,8 @@ typedef struct expar_ll_handle expar_ll_handle;
 typedef struct expar_ll_hook expar_ll_hook;
 
 /* The format of rows on their way. Rows are quantised in groups of 128 elements, so all formats but PLAIN need an H
-   that is a multiple of 128. docs/low-latency-formats.md has the arithmetic and the error bounds. Values are part of
-   the ABI. */
+   that is a multiple of 128. docs/reference/low-latency-formats.md has the arithmetic and the error bounds. Values are
+   part of the ABI. */
 typedef enum expar_ll_format {
     EXPAR_LL_FORMAT_PLAIN = 0,     /* as given: bf16, f16 or f32; no scales */
     EXPAR_LL_FORMAT_FP8 = 1,       /* f8e4m3, scales f32 */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* OpenSHMEM 1.5 for host memory on top of expar. A program includes <shmem.h> and is built with what
- * `pkg-config --cflags --libs expar-shmem` says; docs/openshmem.md has the table of what is covered.
+ * `pkg-config --cflags --libs expar-shmem` says; docs/reference/openshmem.md has the table of what is covered.
  *
  * A call that fails says why on stderr and ends the job, since most of them have no way to report it. Functions of a
  * family differ in their types only, so tables declare them: X(C type, name of the standard). */

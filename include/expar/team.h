@@ -6,8 +6,9 @@
  * threads may use, split and destroy different teams at once. If the arguments of a member are rejected, it does not
  * take part, and the others end with EXPAR_ERR_PEER and its reason. The others wait for a late member
  * (docs/internals/waiting.md). The loss of a rank ends the calls of its teams, and the calls of every formed team.
- * Other teams go on (docs/pgas.md, "Who is named" and "Loss of a member"). Errors of all calls: EXPAR_ERR_NULL,
- * EXPAR_ERR_HANDLE (the team was destroyed, and none has taken its place), EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
+ * Other teams go on (docs/reference/pgas.md, "Who is named" and "Loss of a member"). Errors of all calls:
+ * EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (the team was destroyed, and none has taken its place), EXPAR_ERR_PEER,
+ * EXPAR_ERR_ABORTED. */
 #ifndef EXPAR_TEAM_H
 #define EXPAR_TEAM_H
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """deep_ep: dispatch and combine of expert-parallel models on expar, with the names that engines import.
 
-`Buffer` has normal and low-latency mode; `ElasticBuffer` is the second generation. docs/deep_ep.md has a table of what
-is covered, and what differs.
+`Buffer` has normal and low-latency mode; `ElasticBuffer` is the second generation. docs/reference/deep_ep.md has a
+table of what is covered, and what differs.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class HeapPages(Named):
     kernel may turn into huge ones. Huge: pages of 2 MiB that the administrator has reserved (vm.nr_hugepages). If
     too few of these are free at the start, the heap uses system pages, with a warning. If they run out later, the
     allocation fails with Status.ERR_MEMORY. With huge pages, variables of the program cannot be shared.
-    docs/pgas.md, "The heap", has the details.
+    docs/reference/pgas.md, "The heap", has the details.
 
     DEFAULT: EXPAR_HEAP_PAGES, else system.
     """
@@ -315,8 +315,8 @@ class LogLevel(Named):
 
 class LlFormat(Named):
     """The format of rows on their way. Rows are quantised in groups of 128 elements, so all formats but PLAIN need an
-    H that is a multiple of 128. docs/low-latency-formats.md has the arithmetic and the error bounds. Values are
-    part of the ABI.
+    H that is a multiple of 128. docs/reference/low-latency-formats.md has the arithmetic and the error bounds.
+    Values are part of the ABI.
 
     PLAIN: as given: bf16, f16 or f32; no scales.
     FP8: f8e4m3, scales f32.

@@ -68,9 +68,9 @@ class Buffer(Owned):
     On a GPU calls run on a stream (`stream`: None for the current one of PyTorch or CuPy, an object of theirs, or an
     address). Later work on that stream sees the results; `Tensor.torch()` and DLPack make them visible to the
     consumer's stream. Errors there are reported by the result's event, by `query`, or by the next call. The calls of a
-    graph are captured as others are; the program that launches the graph keeps what they use. docs/gpu.md says what a
-    call waits for. PyTorch's tensors are taken as they are: the work that fills them must come before the call in its
-    stream.
+    graph are captured as others are; the program that launches the graph keeps what they use. docs/reference/gpu.md
+    says what a call waits for. PyTorch's tensors are taken as they are: the work that fills them must come before the
+    call in its stream.
 
     Calls are collective, in the same order on all ranks. One thread at a time is in a call (ERR_BUSY). Tensors are
     objects with DLPack or an array interface: PyTorch's, NumPy's, `Tensor`, `View`. A wrong argument is an Error on

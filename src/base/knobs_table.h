@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* All tuning constants of the library: `X(id, name, value, least, most, unit, meaning)`. The id is the name in
  * capitals; `ns` or `bytes` follow it if it is measured so. Formats, bounds, lengths of arrays and facts of hardware
- * are no knobs and stay where they are used; test_knob_list.sh checks both. docs/tuning.md has the same rows.
+ * are no knobs and stay where they are used; test_knob_list.sh checks both. docs/reference/tuning.md has the same rows.
  *
  * A knob that all ranks need alike says so: it decides what ranks do together. Ranks compare those of a group when they
  * join (KNOBS_ALIKE), and those of a buffer when they make it. Sleeps are shorter than a second, because the

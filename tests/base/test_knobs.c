@@ -84,7 +84,7 @@ static void knobs_are_found_by_name(void **state)
     assert_int_equal(id, KNOB_LINK_LINGER_NS);
 }
 
-/* ---- docs/tuning.md ---------------------------------------------------------------------------------------------- */
+/* ---- docs/reference/tuning.md ------------------------------------------------------------------------------------ */
 
 /* In the largest unit of measure that divides it. */
 static void show(const knob_entry *entry, int64_t value, char *text, size_t bytes)
@@ -132,7 +132,7 @@ static void page_has_each_knob_and_no_other(void **state)
         row_of(&table[i], row, sizeof row);
         if (strstr(page, row)) continue;
         missing++;
-        print_error("docs/tuning.md lacks:%s", row);
+        print_error("docs/reference/tuning.md lacks:%s", row);
     }
     for (const char *at = page; (at = strstr(at, "\n| `")); at++)
         rows++;

@@ -2,7 +2,7 @@
 /* Graphs and calls on streams that nothing orders but the library, while a gate keeps the first of them from running.
  * Later work on another stream follows it from its launch on. Each step is a dispatch and a combine of the results of
  * the step before it, so that one that ran too early gives other bytes. One rank a GPU, two at most: ranks of a process
- * that share a GPU wait on the host instead (docs/gpu.md). */
+ * that share a GPU wait on the host instead (docs/reference/gpu.md). */
 #include "bench/gpu/kernels/forms.h"
 #include "cuda/gpus.h"
 #include "ep/harness/ranks.h"

@@ -14,7 +14,7 @@ find CMakeLists.txt CMakePresets.json Makefile CHANGELOG.md CONTRIBUTING.md READ
     include man python scripts src tests tools -type f |
     sort >"$work/files"
 # Programs that pages have in them, by their first line.
-LC_ALL=C sed -n -E 's,^(/\* |// )([a-z_]+[.]cu?)( \*/)?$,docs/programs/\2,p' docs/tutorials/*.md docs/howto/*.md >"$work/programs"
+find docs -name '*.md' -exec env LC_ALL=C sed -n -E 's,^(/\* |// )([a-z_]+[.]cu?)( \*/)?$,docs/programs/\2,p' {} + >"$work/programs"
 # Names of files stand for tests. Files that test this check are left out.
 {
     grep -v '[.]md$' "$work/files" | grep -v '^tests/manual/' | xargs cat | LC_ALL=C tr -cs 'A-Za-z0-9_' '\n'

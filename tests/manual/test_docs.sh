@@ -11,6 +11,12 @@ root=$1
 find "$root/docs" -name '*.md' -exec "$here/check_docs.sh" "$root" "$root/README.md" "$root/CONTRIBUTING.md" {} + ||
     fail "the pages name what is not there"
 
+# The site has four kinds of pages, each with a folder or more.
+lost=$(find "$root/docs" -maxdepth 1 -name '*.md' ! -name README.md ! -name index.md)
+[ -z "$lost" ] || fail "tutorials, howto, reference, explanation or internals are expected as the folder of $lost"
+questions=$(find "$root/docs" -name '*.md' -exec grep -HnE '^#+ (What|Who) ' {} +) &&
+    fail "these titles are questions; a noun or a task is expected: $questions"
+
 # sees EDIT TEXT: with that edit of the page the check finds fault, in these words.
 sees() {
     sed "$1" "$root/docs/internals/architecture.md" >"$work/architecture.md"

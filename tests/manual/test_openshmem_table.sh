@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The table of docs/openshmem.md is true, and the check would see it if it were not.
+# The table of docs/reference/openshmem.md is true, and the check would see it if it were not.
 # usage: test_openshmem_table.sh INCLUDE_DIR TABLE
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

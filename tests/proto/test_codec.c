@@ -228,7 +228,7 @@ static void ue8m0_packs_four_groups_a_word(void **state)
  */
 #define INT8_SLACK (1 + 8 * 127.5 * 0x1p-24)
 
-/* docs/low-latency-formats.md states how far a number is off, beside the largest one of its group. */
+/* docs/reference/low-latency-formats.md states how far a number is off, beside the largest one of its group. */
 static double worst_of_group(random_source *random, int32_t format, float amax)
 {
     float row[CODEC_GROUP], scales[2] = {0}, back[CODEC_GROUP];

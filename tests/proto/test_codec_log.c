@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Claims of docs/low-latency-formats.md: numbers beside half of the step that rounding costs. */
+/* Claims of docs/reference/low-latency-formats.md: numbers beside half of the step that rounding costs. */
 #define LOG_ERROR   2e-7 /* of a logarithm, absolute */
 #define POWER_ERROR 4e-7 /* of a power, relative */
 #define VALUE_ERROR 4e-6 /* of a decoded number, relative */

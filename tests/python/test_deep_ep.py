@@ -24,7 +24,7 @@ import ranks
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# As docs/deep_ep.md has them.
+# As docs/reference/deep_ep.md has them.
 STREAMS = "previous_event=None, async_finish=False, allocate_on_comm_stream=False"
 DISPATCH = (
     "x, handle=None, num_tokens_per_rank=None, num_tokens_per_rdma_rank=None, is_token_in_rank=None, "

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs of docs/tutorials and docs/howto run by the commands of their pages, and print what the pages show."""
+"""The programs of the pages run by the commands of their pages, and print what the pages show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,27 @@ ROOT = Path(os.environ["EXPAR_TEST_ROOT"])
 sys.path.insert(0, str(ROOT / "docs" / "site"))
 import programs  # noqa: E402
 
-PAGE = "# T\n\n```c\n/* one.c */\nint main(void) {}\n```\n\n    expar run -n 1 -- ./one\n\n```text\n[0] 1\n```\n"
+PAGE = """# T
+
+```c
+/* one.c */
+int main(void) {}
+```
+
+```sh
+expar run -n 1 -- ./one
+```
+
+```text
+[0] 1
+```
+"""
+FRAGMENT = """```python
+import expar
+with expar.Group.from_env() as group:
+    group.put(there, here, 1)
+```
+"""
 
 
 class Programs(unittest.TestCase):
@@ -67,7 +87,7 @@ class Programs(unittest.TestCase):
 
     def test_all(self) -> None:
         found = programs.programs_of(ROOT)
-        self.assertGreaterEqual(len(found), 9)
+        self.assertGreaterEqual(len(found), 12)
         for program in found:
             with self.subTest(program.page, name=program.name):
                 self.check(program)
@@ -82,12 +102,20 @@ class Programs(unittest.TestCase):
         self.assertEqual((program.name, program.prints), ("one.c", ["[0] 1"]))
         self.assertEqual(program.command, ["expar", "run", "-n", "1", "--", "./one"])
 
+    def test_fragments_need_no_name(self) -> None:
+        """Python that takes names from the text around it is a fragment."""
+        self.assertEqual(len(self.page(PAGE + FRAGMENT)), 1)
+        with self.assertRaisesRegex(SystemExit, "a program does not begin with its name: import expar"):
+            self.page(PAGE + FRAGMENT.replace("    group.put(there, here, 1)", "    group.barrier()"))
+
     def test_finds_fault(self) -> None:
-        """A program without a name, one that no command runs, and one that prints another line."""
+        """A program without a name, two with one name, one that no command runs, and one that prints another line."""
         with self.assertRaisesRegex(SystemExit, "docs/howto/page.md: a program does not begin with its name: int main"):
             self.page(PAGE.replace("/* one.c */\n", ""))
         with self.assertRaisesRegex(SystemExit, "docs/howto/page.md: no command runs one.c"):
             self.page(PAGE.replace("./one", "./two"))
+        with self.assertRaisesRegex(SystemExit, "docs/howto/page.md: another program is called one.c"):
+            self.page(PAGE + PAGE)
         (program,) = self.page(PAGE)
         with self.assertRaisesRegex(AssertionError, "not found"):
             self.check(program)

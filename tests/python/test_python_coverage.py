@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of C calls that Python does not have (docs/python.md) is what the library has and the package does not use.
-Each public call of both packages says what it does, and what its tensors are."""
+"""The list of C calls that Python does not have (docs/howto/python.md) is what the library has and the package does not
+use. Each public call of both packages says what it does, and what its tensors are."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def used(there: set[str]) -> set[str]:
 
 def listed() -> list[str]:
     """Patterns of the table's first column."""
-    text = (Path(os.environ["EXPAR_TEST_ROOT"]) / "docs" / "python.md").read_text()
+    text = (Path(os.environ["EXPAR_TEST_ROOT"]) / "docs" / "howto" / "python.md").read_text()
     part = text.split(TITLE, 1)[1].split("\n#", 1)[0]
     rows = [line.split("|")[1] for line in part.splitlines() if line.startswith("|")]
     names = re.findall(r"`(expar_[\w*<>]+)`", " ".join(rows))
@@ -64,7 +64,7 @@ class Coverage(unittest.TestCase):
             self.assertTrue(matched, f"{pattern}: there is no such call")
             self.assertEqual(sorted(matched & mine), [], f"{pattern}: the package uses them")
             covered |= matched
-        self.assertEqual(sorted(missing - covered), [], "neither used nor in the list of docs/python.md")
+        self.assertEqual(sorted(missing - covered), [], "neither used nor in the list of docs/howto/python.md")
 
 
 # ---- docstrings ------------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples in Python run, and so do the programs that docs/python.md and README.md show."""
+"""The examples in Python run, and so do the programs that docs/howto/python.md and README.md show."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Examples(unittest.TestCase):
         self.assertIn("--topk is 9: expected at most the 4 experts", ended.stdout)
 
     def test_ten_minutes(self) -> None:
-        self.says(4, "rank 3 had ", "-c", shown("docs/python.md", "## Ten minutes"))
+        self.says(4, "rank 3 had ", "-c", shown("docs/howto/python.md", "## Ten minutes"))
 
     def test_readme(self) -> None:
         after = "\nassert (y.numpy() == 6).all()\nprint('six')"

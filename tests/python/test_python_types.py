@@ -115,6 +115,7 @@ def of_memory(g: expar.Group, x: npt.NDArray[numpy.float32]) -> None:
 
 # Declarations that fragments of pages take from the text around them.
 AROUND = {
+    "E": "E: int",
     "buffer": "buffer: expar.Buffer",
     "deep_ep": "import deep_ep",
     "expar": "import expar",
@@ -127,11 +128,12 @@ AROUND = {
     "pe": "pe: int",
     "received": "received: expar.Symmetric",
     "sent": "sent: expar.Symmetric",
+    "step": "step: Callable[[], None]",
     "topk_idx": "topk_idx: numpy.ndarray[Any, Any]",
     "topk_weights": "topk_weights: numpy.ndarray[Any, Any]",
     "torch": "import torch",
     "total": "total: expar.Symmetric",
-    "x": "x: numpy.ndarray[Any, Any]",
+    **{name: f"{name}: numpy.ndarray[Any, Any]" for name in ("x", "x0", "x1", "idx0", "idx1", "weights0", "weights1")},
 }
 # The same where PyTorch is used.
 AROUND_TORCH = {

@@ -348,7 +348,7 @@ class ElasticBuffer(Sizes, Others, Shared):
         """Carries tokens to the ranks that hold their experts. Collective.
 
         Returns (recv_x, recv_topk_idx, recv_topk_weights, handle, event). Rows are ordered by source rank, then token.
-        docs/deep_ep.md has a table of the results.
+        docs/reference/deep_ep.md has a table of the results.
 
         x: bf16 [T, H], or a tuple of e4m3 [T, H] and scales of 4 bytes [T, n]. T <= M; M is the same on all ranks, and
             may be 0 if no rank has a token.

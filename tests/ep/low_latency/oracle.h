@@ -39,9 +39,9 @@ void llo_quantise(const llo_job *job, const void *x, void *q, uint32_t *scales);
 /* LogFMT (oracle_log.c). x: [hidden] elements of the type, groups of LLO_GROUP. low and high: their bounds after
    arrival, of the type again. Libm's logarithms and powers are not the library's, so each element has an interval. It
    has the two neighbouring codes where its logarithm lies so near the middle between two steps that either may be
-   meant. It also has the error of a decoded number (docs/low-latency-formats.md), rounded to the type. Returns how many
-   elements have two ends that differ: few in BF16 and FP16, most in FP32. A group whose magnitudes differ, but by less
-   than logarithms tell, is no case for a test: it aborts. */
+   meant. It also has the error of a decoded number (docs/reference/low-latency-formats.md), rounded to the type.
+   Returns how many elements have two ends that differ: few in BF16 and FP16, most in FP32. A group whose magnitudes
+   differ, but by less than logarithms tell, is no case for a test: it aborts. */
 int64_t llo_log_row(oracle_type type, int32_t hidden, const void *x, void *low, void *high);
 
 /* ---- rows (oracle_rows.c) ---------------------------------------------------------------------------------------- */

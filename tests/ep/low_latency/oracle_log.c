@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bounds of docs/low-latency-formats.md: two logarithms, their difference and the product with it; and a number. */
+/* Bounds of docs/reference/low-latency-formats.md: two logarithms, their difference and the product with it; and a
+ * number. */
 #define LOG_ERROR   8e-7L /* of a difference of logarithms, absolute */
 #define ROUND_ERROR 3e-7L /* of it and of its product, relative */
 #define VALUE_ERROR 4e-6L

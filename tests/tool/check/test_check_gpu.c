@@ -86,7 +86,7 @@ static void a_missing_driver_is_found(void **state)
     look(machine, no_facts("the driver sees no GPU"));
     row_assert(machine->rows, "gpu_driver", CHECK_FAILURE, "sees no GPU", "nvidia-smi -L");
     look(machine, no_facts("cuInit: CUDA_ERROR_UNKNOWN"));
-    row_assert(machine->rows, "gpu_driver", CHECK_FAILURE, "cuInit", "nvidia-smi   (docs/gpu.md");
+    row_assert(machine->rows, "gpu_driver", CHECK_FAILURE, "cuInit", "nvidia-smi   (docs/reference/gpu.md");
 }
 
 static void a_missing_compiler_is_found(void **state)

@@ -77,7 +77,8 @@ static bool order_slots(moe_low_latency *self, const routed_rows *rows, demo_err
 }
 
 /* On a GPU the call has only been put on the stream. Nothing is enqueued after it before it has ended. Where ranks
- * share the GPU, its kernel waits for those that others have yet to launch (docs/gpu.md, "Ranks that share a GPU"). */
+ * share the GPU, its kernel waits for those that others have yet to launch (docs/reference/gpu.md, "Ranks that share a
+ * GPU"). */
 static bool await_call(moe_low_latency *self, const char *what, demo_error *error)
 {
     compute *c = self->m->compute;

@@ -28,8 +28,8 @@ const char *info_driver_remedy(const char *missing)
 {
     if (strstr(missing, "sees no GPU"))
         return "nvidia-smi -L   (lists those of the machine; CUDA_VISIBLE_DEVICES hides the others)";
-    if (strstr(missing, "cuInit")) return "nvidia-smi   (docs/gpu.md says what each message means)";
-    return "install NVIDIA's driver, 525 or newer   (docs/gpu.md says what each message means)";
+    if (strstr(missing, "cuInit")) return "nvidia-smi   (docs/reference/gpu.md says what each message means)";
+    return "install NVIDIA's driver, 525 or newer   (docs/reference/gpu.md says what each message means)";
 }
 
 /* Advises about the driver. An installed driver may see no GPU, or fail to start. */

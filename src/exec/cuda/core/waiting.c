@@ -130,8 +130,8 @@ bool gpu_order_has_ended(const gpu_core *self, int64_t wait_ns)
  *
  * All streams of a context share the queues to its GPU, and ranks of a process that share a GPU also share its context.
  * A kernel in such a queue may wait for another rank, and work after it in the queue then starts only when that wait
- * ends. If that work is the other rank's kernel, neither kernel can go on (docs/gpu.md). So while a kernel of theirs
- * may be waiting, these ranks enqueue no kernel, copy or wait. In a graph they cannot avoid it. */
+ * ends. If that work is the other rank's kernel, neither kernel can go on (docs/reference/gpu.md). So while a kernel of
+ * theirs may be waiting, these ranks enqueue no kernel, copy or wait. In a graph they cannot avoid it. */
 
 void gpu_order_note_wait(gpu_core *self, bool may_wait)
 {

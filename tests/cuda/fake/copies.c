@@ -167,9 +167,29 @@ static size_t copy_piece(const copy *c, size_t at)
     return bytes;
 }
 
+/* With FAKE_LINK_GBPS, timed events tell how long copies between GPUs take at that rate, and nothing else takes time.
+   Those to the GPU FAKE_SLOW_GPU take ten times as long. */
+static _Atomic uint64_t link_ns;
+
+bool simulated_time(struct timespec *now)
+{
+    if (setting("FAKE_LINK_GBPS", 0) <= 0) return false;
+    const uint64_t ns = atomic_load(&link_ns);
+    *now = (struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    return true;
+}
+
+static void take_time(const copy *c)
+{
+    const int gbps = setting("FAKE_LINK_GBPS", 0), to = fake_device_at((cu_address)(uintptr_t)c->to);
+    if (gbps <= 0 || !c->from || fake_device_at((cu_address)(uintptr_t)c->from) == to) return;
+    atomic_fetch_add(&link_ns, c->bytes / (size_t)gbps * (to == setting("FAKE_SLOW_GPU", -1) ? 10 : 1));
+}
+
 static void carry_out(void *of)
 {
     const copy *c = of;
+    take_time(c);
     for (size_t at = 0; at < c->bytes;)
         at += copy_piece(c, at);
     free(c->own);

@@ -458,8 +458,7 @@ cu_result cuMemAlloc_v2(cu_address *address, size_t bytes)
     pthread_mutex_unlock(&lock);
     return result;
 }
-/* The GPU whose memory lies there; -1: none's. */
-static int device_at(cu_address address)
+int fake_device_at(cu_address address)
 {
     int found = -1;
     pthread_mutex_lock(&lock);
@@ -507,7 +506,7 @@ static cu_result allocation_attribute(void *value, int attribute, cu_address add
 }
 static cu_result attribute_of(void *value, int attribute, cu_address address)
 {
-    int32_t device = device_at(address);
+    int32_t device = fake_device_at(address);
     uint32_t type = CU_MEMORY_DEVICE, managed = 0;
     if (device < 0) return INVALID_VALUE;
     if (attribute == CU_POINTER_LEGACY_IPC || attribute == CU_POINTER_BUFFER_ID)

@@ -7,6 +7,7 @@
 #include "cuda/driver.h"
 
 #include <stdbool.h>
+#include <time.h>
 
 /* How a kernel is launched: blocks, threads of each, bytes of shared memory of each. */
 typedef struct kernel_grid {
@@ -35,10 +36,14 @@ enum {
 int setting(const char *name, int fallback);
 /* Whether one is current to this thread: the driver needs it for all that is about memory, streams and kernels. */
 bool has_context(void);
+/* The GPU whose memory lies there; -1: none's. */
+int fake_device_at(cu_address address);
 /* Where copies reach that address, and how many of the bytes in one piece at most. */
 void *fake_reach(const void *at, size_t *bytes);
 /* True for what is, or was, pinned memory. Takes no lock. */
 bool fake_is_pinned(const void *address);
+/* With FAKE_LINK_GBPS: the time of events, which copies between GPUs alone advance (copies.c). False: it is real. */
+bool simulated_time(struct timespec *now);
 /* The GPU whose context is current to this thread. */
 int current_device(void);
 /* The number of a GPU's context, and whether that is still the one that it has. */

@@ -187,7 +187,7 @@ static void note_when(void *of)
     event_record *found = events;
     while (found && found != record_of(event))
         found = found->next;
-    if (found) clock_gettime(CLOCK_MONOTONIC, &found->when);
+    if (found && !simulated_time(&found->when)) clock_gettime(CLOCK_MONOTONIC, &found->when);
     pthread_mutex_unlock(&lock);
 }
 void record(cu_stream stream, cu_event event)

@@ -322,6 +322,78 @@ static void odd_lists_are_survived(void **state)
 
 #define ON_MACHINE(name) cmocka_unit_test_setup_teardown(name, machine_setup, machine_teardown)
 
+/* ---- rates between GPUs ------------------------------------------------------------------------------------------ */
+
+/* Rank 0 is the first of host alpha, rank 2 of host beta. Each sees three GPUs, whose copies have that rate. */
+static struct check_gpu_rates *rates_make(double gbps)
+{
+    struct check_gpu_rates *rates = calloc(4, sizeof *rates);
+    assert_non_null(rates);
+    for (int first = 0; first < 4; first += 2) {
+        rates[first].gpus = 3;
+        for (int from = 0; from < 3; from++)
+            for (int to = 0; to < 3; to++)
+                rates[first].gbps[from][to] = from == to ? 0 : gbps;
+    }
+    return rates;
+}
+
+static void slow_links_of_gpus_are_found(void **state)
+{
+    struct machine *machine = *state;
+    struct check_gpu_rates *rates = rates_make(300);
+    check_judge_gpus(&two_hosts, rates, machine->rows);
+    row_assert(machine->rows, "gpu_rate", CHECK_OK, "median 300 GB/s of 12 directions", NULL);
+    rates[2].gbps[1][0] = 100;
+    rates[0].gbps[2][1] = 240; /* 0.8 of the median is no fault */
+    machine_forget(machine);
+    check_judge_gpus(&two_hosts, rates, machine->rows);
+    row_assert(machine->rows, "gpu_rate", CHECK_WARNING, "slow: GPU 1 to 0 (beta) 100", "nvidia-smi nvlink -s");
+    free(rates);
+}
+
+/* A host whose GPUs all are slow is found beside a larger one. */
+static void a_slow_host_is_found(void **state)
+{
+    struct machine *machine = *state;
+    struct check_gpu_rates *rates = rates_make(300);
+    rates[2].gpus = 2;
+    rates[2].gbps[0][1] = rates[2].gbps[1][0] = 60;
+    check_judge_gpus(&two_hosts, rates, machine->rows);
+    row_assert(machine->rows, "gpu_rate", CHECK_WARNING, "GPU 0 to 1 (beta) 60, GPU 1 to 0 (beta) 60", "topo -m");
+    free(rates);
+}
+
+static void many_slow_links_are_counted(void **state)
+{
+    struct machine *machine = *state;
+    struct check_gpu_rates *rates = rates_make(300);
+    for (int to = 0; to < 16; to++)
+        for (int from = 0; from < 16; from++)
+            rates[0].gbps[from][to] = from == to ? 0 : from == 15 ? 10 : 300;
+    rates[0].gpus = 16;
+    check_judge_gpus(&two_hosts, rates, machine->rows);
+    row_assert(machine->rows, "gpu_rate", CHECK_WARNING, "GPU 15 to 5 (alpha) 10 and 9 more", "nvlink -s");
+    free(rates);
+}
+
+static void rates_that_cannot_be_measured_are_told(void **state)
+{
+    struct machine *machine = *state;
+    struct check_gpu_rates *rates = rates_make(0);
+    check_judge_gpus(&two_hosts, rates, machine->rows);
+    row_assert(machine->rows, "gpu_rate", CHECK_SKIPPED, "no GPU reaches another one", NULL);
+    machine_forget(machine);
+    rates[0].gpus = rates[2].gpus = 1;
+    check_judge_gpus(&two_hosts, rates, machine->rows);
+    row_assert(machine->rows, "gpu_rate", CHECK_SKIPPED, "sees one GPU", NULL);
+    machine_forget(machine);
+    snprintf(rates[2].error, sizeof rates[2].error, "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY");
+    check_judge_gpus(&two_hosts, rates, machine->rows);
+    row_assert(machine->rows, "gpu_rate", CHECK_WARNING, "beta: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY", "64 MiB");
+    free(rates);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -334,6 +406,10 @@ int main(void)
         ON_MACHINE(pairs_are_compared_with_their_kind),
         ON_MACHINE(slow_pairs_are_named),
         ON_MACHINE(a_falling_rate_and_new_errors_are_found),
+        ON_MACHINE(slow_links_of_gpus_are_found),
+        ON_MACHINE(a_slow_host_is_found),
+        ON_MACHINE(many_slow_links_are_counted),
+        ON_MACHINE(rates_that_cannot_be_measured_are_told),
         cmocka_unit_test(sound_transports_pass),
         cmocka_unit_test(broken_operations_are_found),
         cmocka_unit_test(differences_are_found),

@@ -9,6 +9,7 @@
  *   gpu.c        driver, compiler, peers, places                       nvml.c    links, ECC, throttling, MIG
  *   group.c      what all ranks found, and what lies between                       clocks.c  offsets between clocks
  *   pairs.c      latency and rate of each pair, load                   judge.c   which pairs are slow
+ *   gpu_rates.c  rates of copies between GPUs
  *   selftest.c   put, get, atomics and signals of a transport          merge.c   the rows of all ranks as one list
  *
  * Called by main.c and by tests, which give other folders for /proc and /sys. It uses the public calls, the info
@@ -173,6 +174,24 @@ expar_status check_load(expar_group *group, const struct check_plan *plan, const
                         json_t *rows);
 /* rates: [count] of all ranks together, a second each. errors: how many more the counters show; -1: there are none. */
 void check_judge_load(const double *rates, size_t count, int64_t errors, json_t *rows);
+
+/* The upper one of two medians, so that the slower one of two is found. Sorts the values. */
+double check_median(double *values, size_t count);
+/* A pair is slow below this share of the median. A row names at most so many. */
+#define CHECK_LEAST_SHARE 0.8
+#define CHECK_MOST_NAMED  6
+
+/* gpu_rates.c: copies between the GPUs that a process sees, gbps[from][to]; 0: the two do not reach each other. */
+#define CHECK_MAX_GPUS 16
+struct check_gpu_rates {
+    int32_t gpus;
+    double gbps[CHECK_MAX_GPUS][CHECK_MAX_GPUS];
+    char error[200]; /* of the call that failed; empty: none */
+};
+void check_measure_gpus(struct check_gpu_rates *rates);
+/* Row gpu_rate; rates: [ranks], of which those of the hosts' first ranks count. All directions of all hosts are
+   compared with each other. */
+void check_judge_gpus(const struct check_host *hosts, const struct check_gpu_rates *rates, json_t *rows);
 
 /* selftest.c: the operations that are tested; tests give broken ones. */
 struct check_operations {

@@ -388,8 +388,8 @@ const struct command command_check = {
     .description =
         "Looks at the host (CPUs, NUMA, governor, huge pages, limits), the network (interfaces, MTU, providers, RDMA "
         "ports, error counters), the GPUs (driver, compiler, links, ECC, throttling, MIG, places), and at what lies "
-        "between ranks: versions, clocks, latency and rate of each pair, and a self-test of each transport with "
-        "patterns. It changes nothing.\n\n"
+        "between ranks: versions, clocks, latency and rate of each pair, rates between GPUs, and a self-test of each "
+        "transport with patterns. It changes nothing.\n\n"
         "Each line has a status: ok, warning, failure, or skipped where there is nothing to check. Below a warning or "
         "a failure are the expectation, and after '>' the command that mends it.\n\n"
         "Outside of a job the ranks are threads of this process. As the program of a job (expar run, srun, mpirun) "

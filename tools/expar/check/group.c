@@ -160,6 +160,18 @@ static expar_status check_pairs(expar_group *group, const struct check_host *hos
     return status;
 }
 
+/* The first rank of each host measures its GPUs, while the others wait. */
+static expar_status check_gpu_pairs(expar_group *group, const struct check_host *hosts, json_t *rows)
+{
+    struct check_gpu_rates mine = {0}, *all = calloc((size_t)group->size, sizeof *all);
+    if (!all) return EXPAR_ERR_MEMORY;
+    if (hosts->first[hosts->of[group->rank]] == group->rank) check_measure_gpus(&mine);
+    expar_status status = expar_group_allgather(group, &mine, all, sizeof mine);
+    if (status == EXPAR_OK && group->rank == 0) check_judge_gpus(hosts, all, rows);
+    free(all);
+    return status;
+}
+
 /* A transport that does not reach all ranks leaves some pairs unmeasured: the whole group must. */
 static bool reaches_all(const expar_group *group)
 {
@@ -222,7 +234,8 @@ static expar_status compare_ranks(expar_group *group, const struct check_plan *p
 
 expar_status check_hosts(expar_group *group, const struct check_plan *plan, struct check_found *found, json_t **rows)
 {
-    static const char *const blocked[] = {"versions", "clocks", "pair_latency", "pair_rate", "providers", "selftest"};
+    static const char *const blocked[] = {"versions", "clocks",    "pair_latency", "pair_rate",
+                                          "gpu_rate", "providers", "selftest"};
     struct check_host hosts = {0};
     bool whole = true;
     json_t *paths = json_array();
@@ -243,6 +256,7 @@ expar_status check_links(expar_group *group, const struct check_plan *plan, json
 {
     struct check_host hosts = {0};
     expar_status status = hosts_find(group, &hosts);
+    if (status == EXPAR_OK) status = check_gpu_pairs(group, &hosts, rows);
     if (status == EXPAR_OK) status = measure(group, plan, &hosts, rows);
     hosts_free(&hosts);
     return status;

@@ -4,9 +4,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define LEAST_SHARE 0.8
-#define MOST_NAMED  6
-
 enum pair_kind { PAIR_INSIDE, PAIR_BETWEEN, PAIR_KINDS };
 
 /* One kind of pairs and one figure. Larger is better: latencies are given as their reciprocals. */
@@ -35,8 +32,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The upper one of two medians, so that the slower one of two pairs is found. */
-static double median(double *values, size_t count)
+double check_median(double *values, size_t count)
 {
     qsort(values, count, sizeof *values, by_size);
     return count ? values[count / 2] : 0;
@@ -52,7 +48,7 @@ static double median_of(const struct pair_series *series, enum pair_kind kind)
         for (int32_t to = from + 1; to < series->ranks; to++)
             if (kind_of(series, from, to) == kind && figure_of(series, from, to) > 0)
                 values[count++] = figure_of(series, from, to);
-    found = median(values, count);
+    found = check_median(values, count);
     free(values);
     return found;
 }
@@ -68,14 +64,14 @@ static size_t name_slow(const struct pair_series *series, enum pair_kind kind, d
     for (int32_t from = 0; from < series->ranks; from++)
         for (int32_t to = from + 1; to < series->ranks; to++) {
             const double figure = figure_of(series, from, to);
-            if (kind_of(series, from, to) != kind || figure <= 0 || figure >= LEAST_SHARE * middle) continue;
-            if (count++ >= MOST_NAMED) continue;
+            if (kind_of(series, from, to) != kind || figure <= 0 || figure >= CHECK_LEAST_SHARE * middle) continue;
+            if (count++ >= CHECK_MOST_NAMED) continue;
             check_text_add(text, "%s%d-%d", text->used ? ", " : "", from, to);
             if (kind == PAIR_BETWEEN)
                 check_text_add(text, " (%s-%s)", series->hosts->names[from], series->hosts->names[to]);
             check_text_add(text, " %.3g", shown(series, figure));
         }
-    if (count > MOST_NAMED) check_text_add(text, " and %zu more", count - MOST_NAMED);
+    if (count > CHECK_MOST_NAMED) check_text_add(text, " and %zu more", count - CHECK_MOST_NAMED);
     return count;
 }
 
@@ -118,10 +114,10 @@ void check_judge_load(const double *rates, size_t count, int64_t errors, json_t 
     if (!sorted) return;
     for (size_t i = 0; i < count; i++)
         sorted[i] = rates[i];
-    const double middle = median(sorted, count);
+    const double middle = check_median(sorted, count);
     least = sorted[0];
     free(sorted);
-    if (least < LEAST_SHARE * middle) row.status = CHECK_WARNING;
+    if (least < CHECK_LEAST_SHARE * middle) row.status = CHECK_WARNING;
     if (errors > 0) {
         row.status = CHECK_FAILURE;
         row.remedy = "ethtool -S DEV; perfquery   (then change the cable, or the port)";

@@ -16,8 +16,9 @@ wheel="python3 python3-pip python3-venv"
 docs="python3 python3-sphinx python3-myst-parser furo"
 # The packages that `make test` needs in addition: consumers in C++, man pages, Open MPI, valgrind, Python with NumPy,
 # and the shells that complete arguments. Open MPI starts ranks, and expar is compared with it. ip, tc and nft make the
-# networks of tests. Chromium shows reports. scripts/torch.sh installs a Python with PyTorch.
-test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy zsh fish chromium
+# networks of tests. A header of libibverbs-dev says how requests of gda must look. Chromium shows reports.
+# scripts/torch.sh installs a Python with PyTorch.
+test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables libibverbs-dev python3-numpy zsh fish chromium
     fonts-dejavu-core $wheel $docs"
 # The server and the client of ssh, between the network namespaces of a test. The server's package also starts a server
 # for the machine, so only CI asks for it.

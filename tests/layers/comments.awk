@@ -7,6 +7,7 @@ BEGIN {
         "PyCapsule_New PyList_SetItem PyTuple_GetItem Py_None managed_tensor_to_py_object_no_sync dltensor_from_py_object_no_sync " \
         "PyCFunction_NewEx METH_FASTCALL PyLong_AsVoidPtr PyLong_FromVoidPtr PyList_New Py_IncRef Py_DecRef PyErr_Occurred " \
         "PyErr_Clear PyEval_SaveThread PyEval_RestoreThread " \
+        "mlx5dv.h log_msg_max " \
         "expar_put_f32 transport_names.h pointer_bytes x_r BY_RANK BY_SLOT EACH_SLOT", words, " ")
     for (w = 1; w <= num; w++) known[words[w]] = 1
 }

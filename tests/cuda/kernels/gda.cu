@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The producers' side of gda, by one thread of each warp: a put with a signal, a get, an atomic, quiet.
+ *
+ * One block or more; threads of warps other than the first lane do nothing. Requests go to queue q by block. No shared
+ * memory. Each posting thread adds what it fetched to out[block], and the number of calls that failed to failed[0]. */
+#include "net/gda/keys.h"
+
+extern "C" __global__ void gda_post_all(gda_queue *queues, const gda_keys *keys, uint64_t offset, uint64_t address,
+                                        uint64_t bytes, unsigned long long *out, int *failed)
+{
+    if (threadIdx.x % 32) return;
+    gda_queue *queue = &queues[blockIdx.x];
+    uint64_t end = 0, old = 0;
+    gda_request add = {GDA_ADD_64, 0, keys->remotes[queue->pe], 0, keys->rkeys[0], 0, 0, 0, 1, 0, 0, 0, {0}};
+    gda_to_sink(queue, &add);
+    int ok = gda_transfer(queue, keys, GDA_WRITE, offset, address, bytes, &add, &end) &&
+             gda_transfer(queue, keys, GDA_READ, offset, address, bytes, 0, &end) && gda_poll(queue, end) &&
+             gda_fetch(queue, &add, &old) && gda_quiet(queue);
+    if (!ok) atomicAdd(failed, 1);
+    atomicAdd(&out[blockIdx.x], (unsigned long long)old);
+}

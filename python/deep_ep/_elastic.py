@@ -14,6 +14,7 @@ from typing import Any, NoReturn, Sequence
 import torch
 from expar import _abi, Buffer as EpBuffer, Group, EpSumOrder, EpWeightsOf
 from expar._abi import EpPart
+from expar._library import lib
 
 from . import _handles, _place
 from ._call import CODES, Output, Parts, check, parts_of, plain, pool_tensor, put, put_memory, put_view
@@ -45,6 +46,7 @@ from ._frame import (
     Words,
 )
 from ._elastic_forms import AGAIN, AgainForm, COMBINE, CombineForm, FRESH, FRESH_EXPANDED, FreshForm, Tensors
+from ._deferred import Launched, PendingSums, rows_of, SumPlan
 from ._elastic_handle import EPHandle, Routing
 from .utils.event import EventHandle
 from .utils.math import align
@@ -52,6 +54,7 @@ from .utils.math import align
 _dispatch = plain("expar_ep_dispatch", c_void_p, c_void_p, c_void_p)
 _combine = plain("expar_ep_combine", c_void_p, c_void_p, c_void_p)
 _query = plain("expar_ep_query", c_void_p)
+_release_handle = lib.expar_ep_handle_release
 
 _Args = _abi.EpDispatchArgs
 _Result = _abi.EpDispatchResult
@@ -76,6 +79,7 @@ _EXPANDED_PARTS = (*_PARTS[:3], int(EpPart.ROW_WEIGHTS))
 _TOPK_IDX_COPY = _Args.topk_idx_copy.offset
 _TENSORS = Places(x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights")
 _ONE_BY_ONE = (1,)  # strides
+_FEWEST_COLUMNS = 8  # bf16 columns of a row of 16 bytes
 # The results with one row for each row of recv_x. The others have one for each token.
 _OF_ROWS = ("x", "scales", "row_weights")  #
 
@@ -175,8 +179,18 @@ class ElasticMode:
 
         stats: int32 [L] or None; the counts of received rows are added to it. frame: the one that `frame` returned for
         these tensors."""
-        x, scales, topk_idx, topk_weights = tensors
-        routing, pointer = form.routing, self.ep.pointer
+        made = self._begin(tensors, frame, form, turn, asynchronous)
+        if made.own is None:
+            found = self._results(made.output, made.handle, form, turn)
+        else:
+            made.handle.let_output_go()
+            found, made.handle.recv_src_metadata = _mine(made.own), made.own["metadata"]
+        event = self._end(made, tensors, found, stats, frame, turn, asynchronous)
+        return found, made.handle, event
+
+    def _begin(self, tensors: Tensors, frame: Any, form: Form, turn: _place.Turn, asynchronous: bool) -> Launched:
+        """Makes the library's call of a fresh dispatch."""
+        topk_idx, routing, pointer = tensors[2], form.routing, self.ep.pointer
         assert routing is not None
         frame[W_STREAM] = turn.stream
         if turn.previous is not None:
@@ -195,7 +209,7 @@ class ElasticMode:
         else:
             frame[W_EXPERT_PREFIX] = counts + 4 * routing.local
         own = None
-        if not routing.synced and not self.place.on_gpu:
+        if not (routing.synced or routing.deferred or self._on_gpu):
             shapes = self._shapes(tensors, form.expand)
             own = self._own(frame, {**shapes, "metadata": (2 + routing.topk, torch.int32)}, routing, form)
         if turn.asynchronous(asynchronous, counted=True):
@@ -203,53 +217,134 @@ class ElasticMode:
         check(_dispatch(pointer, at, at + RESULT_AT))
         output = Output(frame[W_OUTPUT])
         numbers = frame[W_NUM_RECV], frame[W_ROUNDED]
-        handle = self.handle(frame[W_MADE], output, *numbers, topk_idx, memory, form)
-        if own is None:
-            found = self._results(output, handle, form, turn)
-        else:
-            handle.let_output_go()
-            found, handle.recv_src_metadata = _mine(own), own["metadata"]
-        later = stats is not None and asynchronous and not self.place.on_gpu
+        return Launched(self.handle(frame[W_MADE], output, *numbers, topk_idx, memory, form), output, own, memory)
+
+    def _end(
+        self,
+        made: Launched,
+        tensors: Tensors,
+        found: Sequence[Any],
+        stats: Any,
+        frame: Any,
+        turn: _place.Turn,
+        asynchronous: bool,
+    ) -> EventHandle | None:
+        """Does what is left of a fresh dispatch after the library's call, and returns its event."""
+        handle = made.handle
+        later = stats is not None and asynchronous and not self._on_gpu
         if stats is not None and not later:
             with turn.work():
                 stats.add_(handle.num_unaligned_recv_tokens_per_expert)
-        kept = [*tensors, stats, frame, *found, handle, memory]
-        event = turn.end(frame[W_EVENT], kept, (memory,), asynchronous)
+        kept = [*tensors, stats, frame, *found, handle, made.memory]
+        event = turn.end(frame[W_EVENT], kept, (made.memory,), asynchronous)
         if later and event is not None:
             event.finish_by(lambda: stats.add_(handle.num_unaligned_recv_tokens_per_expert))
         self.ask()
-        return found, handle, event
+        return event
 
     def dispatch_again(
         self, tensors: Tensors, handle: EPHandle, frame: Any, form: Form, turn: _place.Turn, asynchronous: bool
     ) -> tuple[Sequence[Any], EPHandle, EventHandle | None]:
         """Makes a dispatch with a handle, and returns the same as `dispatch`. The topk_idx among the tensors is the
         handle's; it is carried to the receivers again."""
-        pointer = self.ep.pointer
+        made = self._begin_again(tensors, handle, frame, form, turn, asynchronous)
+        found = self._results(made.output, handle, form, turn) if made.own is None else _mine(made.own)
+        event = turn.end(frame[W_EVENT], [*tensors, *found, handle], (), asynchronous)
+        self.ask()
+        return found, handle, event
+
+    def _begin_again(
+        self, tensors: Tensors, handle: EPHandle, frame: Any, form: Form, turn: _place.Turn, asynchronous: bool
+    ) -> Launched:
+        """Makes the library's call of a dispatch with a handle."""
         frame[W_STREAM] = turn.stream
         if turn.previous is not None:
             frame[W_WAIT_EVENT] = turn.previous.pointer
         frame[W_HANDLE] = handle._routing.pointer
         own = None
-        if not handle._synced and not self.place.on_gpu:
+        if handle._counted and not handle._synced:
             own = self._own(frame, self._shapes(tensors, form.expand), handle, form)
         if turn.asynchronous(asynchronous):
             frame[W_ASYNC] = 1
         at = addressof(frame)
-        check(_dispatch(pointer, at, at + RESULT_AT))
-        output = Output(frame[W_OUTPUT])
-        found = self._results(output, handle, form, turn) if own is None else _mine(own)
-        kept = [*tensors, *found, handle]
-        event = turn.end(frame[W_EVENT], kept, (), asynchronous)
+        check(_dispatch(self.ep.pointer, at, at + RESULT_AT))
+        return Launched(handle, Output(frame[W_OUTPUT]), own, None)
+
+    # ---- deferred epilogues ------------------------------------------------------------------------------------------
+
+    def launch(
+        self, tensors: Tensors, stats: Any, handle: EPHandle | None, frame: Any, form: Form, turn: _place.Turn
+    ) -> tuple[Launched, EventHandle | None]:
+        """Makes a dispatch, with that handle or a fresh one, and returns its event. `results` makes its tensors."""
+        if handle is None:
+            made = self._begin(tensors, frame, form, turn, True)
+            return made, self._end(made, tensors, (), stats, frame, turn, True)
+        made = self._begin_again(tensors, handle, frame, form, turn, True)
+        own = () if made.own is None else _mine(made.own)
+        event = turn.end(frame[W_EVENT], [*tensors, *own, handle], (), True)
         self.ask()
-        return found, handle, event
+        return made, event
+
+    def results(self, made: Launched, form: Form) -> Sequence[Any]:
+        """Returns the received tensors of a dispatch that the current stream has waited for. The host waits for counts
+        if the caller gets only the rows that came."""
+        turn, handle = self.place.turn(None, False), made.handle
+        if form.routing is not None and form.routing.synced:
+            self.place.settle()
+            self.ask()
+            handle._learn()
+        if made.memory is not None:
+            self.place.claim((made.memory,))
+        return self._results(made.output, handle, form, turn) if made.own is None else _mine(made.own)
+
+    def send(self, rows: Any, owners: Any, most: int, turn: _place.Turn) -> tuple[Output, Any]:
+        """Sends rows [n, H] to the ranks in owners, int64 [n, 1], of which -1 stands for none. Returns the output of at
+        most that many rows, ordered by source rank and then by row, and the library's event."""
+        args, result = _Args(ARGS_BYTES), _Result(RESULT_BYTES)
+        turn.begin(args)
+        put(args, _Args.x.offset, rows, "x")
+        put(args, _Args.topk_idx.offset, owners, "owners")
+        args.num_experts, args.num_worst_tokens = self._size, max(most, 1)  # 0 stands for "not given"
+        args.async_finish = turn.asynchronous(True, counted=True)
+        check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
+        _release_handle(result.handle)
+        return Output(result.output or 0), result.event
+
+    def send_back(
+        self,
+        x: Any,
+        handle: EPHandle,
+        topk_weights: Any,
+        biases: tuple[Any, ...],
+        each_slot: bool,
+        one_order: bool,
+        nodes: int,
+        workers: int,
+        turn: _place.Turn,
+    ) -> PendingSums:
+        """Makes a combine whose biases are read later. The library adds biases first, so the rows of each token come
+        back unsummed, and the first wait sums them. nodes: those that have a rounded sum each; the other arguments are
+        those of `combine`."""
+        weights = first = None
+        if topk_weights is not None:  # by a combine of its own, of rows of zeros
+            few = turn.run(self.place.zeros, (x.shape[0], _FEWEST_COLUMNS), x.dtype)
+            _, weights, first = self.combine(few, handle, topk_weights, (), each_slot, one_order, workers, turn, True)
+        with turn.work():
+            plan = SumPlan(handle, each_slot, nodes)
+            rows, owners = rows_of(x, handle, each_slot)
+            output, event = self.send(rows, owners, plan.most, turn)
+        made = turn.end(event, [x, rows, owners, *plan.tensors], plan.tensors, True)
+        self.ask()
+        return PendingSums(self, output, plan, biases, weights, first, made)
+
+    # ---- forms that repeat -------------------------------------------------------------------------------------------
 
     def fresh_form(self, tensors: Tensors, form: Form, asked: bool) -> FreshForm | None:
         """Returns the form of fresh dispatches like the one just made. None if their results lie in memory from
         `_own`."""
         routing = form.routing
         assert routing is not None
-        if not routing.synced and not self._on_gpu:
+        if not (routing.synced or self._on_gpu):
             return None
         args = _abi.PythonFresh()
         memmove(addressof(args), form.frame, ARGS_BYTES)
@@ -260,7 +355,7 @@ class ElasticMode:
 
     def again_form(self, tensors: Tensors, handle: EPHandle, form: Form, asked: bool) -> AgainForm | None:
         """Returns the form of dispatches like the one just made. None if their results lie in memory from `_own`."""
-        if not handle._synced and not self._on_gpu:
+        if handle._counted and not handle._synced:
             return None
         args = _Args.from_buffer_copy(form.frame)
         alone = self.place.ends_alone and not asked
@@ -309,7 +404,7 @@ class ElasticMode:
             args.keep_slots, args.src_stride = 1, max(routing.num_max_tokens_per_rank, 1)  # 0: numbers of no tokens
             if routing.copied:
                 put(args, _TOPK_IDX_COPY, topk_idx, "topk_idx")  # it is contiguous
-            if not routing.synced and self.place.on_gpu:
+            if self._uncounted(routing):
                 args.num_worst_tokens = routing.worst_tokens(form.expand)
         return bytes(frame)
 
@@ -364,7 +459,7 @@ class ElasticMode:
 
     def only_rows(self, found: Sequence[Any], handle: EPHandle, form: Form, turn: _place.Turn) -> Sequence[Any]:
         """Cuts these results to the rows that the caller gets."""
-        if not handle._synced:
+        if not (handle._synced and handle._counted):
             recv_x, recv_scales, idx, weights = found
             rows = handle.num_expanded_tokens if form.expand else handle.num_recv_tokens
             recv_x, idx, weights = (self._first(each, rows, turn, False) for each in (recv_x, idx, weights))
@@ -394,15 +489,21 @@ class ElasticMode:
         experts, rounded up. It has neither if it has not waited."""
         routing = form.routing
         assert routing is not None
-        if not aligned or (self._on_gpu and not routing.synced):
+        if not aligned or self._uncounted(routing):
             rows, aligned = routing.worst_tokens(form.expand), 0
         made = _handles.Handle(pointer, topk_idx.shape[0], routing.topk, rows)
         handle = EPHandle(made, routing, memory, form.expand, form.num_sms, output, aligned)
-        if not routing.copied:
+        if routing.watched:
+            handle._keep(topk_idx)
+        elif not routing.copied:
             handle.topk_idx = topk_idx
         if self._across:
             handle.token_metadata_at_forward, handle.channel_linked_list, *_ = self.place.opaque()
         return handle
+
+    def _uncounted(self, routing: Routing) -> bool:
+        """Returns whether calls of this routing return before the host knows their counts."""
+        return routing.deferred or (self._on_gpu and not routing.synced)
 
     # ---- combine -----------------------------------------------------------------------------------------------------
 
@@ -425,11 +526,12 @@ class ElasticMode:
         args = self._sums(expand, each_slot, one_order, workers)
         turn.begin(args)
         rows = handle._rows_of_library if expand else routing.num_rows
-        used = [self._put_rows(args, _Sums.x.offset, x, rows, turn)]
+        copies = handle._counted and not self._on_gpu  # a CPU reads only named rows, too, of calls that were launched
+        used = [self._put_rows(args, _Sums.x.offset, x, rows, turn, copies)]
         weights = None
         if topk_weights is not None:
             given = topk_weights.view(-1, 1) if expand else topk_weights
-            used.append(self._put_rows(args, _Sums.topk_weights.offset, given, rows, turn))
+            used.append(self._put_rows(args, _Sums.topk_weights.offset, given, rows, turn, copies))
             with turn.work():
                 weights = self.place.matrix(routing.num_tokens, routing.num_topk, torch.float32)
             COMBINE.put(args, "out_topk_weights", weights)
@@ -474,11 +576,11 @@ class ElasticMode:
         alone = self.place.ends_alone and not asked
         return CombineForm(self, CallForm(COMBINE, self.ep, args, None, alone, alone), asked, y, weights)
 
-    def _put_rows(self, args: Any, offset: int, tensor: Any, rows: int, turn: _place.Turn) -> Any:
+    def _put_rows(self, args: Any, offset: int, tensor: Any, rows: int, turn: _place.Turn, copies: bool) -> Any:
         """Writes the tensor as an argument with the number of rows that the library knows. Only named rows are read.
-        Returns the tensor that must stay alive during the call."""
+        Returns the tensor that must stay alive during the call. copies: a tensor with fewer rows is copied."""
         many, columns = tensor.shape
-        if many < rows and (many == 0 or not self.place.on_gpu):
+        if many < rows and (many == 0 or copies):
             with turn.work():
                 whole = self.place.zeros((rows, columns), tensor.dtype)
                 whole[:many] = tensor

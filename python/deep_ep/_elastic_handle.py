@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from expar._abi import EpPart
+from expar._copies import Shared
 
 from . import _handles
 from ._call import Output, Parts, ints_at
@@ -24,8 +25,10 @@ _METADATA = Parts((int(EpPart.SRC_METADATA),), (torch.int32,))
 class Routing:
     """The parameters of fresh dispatches of one form.
 
-    synced: results have as many rows as come. Otherwise they have the most that there can be, num_recv_tokens and
-    num_expanded_tokens. copied: the handle gets its own copy of topk_idx."""
+    synced: results have as many rows as come. Otherwise they have as many as num_recv_tokens and num_expanded_tokens.
+    copied: the handle gets its own copy of topk_idx.
+    watched: the handle rejects a topk_idx that was changed since.
+    deferred: the host learns the counts when the caller waits for the results."""
 
     __slots__ = (
         "topk",
@@ -34,6 +37,8 @@ class Routing:
         "alignment",
         "synced",
         "copied",
+        "watched",
+        "deferred",
         "ranks",
         "local",
         "scaleup",
@@ -52,13 +57,15 @@ class Routing:
         scaleup: int = 0,
         synced: bool = True,
         copied: bool = True,
+        watched: bool = False,
+        deferred: bool = False,
     ) -> None:
         """scaleup: the number of scale-up ranks, if it is smaller than all ranks."""
         self.topk = topk
         self.num_experts = num_experts
         self.num_max_tokens_per_rank = max_tokens
         self.alignment = alignment
-        self.synced, self.copied = synced, copied
+        self.synced, self.copied, self.watched, self.deferred = synced, copied, watched, deferred
         self.ranks = ranks
         self.local = max(num_experts // ranks, 1)
         self.scaleup = scaleup or ranks
@@ -85,12 +92,37 @@ class Routing:
         return max(tokens + ceil_div(max(lacking, 0), max(self.topk, 1)), 1)
 
 
+class _Watch(Shared):
+    """The caller's topk_idx, and how often it had been changed when the dispatch read it. Copies share it."""
+
+    __slots__ = ("_tensor", "_version")
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+        self._version = _version_of(tensor)
+
+    def tensor(self) -> Any:
+        """AssertionError if the tensor, or a view of it, was changed in place."""
+        if self._version is not None and self._tensor._version != self._version:
+            raise AssertionError(
+                "topk_idx was changed in place after its dispatch: expected the tensor as the dispatch read it, or a "
+                "new one for the next dispatch"
+            )
+        return self._tensor
+
+
+def _version_of(tensor: Any) -> int | None:
+    """Returns PyTorch's count of changes in place. Tensors of inference mode have none."""
+    return None if tensor.is_inference() else int(tensor._version)
+
+
 class EPHandle:
     """The routing of one dispatch, for any number of combines and later dispatches, also on later buffers of the group.
     Attributes are for reading; setting one to an equal value is allowed. Tensors are int32 on the device of x, and are
     filled when the dispatch is done.
 
-    topk_idx: [T, K].
+    topk_idx: [T, K]. Of an `EPBuffer` it is the caller's tensor, and reading it is an AssertionError after a change in
+        place. So are combines and dispatches with the handle.
     num_experts, expert_alignment, num_max_tokens_per_rank: as given to the dispatch.
     num_recv_tokens, num_expanded_tokens: the number of rows, or the largest possible number if the host has not waited.
     num_recv_tokens_per_expert_list: [L], rounded up to multiples of A; [] if the host has not waited.
@@ -121,10 +153,13 @@ class EPHandle:
         if the host does not know what came."""
         synced = routing.synced
         self._routing = made
+        self._topk_idx: Any = None  # without a watch, the caller's, or a view of the handle's own copy
+        self._watch: _Watch | None = None
         self._form = routing
         self._memory = memory
         self._synced = synced  # recv_x has the rows that came; otherwise the largest possible number
-        self._counted = aligned != 0  # the host knows how many came
+        self._counted = aligned != 0  # the host knew how many come when the call returned
+        self._unlearnt = synced and not self._counted  # until the first wait of a deferred dispatch
         self._aligned_at = aligned
         self._output: Output | None = output  # it has recv_src_metadata until a caller reads it
         self.do_expand = expand
@@ -135,12 +170,53 @@ class EPHandle:
     # The data of forwarders is opaque, and exists only across nodes.
     token_metadata_at_forward: Any = None
     channel_linked_list: Any = None
+    # Rows are always in order, so nothing is kept of an order before.
+    cached_recv_src_metadata_before_sort: Any = None
+
+    def _keep(self, topk_idx: Any) -> None:
+        """Makes this tensor of the caller's the handle's topk_idx. Reading it is an AssertionError after a change in
+        place."""
+        self._watch = _Watch(topk_idx)
+
+    @property
+    def topk_idx(self) -> Any:
+        if self._watch is not None:
+            return self._watch.tensor()
+        if self._topk_idx is None:
+            rows = self._memory[self._form.count_words :]
+            self._topk_idx = rows.view(self._routing.num_tokens, self._form.topk)
+        return self._topk_idx
+
+    @topk_idx.setter
+    def topk_idx(self, given: Any) -> None:
+        if self._watch is not None:
+            self._keep(given)
+        self._topk_idx = given
+
+    def deterministic_sort(
+        self,
+        do_cpu_sync: bool,
+        is_cached_dispatch: bool,
+        recv_x: Any,
+        recv_sf: Any,
+        recv_topk_idx: Any,
+        recv_topk_weights: Any,
+        channel_linked_list: Any,
+    ) -> None:
+        """Does nothing: rows are always in the order of their sources."""
+
+    def _learn(self) -> None:
+        """Learns how many rows came, for a caller that gets these. The dispatch is done; on a GPU the host waits for
+        the counts."""
+        if self._unlearnt:
+            ranks, local = self._form.ranks, self._form.local
+            counts = self._counts[: ranks + local].tolist()
+            aligned = [align(count, self._form.alignment) for count in counts[ranks:]]
+            self.num_recv_tokens = counts[ranks - 1]
+            self.num_expanded_tokens, self.num_recv_tokens_per_expert_list = sum(aligned), aligned
+            self._unlearnt = False
 
     # Most programs never read these, so each is made when it is first read.
-
-    @functools.cached_property
-    def topk_idx(self) -> Any:
-        return self._memory[self._form.count_words :].view(self._routing.num_tokens, self._form.topk)
 
     @functools.cached_property
     def _counts(self) -> Any:
@@ -176,9 +252,8 @@ class EPHandle:
         ranks, scaleup = self._form.ranks, self._form.scaleup
         if scaleup == ranks:
             return self._counts[:ranks]
-        prefix = torch.empty((1, ranks), dtype=torch.int32, device="cpu")  # on the CPU: GPUs are on one node
-        _handles.read_prefix(self._routing, prefix.data_ptr(), ranks)
-        from_ranks = torch.diff(prefix[0], prepend=prefix.new_zeros(1))
+        prefix = self._counts[:ranks]
+        from_ranks = torch.diff(prefix, prepend=prefix.new_zeros(1))
         return from_ranks.view(-1, scaleup).sum(0, dtype=torch.int32).cumsum(0, dtype=torch.int32)
 
     @functools.cached_property

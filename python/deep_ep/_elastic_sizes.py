@@ -19,7 +19,7 @@ UNIT_BYTES = 2 << 20  # sizes are multiples of it
 _DEFAULT_TOPK = 32
 _TIMEOUT_MS = 300_000  # for waits of the host
 _NVLINK_GBS = 450.0
-_RDMA_GBS = 50.0  # if the host has no RDMA port
+RDMA_GBS = 50.0  # if the host has no RDMA port
 _FEWEST_SMS = 4
 _SMS_WITHOUT_OVERLAP = 64
 _MOST_QPS = 9  # without hybrid mode
@@ -88,15 +88,26 @@ def logical_domain_size(group: expar.Group, allow_hybrid_mode: bool) -> tuple[in
     return physical_domain_size(group) if allow_hybrid_mode else (1, group.size)
 
 
-def get_physical_domain_size(group: Any) -> tuple[int, int]:
-    """(nodes, ranks a node). Collective for a group that no buffer has been made for."""
-    return physical_domain_size(group_for(group))
+def get_physical_domain_size(group_or_buffer: Any = None, group: Any = None) -> tuple[int, int]:
+    """(nodes, ranks a node) of a group, or of a buffer. Collective for a group that no buffer has been made for. The
+    second generation calls the argument `group`."""
+    return physical_domain_size(_group_of(group_or_buffer, group))
 
 
-def get_logical_domain_size(group: Any, allow_hybrid_mode: bool = True) -> tuple[int, int]:
-    """(scale-out ranks, scale-up ranks): nodes and ranks a node, or without hybrid mode 1 and all. Collective for a
-    group that no buffer has been made for."""
-    return logical_domain_size(group_for(group), allow_hybrid_mode)
+def get_logical_domain_size(
+    group_or_buffer: Any = None, allow_hybrid_mode: bool | None = None, group: Any = None
+) -> tuple[int, int]:
+    """(scale-out ranks, scale-up ranks): nodes and ranks a node, or without hybrid mode 1 and all. Of a buffer it is
+    its own, whatever the flag says. Collective for a group that no buffer has been made for."""
+    own = getattr(group_or_buffer, "allow_hybrid_mode", None)
+    hybrid = own if own is not None else allow_hybrid_mode is None or allow_hybrid_mode
+    return logical_domain_size(_group_of(group_or_buffer, group), hybrid)
+
+
+def _group_of(group_or_buffer: Any, group: Any) -> expar.Group:
+    given = group if group_or_buffer is None else group_or_buffer
+    own = getattr(given, "_group", None)
+    return own if isinstance(own, expar.Group) else group_for(given)
 
 
 # ---- SMs and queue pairs ---------------------------------------------------------------------------------------------
@@ -139,7 +150,7 @@ def theoretical_num_sms(
     of_sm = 1 / sm_read_gbs + copies / sm_write_gbs
     of_links = copies * (scaleup - 1) / scaleup / (nvlink_gbs or _NVLINK_GBS)
     if scaleout > 1:
-        of_links = max(of_links, nodes * (scaleout - 1) / scaleout / (rdma_gbs or get_rdma_gbs() or _RDMA_GBS))
+        of_links = max(of_links, nodes * (scaleout - 1) / scaleout / (rdma_gbs or get_rdma_gbs() or RDMA_GBS))
     number = align(math.ceil(of_sm / of_links), 2) if of_links else 0
     number = max(number, _FEWEST_SMS if overlaps else _SMS_WITHOUT_OVERLAP)
     return number if most is None else max(min(number, most // 2 * 2), _FEWEST_SMS)

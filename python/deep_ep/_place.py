@@ -108,6 +108,9 @@ class Place:
     def settle(self) -> None:
         """Waits for all work on the current stream."""
 
+    def claim(self, tensors: Sequence[Any]) -> None:
+        """Prepares results in PyTorch's memory for the stream that is current now."""
+
 
 _HERE = contextlib.nullcontext()
 
@@ -226,6 +229,11 @@ class Gpu(Place):
 
     def settle(self) -> None:
         _await(self.current().query)
+
+    def claim(self, tensors: Sequence[Any]) -> None:
+        current = self.current()
+        for tensor in tensors:
+            self.used_on(tensor, current)
 
     def current(self) -> Any:
         return torch.cuda.current_stream(self.index)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of `ElasticBuffer` with all their options, each against the reference: bodies for ranks."""
+"""Calls of `ElasticBuffer` and `EPBuffer` with all their options, each against the reference: bodies for ranks."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Options(NamedTuple):
     weights: bool = True
     padding: bool = False
     column_major: bool = False
+    deferred: bool = False  # asynchronous, too
 
 
 def ints(values: Any) -> torch.Tensor:
@@ -40,7 +41,19 @@ def finish(event: Any, asynchronous: bool) -> None:
 def streams(buffer: Any, options: Options) -> dict[str, Any]:
     if not options.asynchronous:
         return {}
-    return dict(async_with_compute_stream=True, previous_event=buffer.capture(), allocate_on_comm_stream=True)
+    given = dict(async_with_compute_stream=True, previous_event=buffer.capture(), allocate_on_comm_stream=True)
+    return {**given, "defer_epilogue": True} if options.deferred else given
+
+
+def waited(made: Any, options: Options) -> Any:
+    """The results of a call, after its event."""
+    if not options.deferred:
+        finish(made[-1], options.asynchronous)
+        return made[:-1]
+    assert isinstance(made, deep_ep.EventOverlap) and made.event is not None
+    found = made.wait()
+    assert made.wait() is None  # later waits return nothing
+    return found
 
 
 def payload(e: Elastic, rank: int, options: Options) -> Any:
@@ -121,7 +134,7 @@ def dispatch(buffer: Any, e: Elastic, options: Options, **others: Any) -> Any:
     """A fresh one, with all that it gives."""
     rank = buffer.rank_idx
     weights = here(e.weights[rank]) if options.weights else None
-    x, idx, found, handle, event = buffer.dispatch(
+    made = buffer.dispatch(
         payload(e, rank, options),
         here(e.topk_idx[rank]),
         weights,
@@ -135,7 +148,7 @@ def dispatch(buffer: Any, e: Elastic, options: Options, **others: Any) -> Any:
         **streams(buffer, options),
         **others,
     )
-    finish(event, options.asynchronous)
+    x, idx, found, handle = waited(made, options)
     assert (found is not None) == options.weights
     check_rows(e, rank, options, x, found)
     if options.expand:
@@ -151,7 +164,7 @@ def replay(buffer: Any, e: Elastic, options: Options, handle: Any, expand: bool)
     rank = buffer.rank_idx
     options = options._replace(expand=expand, fp8=not options.fp8, padding=options.padding and expand)
     weights = here(e.weights[rank]) if options.weights else None
-    x, idx, found, again, event = buffer.dispatch(
+    made = buffer.dispatch(
         payload(e, rank, options),
         topk_weights=weights,
         handle=handle,
@@ -160,7 +173,7 @@ def replay(buffer: Any, e: Elastic, options: Options, handle: Any, expand: bool)
         use_tma_aligned_col_major_sf=options.column_major,
         **streams(buffer, options),
     )
-    finish(event, options.asynchronous)
+    x, idx, found, again = waited(made, options)
     assert again is handle
     check_rows(e, rank, options, x, found)
     if expand:
@@ -181,14 +194,14 @@ def combine(buffer: Any, e: Elastic, options: Options, handle: Any, seed: int) -
     shapes = [(n,) if options.expand else (n, e.world.topk) for n in lengths]
     given = [e.back_weights(r, shapes[r], seed) for r in ranks]
     biases = e.biases[rank][: options.biases]
-    y, weights, event = buffer.combine(
+    made = buffer.combine(
         here(answers[rank]).clone(),
         handle,
         here(given[rank]) if weighs else None,
         bias=here((None, biases[0] if biases else None, biases)[options.biases]),
         **streams(buffer, options),
     )
-    finish(event, options.asynchronous)
+    y, weights = waited(made, options)
     nodes = buffer.num_scaleout_ranks if reduces else 1  # that have sums of their own
     same(y, e.combined(rank, answers, options.expand, reduces, biases, nodes))
     assert (weights is not None) == weighs
@@ -208,15 +221,24 @@ def exchange(buffer: Any, e: Elastic, options: Options, seed: int) -> Any:
     return handle
 
 
-def combinations(group: Any, few: bool = False, shapes: int = 2) -> None:
-    """Plain or expanded, synchronous or not, FP8 or BF16, on the compute stream or beside it. Without biases, with one
-    and two, in two shapes, with sums on each rank and without. few: one of these four for each of the others."""
-    buffers = [deep_ep.ElasticBuffer(group, **HINTS, allow_multiple_reduction=on) for on in (True, False)]
+# Asynchronous or not, and deferred or not.
+_WAYS = ((False, False), (True, False), (True, True))
+
+
+def ways_of(kind: Any) -> Any:
+    return _WAYS if kind is deep_ep.EPBuffer else _WAYS[:2]
+
+
+def combinations(group: Any, few: bool = False, shapes: int = 2, kind: Any = deep_ep.ElasticBuffer) -> None:
+    """Plain or expanded, synchronous or not, FP8 or BF16, on the compute stream or beside it, or deferred. Without
+    biases, with one and two, in two shapes, with sums on each rank and without. few: one of these four for each of the
+    others."""
+    buffers = [kind(group, **HINTS, allow_multiple_reduction=on) for on in (True, False)]
     size = buffers[0].num_ranks
     worlds = [World(size, 4 * size, 5, 64, 12, 1), World(size, 3 * size, 3, 32, 15, 4)]
     cases = [Elastic(world, seed) for seed, world in enumerate(worlds[:shapes])]
-    every = itertools.product((False, True), (True, False), (False, True), (False, True), range(3))
-    for number, (expand, synced, fp8, asynchronous, biases) in enumerate(every):
+    every = itertools.product((False, True), (True, False), (False, True), ways_of(kind), range(3))
+    for number, (expand, synced, fp8, (asynchronous, deferred), biases) in enumerate(every):
         options = Options(
             expand,
             synced,
@@ -225,23 +247,27 @@ def combinations(group: Any, few: bool = False, shapes: int = 2) -> None:
             biases,
             weights=number % 5 != 0,
             padding=expand and number % 2 == 0,
-            column_major=number % 3 == 0,
+            column_major=number % (3 if kind is deep_ep.ElasticBuffer else 2) == 0,
+            deferred=deferred,
         )
         for turn, (e, buffer) in enumerate(itertools.product(cases, buffers)):
             if not few or number % (2 * shapes) == turn:
                 exchange(buffer, e, options, number)
 
 
-def without_tokens(group: Any, few: bool = False) -> None:
+def without_tokens(group: Any, few: bool = False, kind: Any = deep_ep.ElasticBuffer) -> None:
     """No rank has a token: num_max_tokens_per_rank is the most of all, 0, or more. few: half of all options."""
-    buffers = [deep_ep.ElasticBuffer(group, 2 << 20, allow_multiple_reduction=on) for on in (True, False)]
+    buffers = [kind(group, 2 << 20, allow_multiple_reduction=on) for on in (True, False)]
     size = buffers[0].num_ranks
     none, some = (Elastic(World(size, 4 * size, 3, 32, most, 4), 0) for most in (0, 1))
     some.tokens = none.tokens
     for name in ("x", "fp8", "scales", "topk_idx", "weights", "biases"):
         setattr(some, name, getattr(none, name))
-    for number, (expand, synced, fp8, asynchronous) in enumerate(itertools.product((False, True), repeat=4)):
-        options = Options(expand, synced, fp8, asynchronous, number % 3, column_major=number % 2 == 0)
+    every = itertools.product((False, True), (False, True), (False, True), ways_of(kind))
+    for number, (expand, synced, fp8, (asynchronous, deferred)) in enumerate(every):
+        options = Options(
+            expand, synced, fp8, asynchronous, number % 3, column_major=number % 2 == 0, deferred=deferred
+        )
         for e in (none, some):
             if not few or number % 2 == e.world.most:
                 exchange(buffers[number % 2], e, options, number)
@@ -264,30 +290,30 @@ def too_many_tokens(group: Any) -> None:
         raise AssertionError("more tokens than were announced")
 
 
-def across_nodes(group: Any) -> None:
+def across_nodes(group: Any, kind: Any = deep_ep.ElasticBuffer) -> None:
     """On a group of several nodes: with sums of these, without any, and with all ranks as one domain."""
     ways = ({}, dict(allow_multiple_reduction=False), dict(allow_hybrid_mode=False))
-    buffers = [deep_ep.ElasticBuffer(group, **HINTS, **way) for way in ways]
+    buffers = [kind(group, **HINTS, **way) for way in ways]
     size = buffers[0].num_ranks
     assert buffers[0].num_scaleout_ranks > 1 and (buffers[2].num_scaleout_ranks, buffers[2].num_scaleup_ranks) == (1, size)
-    e = Elastic(World(size, 2 * size, 5, 64, 8, 4), 3)
+    e = Elastic(World(size, max(2 * size, 8), 5, 64, 8, 4), 3)
     for number, (expand, buffer) in enumerate(itertools.product((False, True), buffers)):
-        exchange(
-            buffer,
-            e,
-            Options(
-                expand,
-                synced=number % 4 != 1,
-                fp8=number % 2 == 1,
-                asynchronous=number % 3 == 1,
-                biases=number % 3,
-                padding=expand,
-                column_major=number % 4 == 0,
-            ),
-            number,
+        options = Options(
+            expand,
+            synced=number % 4 != 1,
+            fp8=number % 2 == 1,
+            asynchronous=number % 3 == 1,
+            biases=number % 3,
+            padding=expand,
+            column_major=number % 4 == 0,
         )
+        exchange(buffer, e, options, number)
+        if kind is deep_ep.EPBuffer:
+            for biases in range(3):
+                deferred = options._replace(asynchronous=True, deferred=True, biases=biases, synced=biases != number % 3)
+                exchange(buffer, e, deferred, number)
     buffers[0].barrier()
-    without_tokens(group, few=True)
+    without_tokens(group, few=True, kind=kind)
 
 
 def chains(group: Any) -> None:

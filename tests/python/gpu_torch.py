@@ -21,6 +21,7 @@ import traceback
 from typing import Any, Callable, Optional
 
 import gpu_elastic
+import gpu_epbuffer
 import gpu_times
 
 PART_SECONDS = 30
@@ -353,6 +354,7 @@ ON_GPU: dict[str, Callable[[Ranks], Optional[str]]] = {
         groups,
         init_dist,
         *gpu_elastic.PARTS,
+        *gpu_epbuffer.PARTS,
     )
 }
 NOT_ON_CPU = ("expar_events", "device_time", "groups", "init_dist")

@@ -23,7 +23,7 @@ from test_deep_ep import arguments_of
 import expar
 import ranks
 from deep_ep import EventHandle, EventOverlap
-from deep_ep.utils import envs, event, gate, math, refs, testing
+from deep_ep.utils import envs, event, gate, math, refs, semantic, testing
 from deep_ep.utils.event import event_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -35,7 +35,12 @@ SURFACE: dict[Any, dict[str, str]] = {
         "init_seed": "seed",
         "dist_print": "s='', once_in_node=False",
         "get_rdma_gbs": "",
+        "get_sm_read_gbs": "",
+        "get_sm_write_gbs": "",
+        "get_physical_domain_size": "group_or_buffer",
+        "get_logical_domain_size": "group_or_buffer, allow_hybrid_mode=None",
     },
+    semantic: {"value_or": "v, default", "weak_lru": "maxsize=128, typed=False"},
     math: {
         "ceil_div": "x, y",
         "align": "x, y",
@@ -57,7 +62,8 @@ SURFACE: dict[Any, dict[str, str]] = {
         "reduce_in_scaleup",
     },
     testing: {
-        "bench": "fn, num_warmups=50, num_tests=50, post_fn=None, flush_l2=True",
+        "parse_num_bytes": "text",
+        "bench": "fn, num_warmups=30, num_tests=30, post_fn=None, flush_l2=True",
         "bench_kineto": "fn, kernel_names, num_tests=30, suppress_kineto_output=False, trace_path=None, flush_l2=True, "
         "barrier_comm_profiling=False, num_kernels_per_period=1, barrier=None",
     },
@@ -65,6 +71,7 @@ SURFACE: dict[Any, dict[str, str]] = {
         "EventHandle": "",
         "EventOverlap": "event=None, extra_tensors=None",
         "EventOverlap.current_stream_wait": "release_handle=False",
+        "EventOverlap.wait": "",
         "EventOverlap.register_hook_after_wait": "fn",
         "EventOverlap.__call__": "release_handle=False",
     },
@@ -97,7 +104,7 @@ class Surface(unittest.TestCase):
         """How often a function runs to warm up, and to be timed."""
         calls: list[int] = []
         testing.bench(lambda: calls.append(len(calls)), post_fn=(behind := mock.Mock()))
-        self.assertEqual((len(calls), behind.call_count), (100, 50))
+        self.assertEqual((len(calls), behind.call_count), (60, 30))
         del calls[:]
         with mock.patch.dict(os.environ, EP_USE_NVIDIA_TOOLS="1"):
             testing.bench_kineto(lambda: calls.append(len(calls)), "none")
@@ -108,9 +115,9 @@ class Surface(unittest.TestCase):
         started = mock.Mock()
         for variables, wanted in (
             ({}, ("tcp://127.0.0.1:8361", 2, 1)),
-            (dict(MASTER_ADDR="10.1.2.3", MASTER_PORT="77", WORLD_SIZE="3", RANK="2"), ("tcp://10.1.2.3:77", 6, 5)),
+            (dict(MASTER_ADDR="10.1.2.3", MASTER_PORT="77", WORLD_SIZE="3", RANK="2", NCCL_IB_SL="4"), ("tcp://10.1.2.3:77", 6, 5)),
         ):
-            others = {name: value for name, value in os.environ.items() if name not in MEETING}
+            others = {name: value for name, value in os.environ.items() if name not in (*MEETING, *SERVICE_LEVELS)}
             with mock.patch.object(torch.cuda, "is_available", lambda: False), mock.patch.dict(
                 os.environ, {**others, **variables}, clear=True
             ), mock.patch.multiple(
@@ -118,6 +125,7 @@ class Surface(unittest.TestCase):
             ), mock.patch.object(envs, "init_seed") as seed:
                 try:
                     self.assertEqual(envs.init_dist(1, 2), (wanted[2], wanted[1], "all"))
+                    self.assertEqual([os.environ[name] for name in SERVICE_LEVELS], [variables.get("NCCL_IB_SL", "1"), "1"])
                 finally:
                     torch.set_default_dtype(torch.float32)
                     torch.set_default_device(None)
@@ -127,7 +135,26 @@ class Surface(unittest.TestCase):
             seed.assert_called_once_with(0)
 
 
+    def test_variables(self) -> None:
+        """They are set within the block alone, where they are enabled."""
+        entries = [("NAME_A", 1, True), ("NAME_B", "two", True), ("NAME_C", "3", False)]
+        with mock.patch.dict(os.environ, NAME_A="before"):
+            os.environ.pop("NAME_B", None)
+            with envs.EnvOverride(entries):
+                found = [os.environ.get(name) for name, _, _ in entries]
+                self.assertEqual(found, ["1", "two", None])
+            self.assertEqual([os.environ.get(name) for name, _, _ in entries], ["before", None, None])
+
+    def test_numbers_of_bytes(self) -> None:
+        for text, wanted in (("1G", 1 << 30), ("64MiB", 64 << 20), ("512k", 512 << 10), ("7", 7), ("1.5 KB", 1536)):
+            self.assertEqual(testing.parse_num_bytes(text), wanted)
+        for text in ("", "G", "-1G", "1X", "1 2", "0x10"):
+            with self.assertRaisesRegex(ValueError, "expected a number of bytes"):
+                testing.parse_num_bytes(text)
+
+
 MEETING = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
+SERVICE_LEVELS = ("NCCL_IB_SL", "EP_OVERRIDE_RDMA_SL")
 
 
 class Events(unittest.TestCase):

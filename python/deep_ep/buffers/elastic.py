@@ -10,32 +10,19 @@ Wrong use that is found here raises AssertionError. Errors that the library repo
 from __future__ import annotations
 
 import contextlib
-import os
 import warnings
 from typing import Any
 
-import torch
-from expar._copies import Shared
-
-from .. import _elastic_checks as checks
-from .. import _elastic_sizes as sizes
 from .. import _place
-from .._checks import integer, real
-from .._elastic import ElasticMode, Form
-from .._elastic_forms import AgainForm, combine_key, CombineForm, dispatch_key, fresh_key, FreshForm, Tensors
-from .._elastic_handle import EPHandle, Routing
-from .._forms import Forms, keep_form
-from ..utils.event import EventHandle, EventOverlap
+from .._checks import integer
+from .._elastic_handle import EPHandle
+from ..utils.event import EventOverlap
+from .elastic_core import CPU_TIMEOUT_SECS, ElasticCore, GPU_TIMEOUT_SECS
 from .elastic_others import Others
-from .elastic_sizes import Sizes
 from .legacy import Runtime
 
-_Tensor: Any = torch.Tensor
-_comm_stream: Any = None
-_CPU_TIMEOUT_SECS, _GPU_TIMEOUT_SECS = sizes.Usual(300), sizes.Usual(100)
 
-
-class ElasticBuffer(Sizes, Others, Shared):
+class ElasticBuffer(Others, ElasticCore):
     """The buffer with which the ranks of a group dispatch and combine. Creating it is collective, and ends with a
     barrier.
 
@@ -69,66 +56,28 @@ class ElasticBuffer(Sizes, Others, Shared):
         prefer_overlap_with_compute: bool = True,
         sl_idx: int = 3,
         num_allocated_qps: int = 0,
-        num_cpu_timeout_secs: int = _CPU_TIMEOUT_SECS,
-        num_gpu_timeout_secs: int = _GPU_TIMEOUT_SECS,
+        num_cpu_timeout_secs: int = CPU_TIMEOUT_SECS,
+        num_gpu_timeout_secs: int = GPU_TIMEOUT_SECS,
         explicitly_destroy: bool = False,
     ) -> None:
-        # One mode for each place of tensors. Where there is a choice, the tensors of the first call decide.
-        self._modes: dict[_place.Place, ElasticMode] | None = None
-        self.explicitly_destroy = False  # until there is something to destroy
         self.num_bytes = self._total_bytes(num_bytes, group, num_max_tokens_per_rank, hidden, num_topk)
         for name, given in (("num_cpu_bytes", num_cpu_bytes), ("sl_idx", sl_idx)):
             integer(given, name)
-        qps = integer(num_allocated_qps, "num_allocated_qps")
-        if qps < 0:
-            raise AssertionError(f"num_allocated_qps is {qps}: expected 0 (the default number) or more")
-        for name, seconds in (("cpu", num_cpu_timeout_secs), ("gpu", num_gpu_timeout_secs)):
-            if real(seconds, f"num_{name}_timeout_secs") <= 0:
-                raise AssertionError(f"num_{name}_timeout_secs is {seconds!r}: expected more than 0")
-        usual = _place.usual()
-        limits = sizes.limits_of(num_cpu_timeout_secs, num_gpu_timeout_secs, usual.on_gpu)
-        self._group = sizes.group_for(group, **limits)
-        self.group = group
-        self.rank_idx, self.num_ranks = self._group.rank, self._group.size
-        self.num_cpu_bytes = num_cpu_bytes
-        self.num_max_tokens_per_rank = num_max_tokens_per_rank
-        self.deterministic = deterministic
-        self.allow_hybrid_mode = allow_hybrid_mode
-        self.allow_multiple_reduction = allow_multiple_reduction
-        self.prefer_overlap_with_compute = prefer_overlap_with_compute
-        self.sl_idx = sl_idx
-        self.num_cpu_timeout_secs, self.num_gpu_timeout_secs = num_cpu_timeout_secs, num_gpu_timeout_secs
-        self.num_rdma_ranks, self.num_nvlink_ranks = self.get_physical_domain_size()
-        self.num_scaleout_ranks, self.num_scaleup_ranks = self.get_logical_domain_size()
-        self.scaleout_rank_idx = self.rank_idx // self.num_scaleup_ranks
-        self.scaleup_rank_idx = self.rank_idx % self.num_scaleup_ranks
-        self._one_order = not allow_multiple_reduction or self.num_scaleout_ranks == 1  # over all nodes
-        self.num_allocated_qps = sizes.allocated_qps(qps, allow_hybrid_mode)
-        self._most_sms = usual.num_sms() if usual.on_gpu else None
-        # More threads than cores for each rank only get in each other's way.
-        self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
-        self._usual_sms: dict[tuple[int, int], int] = {}  # by experts and top-k
-        self._forms: dict[Any, Form] = {}  # of dispatches that have been looked at
-        self._calls: Forms = {}  # and of calls that repeat one
-        self._unfinished: list[EventHandle] = []  # of calls whose results nobody has waited for
-        self._modes = {}
-        if not usual.on_gpu:
-            self._at(_place.CPU)
-        self.runtime: Runtime | None = Runtime(self._group)
+        self.num_cpu_bytes, self.sl_idx = num_cpu_bytes, sl_idx
+        self._open(
+            group,
+            num_max_tokens_per_rank,
+            deterministic,
+            allow_hybrid_mode,
+            allow_multiple_reduction,
+            prefer_overlap_with_compute,
+            num_allocated_qps,
+            num_cpu_timeout_secs,
+            num_gpu_timeout_secs,
+        )
+        self.runtime = Runtime(self._group)
         self.explicitly_destroy = explicitly_destroy
         self._group.barrier()
-
-    @classmethod
-    def _total_bytes(cls, given: int | None, group: Any, max_tokens: int, hidden: int, topk: int) -> int:
-        if given is None:
-            if integer(max_tokens, "num_max_tokens_per_rank") <= 0 or integer(hidden, "hidden") <= 0:
-                raise RuntimeError(
-                    f"num_max_tokens_per_rank is {max_tokens} and hidden {hidden}: expected both, or num_bytes"
-                )
-            return cls.get_buffer_size_hint(group, max_tokens, hidden, topk)
-        if integer(given, "num_bytes") <= 0 or given % sizes.UNIT_BYTES:
-            raise RuntimeError(f"num_bytes is {given}: expected a multiple of 2 MiB")
-        return given
 
     def destroy(self) -> None:
         """Destroys the buffer. Collective. Results and handles stay valid. A second call has no effect. AssertionError
@@ -139,44 +88,12 @@ class ElasticBuffer(Sizes, Others, Shared):
             raise AssertionError(
                 "destroy() is for buffers with explicitly_destroy=True; the garbage collector releases other buffers"
             )
-        modes, self._modes, self.runtime = self._modes, None, None
-        self._unfinished.clear()
-        self._calls.clear()
-        for mode in modes.values():  # in the order of the first calls, which is that of all ranks
-            mode.ep.close()
+        self._close()
 
     def __del__(self, warn: Any = warnings.warn) -> None:
         if self.explicitly_destroy and self._modes is not None:
             with contextlib.suppress(Exception):  # the interpreter may be shutting down
                 warn("an ElasticBuffer with explicitly_destroy=True ends without destroy()", RuntimeWarning, 2)
-
-    def _at(self, place: _place.Place) -> ElasticMode:
-        """Returns the mode for tensors in that place. Collective if it must be created, as calls are."""
-        if self._modes is None:
-            raise AssertionError("the buffer has been destroyed")
-        found = self._modes.get(place)
-        if found is None:
-            found = self._modes[place] = ElasticMode(self._group, place)
-        return found
-
-    # ---- streams -----------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def capture() -> EventHandle:
-        """Returns an event after all work that the current stream holds now."""
-        return EventHandle()
-
-    def get_comm_stream(self) -> Any:
-        """Returns the stream of calls with async_with_compute_stream or previous_event; there is one for each process
-        and GPU. Other calls run on the current stream, in the same order. It must not be current in a call. On a CPU it
-        is a stream that does nothing."""
-        global _comm_stream
-        place = _place.usual()
-        if isinstance(place, _place.Gpu):
-            return place.comm()
-        if _comm_stream is None:
-            _comm_stream = torch.cpu.Stream()
-        return _comm_stream
 
     def barrier(self, use_comm_stream: bool = True, with_cpu_sync: bool = False, sequential: bool = True) -> None:
         """Waits until all ranks have come here, after their calls so far. Collective. On a GPU the streams wait. The
@@ -192,136 +109,6 @@ class ElasticBuffer(Sizes, Others, Shared):
         mode.meet(place.turn(None, use_comm_stream))
         if with_cpu_sync:
             place.synchronize()
-
-    def _settle(self, wait: bool) -> None:
-        """Finishes calls on the CPU that are done. wait: waits for all others, and finishes them too."""
-        left = []
-        for handle in self._unfinished:
-            if wait or handle.work is None or handle.work.done:
-                handle.current_stream_wait()
-            else:
-                left.append(handle)
-        self._unfinished = left
-
-    @staticmethod
-    def _event_of(given: Any, name: str) -> EventHandle | None:
-        handle = given.event if isinstance(given, EventOverlap) else given
-        if handle is not None and not isinstance(handle, EventHandle):
-            raise TypeError(f"{name} is of type {type(given).__name__}: expected an EventHandle")
-        return handle
-
-    def _turn(self, place: _place.Place, previous: Any, before_epilogue: Any, asynchronous: bool) -> _place.Turn:
-        """Returns the streams of a call that waits for these events."""
-        first = self._event_of(previous, "previous_event")
-        second = self._event_of(before_epilogue, "previous_event_before_epilogue")
-        turn = place.turn(first, asynchronous)
-        if second is not None:
-            turn.follow(second)
-        return turn
-
-    def _event(self, place: _place.Place, handle: EventHandle | None) -> EventOverlap:
-        """Returns the event of a call that was just made."""
-        if self._unfinished:
-            self._settle(wait=handle is None)
-        if handle is not None and not place.on_gpu:
-            self._unfinished.append(handle)
-        return EventOverlap(handle)
-
-    # ---- calls -------------------------------------------------------------------------------------------------------
-
-    def _sms(self, num_sms: int, num_experts: int, num_topk: int, num_qps: int) -> int:
-        """Returns the number of SMs that a call uses."""
-        if num_sms != 0 or num_qps != 0:
-            for name, given in (("num_sms", num_sms), ("num_qps", num_qps)):
-                if integer(given, name) < 0:
-                    raise AssertionError(f"{name} is {given}: expected 0 or more")
-            if num_qps > self.num_allocated_qps:
-                raise AssertionError(f"num_qps is {num_qps}: expected at most the {self.num_allocated_qps} allocated")
-        if num_sms:
-            return num_sms
-        key = num_experts, num_topk
-        found = self._usual_sms.get(key)
-        if found is None:
-            found = self._usual_sms[key] = self.get_theoretical_num_sms(num_experts, num_topk)
-        return found
-
-    def _workers(self, num_sms: int, place: _place.Place) -> int:
-        """Returns the number of SMs or CPU threads that a call uses. With 0 the library chooses."""
-        most = place.num_sms() if place.on_gpu else self._max_threads - 1
-        return num_sms if 0 < num_sms <= most else 0
-
-    def _wrong_call(
-        self, place: _place.Place, num_sms: int, previous_event: Any, allocate_on_comm_stream: bool
-    ) -> str | None:
-        if self._most_sms is not None and num_sms > self._most_sms:
-            return f"num_sms is {num_sms}: expected at most the GPU's {self._most_sms}"
-        if not allocate_on_comm_stream and self._event_of(previous_event, "previous_event") is not None:
-            return "previous_event is given: expected allocate_on_comm_stream with it"
-        if place.on_comm():
-            return "the stream for communication is current: expected another one"
-        return None
-
-    def _usual_most(self) -> int:
-        if self.num_max_tokens_per_rank == 0:
-            raise AssertionError(
-                "num_max_tokens_per_rank is not given: expected 0 or more here, or 1 or more in the constructor"
-            )
-        return self.num_max_tokens_per_rank
-
-    def _routing(
-        self, topk_idx: Any, num_experts: int, most: int, alignment: int, synced: bool, copied: bool
-    ) -> Routing:
-        """Checks the arguments of a fresh dispatch, and returns its routing. most: M."""
-        if topk_idx is None or num_experts is None:
-            raise AssertionError("without a handle topk_idx and num_experts are needed")
-        integer(num_experts, "num_experts")
-        if integer(most, "num_max_tokens_per_rank") < 0:
-            raise AssertionError(f"num_max_tokens_per_rank is {most}: expected 0 or more")
-        if integer(alignment, "expert_alignment") <= 0:
-            raise AssertionError(f"expert_alignment is {alignment}: expected 1 or more")
-        topk = topk_idx.shape[-1] if topk_idx.dim() else 0
-        ranks = self.num_ranks, self.num_scaleup_ranks
-        return Routing(topk, num_experts, most, alignment, *ranks, synced, copied)
-
-    def _form(
-        self, mode: ElasticMode, tensors: Tensors, numbers: tuple[Any, ...], flags: tuple[Any, ...], handle: Any
-    ) -> tuple[Form, Any, str | None]:
-        """Returns a dispatch's form, its frame, and the text of an error or None. The arguments of a form are checked
-        once."""
-        x, scales, topk_idx, topk_weights = tensors
-        experts, most, alignment, num_sms, num_qps = numbers
-        key = (mode.place, x.shape, scales is None, topk_weights is None, handle is None, flags, numbers)
-        # Other types are no numbers, which is reported below, or they equal a number of another type.
-        plain = topk_idx is not None
-        plain &= type(experts) is type(most) is type(alignment) is type(num_sms) is type(num_qps) is int
-        found = self._forms.get(key) if plain else None
-        if found is not None:
-            if (frame := mode.frame(found, tensors)) is not None:
-                return found, frame, None
-        made, wrong = self._new_form(mode.place, tensors, numbers, flags, handle)
-        if wrong:
-            return made, None, wrong
-        if plain:
-            keep_form(self._forms, key, made)
-        return made, mode.frame(made, tensors), None
-
-    def _new_form(
-        self, place: _place.Place, tensors: Tensors, numbers: tuple[Any, ...], flags: tuple[Any, ...], handle: Any
-    ) -> tuple[Form, str | None]:
-        x, scales, topk_idx, topk_weights = tensors
-        num_experts, most, alignment, num_sms, num_qps = numbers
-        expand, zero_padding, column_major, copied, synced = flags
-        routing = None
-        if handle is None:
-            routing = self._routing(topk_idx, num_experts, most, alignment, synced, bool(copied))
-        topk = handle._routing.num_topk if routing is None else routing.topk
-        used_sms = self._sms(num_sms, num_experts, topk, num_qps)
-        wrong = checks.wrong_rows(x, scales, most)
-        wrong = wrong or checks.wrong_routing(None if routing is None else topk_idx, topk_weights, x.shape[0], topk)
-        if zero_padding and not expand:
-            wrong = wrong or "do_zero_padding is set: expected do_expand with it"
-        workers = self._workers(used_sms, place)
-        return Form(num_experts, expand, zero_padding, column_major, routing, used_sms, workers), wrong
 
     def dispatch(
         self,
@@ -361,64 +148,26 @@ class ElasticBuffer(Sizes, Others, Shared):
         do_cpu_sync: with False, results have the largest possible number of rows.
         do_handle_copy: with False, the handle keeps the caller's topk_idx.
         """
-        stats, beside, key = cumulative_local_expert_recv_stats, bool(async_with_compute_stream), None
-        layout = do_expand, do_zero_padding, use_tma_aligned_col_major_sf
-        if (
-            handle is not None
-            and (topk_idx is stats is num_experts is num_max_tokens_per_rank is expert_alignment is None)
-            and (previous_event is previous_event_before_epilogue is None)
-            and not do_cpu_sync
-        ):
-            key = dispatch_key(x, handle, num_sms, num_qps, topk_weights is None, layout, beside)
-        elif handle is stats is previous_event is previous_event_before_epilogue is None:
-            most = self.num_max_tokens_per_rank if num_max_tokens_per_rank is None else num_max_tokens_per_rank
-            given_numbers = num_experts, most, expert_alignment, num_sms, num_qps
-            key = fresh_key(x, topk_weights, given_numbers, do_handle_copy, do_cpu_sync is not False, layout, beside)
-        known: AgainForm | FreshForm | None = self._calls.get(key)
-        repeated = None if known is None else known.dispatch(x, topk_idx, topk_weights, handle)
-        if known is not None and repeated is not None:
-            return (*repeated[:4], self._event(known.place, repeated[4]))
-        scales = None
-        if not isinstance(x, _Tensor):
-            x, scales = checks.rows_and_scales(x)
-        place = _place.of(x, "x")
-        mode = self._at(place)
-        if stats is not None or not (isinstance(topk_idx, _Tensor) and isinstance(topk_weights, _Tensor)):
-            checks.check_tensors(topk_idx=topk_idx, topk_weights=topk_weights, cumulative_local_expert_recv_stats=stats)
-        if handle is None:
-            most = self._usual_most() if num_max_tokens_per_rank is None else num_max_tokens_per_rank
-            given, alignment = topk_idx, 1 if expert_alignment is None else expert_alignment
-        else:
-            checks.check_handle(
-                handle, topk_idx, num_experts, num_max_tokens_per_rank, expert_alignment, do_cpu_sync, do_expand
-            )
-            num_experts, most = handle.num_experts, handle.num_max_tokens_per_rank
-            given, alignment = handle.topk_idx, handle._routing.num_topk
-        numbers = (num_experts, most, alignment, num_sms, num_qps)
-        flags = (do_expand, do_zero_padding, use_tma_aligned_col_major_sf, do_handle_copy, do_cpu_sync is not False)
-        tensors = (x, scales, given, topk_weights)
-        form, frame, wrong = self._form(mode, tensors, numbers, flags, handle)
-        if stats is not None:
-            wrong = wrong or checks.wrong_stats(stats, handle, form.num_experts // self.num_ranks)
-        if num_sms or previous_event is not None or place.on_comm():
-            wrong = wrong or self._wrong_call(place, num_sms, previous_event, allocate_on_comm_stream)
-        if wrong:
-            mode.refuse_dispatch(wrong)
-        if previous_event is None and previous_event_before_epilogue is None:
-            turn = place.turn(None, beside)
-        else:
-            turn = self._turn(place, previous_event, previous_event_before_epilogue, beside)
-        if handle is None:
-            found, made, event = mode.dispatch(tensors, stats, frame, form, turn, beside)
-            if key is not None:
-                keep_form(self._calls, key, mode.fresh_form(tensors, form, beside))
-        else:
-            found, made, event = mode.dispatch_again(tensors, handle, frame, form, turn, beside)
-            if key is not None:
-                keep_form(self._calls, key, mode.again_form(tensors, handle, form, beside))
-        rows, row_scales, idx, weights = found
-        over = self._event(place, event)
-        return rows if scales is None else (rows, row_scales), idx, weights, made, over
+        found: tuple[Any, Any, Any, EPHandle, EventOverlap] = self._dispatch(
+            x,
+            topk_idx,
+            topk_weights,
+            cumulative_local_expert_recv_stats,
+            num_experts,
+            num_max_tokens_per_rank,
+            expert_alignment,
+            num_sms,
+            num_qps,
+            previous_event,
+            previous_event_before_epilogue,
+            bool(async_with_compute_stream),
+            allocate_on_comm_stream,
+            handle,
+            do_handle_copy,
+            do_cpu_sync,
+            (do_expand, do_zero_padding, use_tma_aligned_col_major_sf),
+        )
+        return found
 
     def combine(
         self,
@@ -445,38 +194,16 @@ class ElasticBuffer(Sizes, Others, Shared):
         Each rank first sums a token's expanded rows by ascending slot, and rounds. Without allow_multiple_reduction all
         expanded rows are added by ascending slot. Across nodes with allow_multiple_reduction and allow_hybrid_mode,
         each node has a rounded sum, and nodes follow each other by their highest slots."""
-        beside, key = bool(async_with_compute_stream), None
-        if bias is previous_event is previous_event_before_epilogue is None:
-            key = combine_key(x, handle, topk_weights, num_sms, num_qps, beside)
-            known: CombineForm | None = self._calls.get(key)
-            made = None if known is None else known.combine(x, handle, topk_weights)
-            if known is not None and made is not None:
-                return made[0], made[1], self._event(known.place, made[2])
-        if not isinstance(handle, EPHandle):
-            raise TypeError(f"handle is of type {type(handle).__name__}: expected the EPHandle that dispatch gave")
-        if x is None:
-            raise TypeError("x is None: expected a tensor")
-        checks.check_tensors(x=x, topk_weights=topk_weights)
-        place = _place.of(x, "x")
-        mode = self._at(place)
-        biases = checks.two_biases(bias)
-        each_slot = handle.do_expand and not self.allow_multiple_reduction
-        if each_slot and topk_weights is not None:
-            raise AssertionError("topk_weights is given: expected allow_multiple_reduction with expanded rows")
-        used_sms = self._sms(num_sms or handle.num_sms, handle.num_experts, handle._routing.num_topk, num_qps)
-        wrong = checks.wrong_sums(x, handle, topk_weights, biases)
-        wrong = wrong or self._wrong_call(place, num_sms, previous_event, allocate_on_comm_stream)
-        if wrong:
-            mode.refuse_combine(wrong)
-        workers = self._workers(used_sms, place)
-        if previous_event is None and previous_event_before_epilogue is None:
-            turn = place.turn(None, beside)
-        else:
-            turn = self._turn(place, previous_event, previous_event_before_epilogue, beside)
-        y, weights, event = mode.combine(
-            x, handle, topk_weights, biases, each_slot, self._one_order, workers, turn, beside
+        found: tuple[Any, Any, EventOverlap] = self._combine(
+            x,
+            handle,
+            topk_weights,
+            bias,
+            num_sms,
+            num_qps,
+            previous_event,
+            previous_event_before_epilogue,
+            bool(async_with_compute_stream),
+            allocate_on_comm_stream,
         )
-        if key is not None:
-            known = mode.combine_form(x, handle, topk_weights, each_slot, self._one_order, workers, beside)
-            keep_form(self._calls, key, known)
-        return y, weights, self._event(place, event)
+        return found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The calls of the second generation that expar lacks: other ways to move data than dispatch and combine."""
+"""Names that expar lacks of later generations, which move data in other ways than dispatch and combine."""
 
 from __future__ import annotations
 
@@ -16,8 +16,18 @@ def _missing(name: str, what: str, instead: str) -> Callable[..., NoReturn]:
 
 
 _GATHER = ("all-gather by copy engines", "torch.distributed.all_gather_into_tensor gathers")
-_NEIGHBOURS = ("send and receive between ring neighbours", "torch.distributed.send and recv carry tensors")
-_TABLE = ("fetch of table rows from host memory", "expar.Group has get and put on symmetric memory")
+NEIGHBOURS = ("send and receive between ring neighbours", "torch.distributed.send and recv carry tensors")
+TABLE = ("fetch of table rows from host memory", "expar.Group has get and put on symmetric memory")
+
+
+class Missing:
+    """Base of classes that can be imported, but not made."""
+
+    _missing: tuple[str, str]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        what, instead = self._missing
+        raise NotImplementedError(f"{type(self).__name__} is not there: expar has no {what}; {instead}")
 
 
 class Others:
@@ -32,11 +42,11 @@ class Others:
     agrs_get_inplace_tensor = _missing("agrs_get_inplace_tensor", *_GATHER)
     all_gather = _missing("all_gather", *_GATHER)
 
-    get_pp_buffer_size_hint = staticmethod(_missing("get_pp_buffer_size_hint", *_NEIGHBOURS))
-    pp_set_config = _missing("pp_set_config", *_NEIGHBOURS)
-    pp_send = _missing("pp_send", *_NEIGHBOURS)
-    pp_recv = _missing("pp_recv", *_NEIGHBOURS)
+    get_pp_buffer_size_hint = staticmethod(_missing("get_pp_buffer_size_hint", *NEIGHBOURS))
+    pp_set_config = _missing("pp_set_config", *NEIGHBOURS)
+    pp_send = _missing("pp_send", *NEIGHBOURS)
+    pp_recv = _missing("pp_recv", *NEIGHBOURS)
 
-    get_engram_storage_size_hint = staticmethod(_missing("get_engram_storage_size_hint", *_TABLE))
-    engram_write = _missing("engram_write", *_TABLE)
-    engram_fetch = _missing("engram_fetch", *_TABLE)
+    get_engram_storage_size_hint = staticmethod(_missing("get_engram_storage_size_hint", *TABLE))
+    engram_write = _missing("engram_write", *TABLE)
+    engram_fetch = _missing("engram_fetch", *TABLE)

@@ -23,13 +23,14 @@ class EventHandle(Shared):
     """An event. `EventHandle()` is an event after all work that the current stream holds now. Asynchronous calls return
     their own."""
 
-    __slots__ = ("work", "point", "kept", "_finish", "__weakref__")
+    __slots__ = ("work", "point", "kept", "failed", "_finish", "__weakref__")
     _no_pickle = "wait for it in this process"
 
     def __init__(self) -> None:
         self.work: Event | None = None  # a call's event; without one nothing is pending on the CPU
         self.point: Any = _mark()  # PyTorch's event on a stream
         self.kept: list[Any] | None = None  # what the call uses, where the event has to keep it
+        self.failed = False  # a wait has raised the call's error
         self._finish: Callable[[], object] | None = None  # makes the results that are left when the call is done
 
     def current_stream_wait(self) -> None:
@@ -38,14 +39,21 @@ class EventHandle(Shared):
         if self.point is not None:
             self.point.wait()
             if self.work is not None and self.work.done:
-                self.work.wait()
+                self._await(self.work)
         elif self.work is not None:
-            self.work.wait()
+            self._await(self.work)
         if self._finish is not None:
             with _finishing:
                 if self._finish is not None:
                     self._finish()
                 self._finish = None  # after the call: a thread that finds None returns at once
+
+    def _await(self, work: Event) -> None:
+        try:
+            work.wait()
+        except RuntimeError:
+            self.failed = True
+            raise
 
     def finish_by(self, finish: Callable[[], object]) -> None:
         """Sets work that is left when the call is done. The first thread that waits does it."""
@@ -70,7 +78,7 @@ def _mark() -> Any:
 def event_of(work: Event | None) -> EventHandle:
     """Returns the event of a call, or one that has happened."""
     made = EventHandle.__new__(EventHandle)
-    made.work, made.point, made.kept, made._finish = work, None, None, None
+    made.work, made.point, made.kept, made.failed, made._finish = work, None, None, False, None
     return made
 
 
@@ -87,17 +95,23 @@ class EventOverlap(Shared):
         self.hook_after_wait: Callable[[], Any] | None = None
         self._release_at_exit = False
 
-    def current_stream_wait(self, release_handle: bool = False) -> None:
-        """Makes the current stream wait for the event. AssertionError without one. release_handle: sets `event` to None
+    def current_stream_wait(self, release_handle: bool = False) -> Any:
+        """Makes the current stream wait for the event, and returns what the hook returns; None without one.
+        AssertionError without an event. After an error the hook stays. release_handle: sets `event` to None
         afterwards."""
         if self.event is None:
             raise AssertionError("there is no event: only asynchronous calls have one")
         self.event.current_stream_wait()
-        hook, self.hook_after_wait = self.hook_after_wait, None
-        if hook is not None:
-            hook()
+        hook = self.hook_after_wait
+        found = None if hook is None else hook()
+        self.hook_after_wait = None
         if release_handle:
             self.event = None
+        return found
+
+    def wait(self) -> Any:
+        """Does the same as `current_stream_wait()`."""
+        return self.current_stream_wait()
 
     def register_hook_after_wait(self, fn: Callable[[], Any]) -> None:
         """Sets the hook of the next wait. AssertionError if there is one already."""

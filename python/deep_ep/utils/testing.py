@@ -7,6 +7,7 @@ import contextlib
 import functools
 import inspect
 import os
+import re
 import sys
 import time
 from typing import Any, Callable, Iterable, Iterator, NamedTuple
@@ -21,10 +22,21 @@ _FLUSH_BYTES = 256 << 20  # more than a GPU's L2
 _REST_CYCLES = 2_000_000
 
 
+_FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def parse_num_bytes(text: str) -> int:
+    """Returns the bytes of '512k', '64MiB', '1G' and the like, by powers of 1024. ValueError for another text."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE)
+    if found is None:
+        raise ValueError(f"{text!r}: expected a number of bytes, such as 512k, 64MiB or 1G")
+    return int(float(found[1]) * _FACTORS[found[2].upper()])
+
+
 def bench(
     fn: Callable[[], Any],
-    num_warmups: int = 50,
-    num_tests: int = 50,
+    num_warmups: int = 30,
+    num_tests: int = 30,
     post_fn: Callable[[], Any] | None = None,
     flush_l2: bool = True,
 ) -> tuple[float, float, float]:

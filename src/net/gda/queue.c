@@ -75,6 +75,7 @@ void gda_queue_start(gda_queue *queue, const gda_plan *plan, const gda_parts *pa
     queue->never_full = plan->never_full;
     queue->flushes = plan->flushes;
     queue_set_words(queue, plan->first);
+    gda_store_32(&queue->record[GDA_RECORD_SEND], gda_record_word(plan->first));
 }
 
 void gda_cqes_clear(const gda_plan *plan, PORTABLE_SHARED(uint32_t) * cqes)

@@ -21,8 +21,8 @@ const struct argp_option bench_option_table[] = {
      0},
     {"routing", KEY_ROUTING, "HOW", 0,
      "uniform (default); zipf[:ALPHA] (1); incast[:HOT,FRACTION]: HOT experts (an eighth) get FRACTION (0.9) of the "
-     "choices; skew:RATIO: one rank gets RATIO times as many as another; grouped (8 groups, 4 of them for a token); "
-     "onehot; or a recorded FILE.npy",
+     "choices; skew:RATIO: one rank gets RATIO times as many as another (below 1: fewer; 0: none); grouped (8 groups, "
+     "4 of them for a token); onehot; or a recorded FILE.npy",
      0},
     {"iters", KEY_ITERS, "COUNT", 0, "Measured iterations (default: 50)", 0},
     {"warmup", KEY_WARMUP, "COUNT", 0, "Iterations before them (default: 5)", 0},

@@ -9,7 +9,7 @@
  *             FRACTION (0.9)
  *   skew:RATIO
  *             K distinct experts; one rank has RATIO times as many of them as each other rank has on average, as far as
- *             it has experts. The seed chooses the rank
+ *             it has experts. Below 1 it has fewer, and with 0 none. The seed chooses the rank
  *   grouped   8 groups of experts; each token picks 4 groups, then K distinct experts in them
  *   onehot    every token goes to one and the same expert, and nowhere else
  *   FILE.npy  recorded: int16, int32 or int64, [layer][token][k] or [token][k]; rows are used one after another, again

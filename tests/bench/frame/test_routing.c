@@ -168,6 +168,17 @@ static void skew_prefers_one_rank(void **state)
         assert_true(ratio > 3.7 && ratio < 4.3);
     }
     free(counts);
+    /* Below 1 the rank has fewer than others, and with 0 none, as long as the others have experts enough. */
+    counts = counts_of("skew:0.5", &shape, 3);
+    int64_t here = 0, elsewhere = 0;
+    for (int e = 0; e < 64; e++)
+        *(e / 16 == 3 ? &here : &elsewhere) += counts[e];
+    assert_in_range(1000 * here / elsewhere, 150, 185); /* 0.5 of a third */
+    free(counts);
+    counts = counts_of("skew:0", &shape, 3);
+    for (int e = 48; e < 64; e++)
+        assert_int_equal(counts[e], 0);
+    free(counts);
     /* It has no more than 2 experts for the 4 choices. */
     const struct routing_shape few = {.num_ranks = 2, .tokens = 50, .topk = 4, .experts = 4};
     counts = counts_of("skew:1000", &few, 0);

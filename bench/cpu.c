@@ -3,6 +3,7 @@
  * rows. A turn is timed by CLOCK_MONOTONIC, which hosts of one machine share, after a barrier. */
 #include "bench/low_latency/place.h"
 #include "bench/normal/mode.h"
+#include "exec/cpu/core/encode.h"
 #include "mem/available.h"
 #include <sched.h>
 #include <stdio.h>
@@ -79,6 +80,16 @@ static bool cpu_copy_tensor(const struct bench_world *world, void *to, const voi
     return true;
 }
 
+static bool cpu_encode(const struct bench_world *world, const struct bench_coding *coding)
+{
+    const int64_t hidden = coding->hidden;
+    (void)world;
+    for (int64_t i = 0; i < coding->rows; i++)
+        cpu_encode_row(CODEC_FP8, CODEC_BF16, hidden, (const uint16_t *)coding->x + i * hidden,
+                       (uint8_t *)coding->payload + i * hidden, coding->scales + i * (hidden / CODEC_GROUP));
+    return true;
+}
+
 /* ---- moments ----------------------------------------------------------------------------------------------------- */
 
 static void *cpu_marks_open(const struct bench_world *world, int count)
@@ -111,9 +122,9 @@ static void cpu_marks_close(const struct bench_world *world, void *marks, int co
 
 #define CPU                                                                                                            \
     .name = "cpu", .workers = "threads", .memory = cpu_memory, .alloc = cpu_alloc, .free = cpu_free, .view = cpu_view, \
-    .unview = cpu_unview, .draft = cpu_draft, .commit = cpu_commit, .copy = cpu_copy_tensor, .turn = bench_cpu_turn,   \
-    .marks_open = cpu_marks_open, .mark = cpu_mark, .marks_read = cpu_marks_read, .marks_close = cpu_marks_close,      \
-    .ll = &ll_cpu
+    .unview = cpu_unview, .draft = cpu_draft, .commit = cpu_commit, .copy = cpu_copy_tensor, .encode = cpu_encode,     \
+    .turn = bench_cpu_turn, .marks_open = cpu_marks_open, .mark = cpu_mark, .marks_read = cpu_marks_read,              \
+    .marks_close = cpu_marks_close, .ll = &ll_cpu
 
 const struct bench_device bench_cpu = {CPU, .copies = {"memcpy_us", "nontemporal_us"},
                                        .sites = {&normal_cpu_site, &ll_cpu_site}};

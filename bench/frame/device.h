@@ -99,6 +99,15 @@ struct bench_memory {
     char limit[192]; /* what sets the limit */
 };
 
+/* The coding of BF16 rows, [rows][hidden], as e4m3 with a scale for each 128 elements. */
+struct bench_coding {
+    const void *x;
+    int64_t rows;
+    int hidden; /* a multiple of 128 */
+    void *payload;
+    float *scales;
+};
+
 /* A device: the memory of tensors, the timing of a turn, and the copies. */
 struct bench_device {
     const char *name;                     /* "cpu", "cuda" */
@@ -120,6 +129,8 @@ struct bench_device {
     bool (*commit)(const struct bench_world *world, void *data, void *draft, size_t bytes);
     /* Copies a tensor to other memory of the device: the CPU does it at once, a GPU on the world's stream. */
     bool (*copy)(const struct bench_world *world, void *to, const void *from, size_t bytes);
+    /* Codes rows, as a caller does: the CPU at once by one thread, a GPU on the world's stream. */
+    bool (*encode)(const struct bench_world *world, const struct bench_coding *coding);
     /* Brings the ranks together, runs the contender, and measures the time until its work is done. */
     bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
     /* Moments on this rank's clock, for pairs of calls. marks_open makes count of them; NULL: no memory. `mark` takes

@@ -43,7 +43,8 @@ void bench_patterns_check(struct argp_state *state, struct bench_options *option
            ll ? "with ll one of isolated|steady|decode|period|all is expected"
               : "without ll one of isolated|steady|layer|period|all is expected");
     if (!both) reject(state, options, pairs, "both operations are expected, dispatch and combine");
-    if (!adds_rows(options)) reject(state, options, pairs, "a dtype that combine adds is expected, not fp8");
+    const unsigned added = ll ? pairs : pairs & ~(unsigned)BENCH_PERIOD; /* callers code rows of a period as fp8 */
+    if (!adds_rows(options)) reject(state, options, added, "a dtype that combine adds is expected, not fp8");
     if (options->mpi) reject(state, options, loops, "with --mpi isolated is expected, as the baseline's calls are");
     if (options->layout && !(options->patterns & BENCH_ISOLATED))
         reject(state, options, loops, "isolated is expected beside it for layout, a difference of isolated calls");

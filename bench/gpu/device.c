@@ -197,6 +197,7 @@ const struct bench_device bench_cuda = {
     .draft = gpu_draft,
     .commit = gpu_commit,
     .copy = gpu_copy_tensor,
+    .encode = gpu_encode,
     .turn = gpu_turn,
     .marks_open = gpu_marks_open,
     .mark = gpu_mark,

@@ -6,6 +6,7 @@
  *   device.c  struct bench_device: memory, and turns timed behind the gate (kernels/gate.cu)
  *   copy.c    the copy limit (kernels/copy_limit.cu)
  *   ll.c      low-latency mode: shared memory, its copy limit, round trips (kernels/ll_limit.cu)
+ *   encode.c  the coding of rows that a caller does (kernels/encode.cu)
  *   stamps.c  clocks that the copy limits' kernels write
  *   kernels/forms.h  what kernels are handed
  *
@@ -41,8 +42,8 @@ struct gpu_rank {
     cuda_device *device;
     cu_stream stream;
     cu_event start, end;
-    cuda_program *copy_program, *gate_program, *ll_program;
-    cu_function push, pull, gate;
+    cuda_program *copy_program, *gate_program, *ll_program, *encode_program;
+    cu_function push, pull, gate, encode;     /* encode: of normal mode */
     cu_function ll_turn, ll_trip, ll_nothing; /* where low-latency mode is measured */
     uint64_t turn;
     int code; /* exit code of this rank */
@@ -62,6 +63,11 @@ void gpu_give_up(struct gpu_rank *rank);
 bool gpu_copy_check(const struct bench_world *world, const struct bench_options *options);
 expar_status gpu_copy_load(struct gpu_rank *rank);
 extern const struct bench_site gpu_normal_site;
+
+/* ---- encode.c ---------------------------------------------------------------------------------------------------- */
+expar_status gpu_encode_load(struct gpu_rank *rank);
+/* The function of bench_cuda. */
+bool gpu_encode(const struct bench_world *world, const struct bench_coding *coding);
 
 /* ---- stamps.c ---------------------------------------------------------------------------------------------------- */
 /* Device memory, [moments][warps], that a kernel writes and the host reads after it; one kernel after another. */

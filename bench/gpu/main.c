@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The ranks of a benchmark on GPUs: threads of this process, rank r on GPU r mod G. */
 #include "bench/bench.h"
+#include "bench/frame/patterns.h"
 #include "bench/gpu/gpu.h"
 #include "tool_kernels.h"
 #include <expar/info.h>
@@ -60,13 +61,16 @@ static expar_status load(struct gpu_rank *rank)
     if (status == EXPAR_OK) status = tool_kernel_load(rank->device, "bench/gpu/kernels/gate.cu", &rank->gate_program);
     if (status == EXPAR_OK) status = cuda_program_kernel(rank->gate_program, "bench_gate", 0, &rank->gate);
     if (status != EXPAR_OK) return status;
-    return rank->crew->options->ll.wanted ? gpu_ll_load(rank) : gpu_copy_load(rank);
+    if (rank->crew->options->ll.wanted) return gpu_ll_load(rank);
+    if (bench_patterns_period(rank->crew->options)) status = gpu_encode_load(rank);
+    return status == EXPAR_OK ? gpu_copy_load(rank) : status;
 }
 
 static void unload(struct gpu_rank *rank)
 {
     cuda_program_release(rank->copy_program);
     cuda_program_release(rank->ll_program);
+    cuda_program_release(rank->encode_program);
     cuda_program_release(rank->gate_program);
     if (rank->end) cuda_driver()->EventDestroy(rank->end);
     if (rank->start) cuda_driver()->EventDestroy(rank->start);

@@ -61,6 +61,7 @@ static bool look_at_sums(const struct bench_session *session, uint64_t salt, enu
 bool normal_verify(const struct bench_call *call, uint64_t salt)
 {
     const struct bench_session *session = call->session;
+    if (((const struct normal_call *)call)->is_coded) return coded_verify((const struct normal_call *)call, salt);
     const enum verify_rows_of rows_of = call->kind.dispatches ? VERIFY_RETURNED : VERIFY_FILLED;
     bool good = true;
     if (call->kind.dispatches) good = look_at_dispatch((const struct normal_call *)call, salt, call->kind.cached);
@@ -121,6 +122,7 @@ static void set_args(struct normal_call *self)
     combine->path = self->path;
     combine->async_finish = is_loop(self) && (on_gpu(session) || self->frame.kind.pattern != BENCH_PERIOD);
     combine->stream = world->stream;
+    if (self->is_coded) coded_set_args(self);
 }
 
 /* Makes the handle by a dispatch, and verifies that in full. Isolated dispatches repeat it. */
@@ -145,6 +147,8 @@ bool normal_open(struct bench_call *call)
     struct normal_call *self = (struct normal_call *)call;
     const struct bench_world *world = call->session->world;
     self->rows = call->session->rows;
+    self->is_coded = call->kind.pattern == BENCH_PERIOD && call->session->problem->dtype == EXPAR_F8E4M3;
+    if (self->is_coded && !bench_all_true(world, coded_open(self))) return false;
     if (is_loop(self) && call->kind.combines) self->rows = world->device->alloc(world, rows_bytes(call->session));
     bool good = bench_all_true(world, !call->kind.combines || self->rows || bench_complain(world, "out of memory"));
     if (good && (call->kind.cached || !call->kind.dispatches)) good = make_handle(self);
@@ -156,6 +160,7 @@ void normal_close(struct bench_call *call)
 {
     struct normal_call *self = (struct normal_call *)call;
     normal_release(call);
+    if (self->is_coded) coded_close(self);
     expar_ep_handle_release(self->handle);
     if (is_loop(self) && call->kind.combines) call->session->world->device->free(call->session->world, self->rows);
 }
@@ -170,6 +175,7 @@ static void write_rows(const struct bench_session *session, const void *salt, vo
 bool normal_fill(const struct bench_call *call, uint64_t salt)
 {
     const struct bench_session *session = call->session;
+    if (((const struct normal_call *)call)->is_coded) return coded_fill((const struct normal_call *)call, salt);
     if (call->kind.dispatches) return bench_fill_x(session, salt);
     return bench_session_write(session, ((const struct normal_call *)call)->rows, rows_bytes(session), write_rows,
                                &salt);
@@ -193,11 +199,12 @@ bool normal_combine(void *context)
 }
 
 /* Copies the rows to the caller's own memory, on a GPU by the stream. This stands for the experts' work. Pairs of a
-   period have none: the combine reads the rows where the dispatch has put them. */
+   period have none: the combine reads the rows where the dispatch has put them, or, after coded ones, outputs that are
+   there already. */
 static bool work(struct normal_call *self)
 {
     if (self->frame.kind.pattern == BENCH_PERIOD) {
-        self->combine_args.x = self->result.recv_x;
+        if (!self->is_coded) self->combine_args.x = self->result.recv_x;
         if (!self->frame.kind.cached) self->combine_args.handle = self->result.handle;
         return true;
     }
@@ -220,6 +227,7 @@ static bool dispatch_in_loop(struct normal_call *self, expar_event **event)
 bool normal_in_loop(struct bench_call *call, expar_event **event)
 {
     struct normal_call *self = (struct normal_call *)call;
+    if (self->is_coded && !coded_encode(self)) return false;
     if (call->kind.dispatches && !dispatch_in_loop(self, event)) return false;
     if (call->kind.dispatches && call->kind.combines) {
         expar_event_release(*event);
@@ -265,6 +273,8 @@ void normal_amounts(const struct bench_call *call, double *messages, double *byt
 {
     *messages = 0; /* they are not counted */
     *bytes = (double)rows_bytes(call->session) * (call->kind.dispatches + call->kind.combines);
+    if (((const struct normal_call *)call)->is_coded)
+        *bytes += (double)rows_bytes(call->session); /* combined in BF16 */
 }
 
 static uint64_t larger(uint64_t a, uint64_t b)

@@ -9,12 +9,12 @@ struct course {
     const struct bench_session *session;
     struct bench_flow *flow;
     bool back; /* a combine */
+    size_t row_bytes;
 };
 
 static void add(const struct course *course, int from, int to)
 {
-    const size_t bytes = course->session->problem->row_bytes;
-    bench_flow_add(course->flow, course->back ? to : from, course->back ? from : to, bytes);
+    bench_flow_add(course->flow, course->back ? to : from, course->back ? from : to, course->row_bytes);
 }
 
 /* Adds the rows of one token to the ranks of one node. */
@@ -43,8 +43,9 @@ static void add_all(const struct course *course)
 
 void normal_flows(const struct bench_call *call, struct bench_flow *flow)
 {
-    struct course course = {.session = call->session, .flow = flow};
+    struct course course = {.session = call->session, .flow = flow, .row_bytes = call->session->problem->row_bytes};
     if (call->kind.dispatches) add_all(&course);
     course.back = true;
+    if (((const struct normal_call *)call)->is_coded) course.row_bytes *= 2; /* rows of a combine are BF16 */
     if (call->kind.combines) add_all(&course);
 }

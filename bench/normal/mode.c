@@ -37,7 +37,8 @@ static bool make(struct bench_session *session)
 static int64_t pool_bytes(const struct bench_session *session)
 {
     const struct problem *problem = session->problem;
-    int64_t row = (int64_t)problem->row_bytes + 8 * problem->topk + 4 * problem->num_scales + 64;
+    int64_t row = (int64_t)problem->row_bytes * (coded_is_wanted(session) ? 2 : 1) + 8 * problem->topk +
+                  4 * problem->num_scales + 64;
     int held = session->world->device->held_outputs;
     return held ? (2 + held) * (problem->most_received * row + (1 << 20)) : 0;
 }
@@ -48,7 +49,7 @@ static expar_ep_config config_of(const struct bench_session *session)
     const struct problem *problem = session->problem;
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     config.max_tokens = problem->tokens;
-    config.max_row_bytes = (int64_t)problem->row_bytes;
+    config.max_row_bytes = (int64_t)problem->row_bytes * (coded_is_wanted(session) ? 2 : 1);
     config.max_topk = problem->topk;
     config.max_experts = problem->experts;
     config.pool_bytes = pool_bytes(session);
@@ -76,6 +77,7 @@ static uint64_t bytes(const struct bench_session *session)
     size_t buffer = 0;
     config.ranks_per_node = session->world->nodes > 1 ? session->world->each : 0;
     if (expar_ep_get_buffer_size(&config, problem->num_ranks, &buffer) != EXPAR_OK) buffer = 0;
+    if (coded_is_wanted(session)) buffer += coded_bytes(session);
     return buffer + 2 * (uint64_t)problem->most_received * problem->row_bytes;
 }
 
@@ -247,7 +249,7 @@ static bool isolated(struct bench_session *session, struct bench_results *result
 static bool loops(struct bench_session *session, struct bench_results *results)
 {
     if (!by_paths(session, loops_by, results)) return false;
-    return !bench_patterns_period(session->options) || !adds(session) || by_paths(session, pairs_by, results);
+    return !bench_patterns_period(session->options) || by_paths(session, pairs_by, results);
 }
 
 static int list_rows(const struct bench_options *options, struct bench_rows *rows)

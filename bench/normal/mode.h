@@ -3,6 +3,7 @@
  *
  *   mode.c     the table: tensors and buffer of a session, cases    late.c         where a call's time goes on GPUs
  *   calls.c    dispatches, combines, layers                         copy_limit.c   copies on the CPU
+ *   coded.c    pairs whose rows the caller codes
  *   verify.c   outputs against what they must be                    nodes.c        limit and traffic across nodes
  *   links.c    what goes over each link                             options.c      what can be refused
  *   report.c   what is printed
@@ -22,6 +23,15 @@ void normal_options_check(struct argp_state *state, struct bench_options *option
 
 /* ---- calls.c ----------------------------------------------------------------------------------------------------- */
 
+/* Memory of the device for pairs whose rows the caller codes. */
+struct normal_coded {
+    void *tokens;  /* [T][H] BF16: the caller's */
+    void *x;       /* [T][H] e4m3: coded in each pair */
+    float *scales; /* [T][H / 128] likewise */
+    void *rows;    /* [R][H] BF16: outputs of the experts */
+    void *y;       /* [T][H] BF16: their sums */
+};
+
 struct normal_call {
     struct bench_call frame;
     expar_ep_path path;
@@ -32,6 +42,8 @@ struct normal_call {
     expar_ep_handle *handle; /* of all calls; NULL: dispatches are fresh */
     void *rows;              /* [R][H] what combines read; in loops the caller's own memory */
     bool direct;             /* all isolated dispatches went directly */
+    bool is_coded;           /* the caller codes the rows of its pairs */
+    struct normal_coded coded;
     expar_ep_stats before, after;
 };
 /* Returns the arguments of a dispatch of this session's x that computes its routing. */
@@ -50,6 +62,23 @@ void normal_release(struct bench_call *call);
 void normal_flows(const struct bench_call *call, struct bench_flow *flow); /* links.c */
 void normal_amounts(const struct bench_call *call, double *messages, double *bytes);
 bool normal_describe(const struct bench_call *call, struct bench_result *result);
+
+/* ---- coded.c ----------------------------------------------------------------------------------------------------- */
+
+/* True when a session measures pairs of FP8 rows; the bytes are those that they take on a rank in addition. */
+bool coded_is_wanted(const struct bench_session *session);
+uint64_t coded_bytes(const struct bench_session *session);
+bool coded_open(struct normal_call *self);
+void coded_close(struct normal_call *self);
+/* Fills tokens and rows by the salt, and spoils y. */
+bool coded_fill(const struct normal_call *self, uint64_t salt);
+void coded_set_args(struct normal_call *self);
+/* Codes the tokens. A pair begins with it. */
+bool coded_encode(const struct normal_call *self);
+/* Compares rows and scales with the tokens' codes, by their definition. */
+bool coded_verify_rows(const struct problem *problem, uint64_t salt, const void *rows, const float *scales);
+/* Verifies rows and sums of the last pair. */
+bool coded_verify(const struct normal_call *self, uint64_t salt);
 
 /* ---- nodes.c, copy_limit.c --------------------------------------------------------------------------------------- */
 

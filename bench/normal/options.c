@@ -2,6 +2,7 @@
 /* Options of dispatch and combine that are rejected before ranks are there, and numbers that follow from the options.
    */
 #include "base/shown.h"
+#include "bench/frame/patterns.h"
 #include "bench/frame/routing.h"
 #include "bench/normal/mode.h"
 #include <expar/info.h>
@@ -55,6 +56,13 @@ static void check_rows(struct argp_state *state, const struct bench_options *opt
             argp_failure(state, EX_USAGE, 0, "--hidden %d: a row has %zu bytes, no multiple of 16", options->hidden,
                          row_bytes);
     }
+    for (int i = 0; i < options->num_dtypes && bench_patterns_period(options); i++)
+        if (options->dtypes[i] == EXPAR_F8E4M3 && options->hidden % 128)
+            argp_failure(
+                state, EX_USAGE, 0,
+                "--hidden %d: with --pattern period callers code fp8 rows, by 128 elements; a multiple of 128 is "
+                "expected",
+                options->hidden);
     if (!combines && !options->dispatch && !options->layout)
         argp_failure(state, EX_USAGE, 0, "combine adds bf16, f16 or f32 rows, not fp8");
 }

@@ -227,7 +227,9 @@ const struct command command_bench = {
         "next: the median of a rank's pairs, and of the ranks. gap is between two pairs; spread and drift (the last "
         "quarter of a trial against the first) are those of the periods. A second chain, with a moment between the two "
         "calls, gives each call's floor: the median of the fastest rank. Rows that the library codes are coded in the "
-        "dispatch, so their cost is in it. The JSON "
+        "dispatch, so their cost is in it. With --dtype fp8 the caller codes its BF16 rows before each dispatch, which "
+        "counts as part of it: on the CPU by one thread, on a GPU by a kernel on the call's stream. The combine then "
+        "adds BF16 rows. The JSON "
         "has the buffer's statistics from before and after the measured loops (buffer_before, buffer_after): calls "
         "by path, growths and other_blocks of all ranks together, bytes of the rank that has most. Loops take the "
         "path that the library chooses, unless --path is queue; path says whether any call took the queue.",

@@ -32,6 +32,15 @@ typedef struct gate_call {
     int32_t ranks, unused;
 } gate_call;
 
+/* Arguments of encode.cu. */
+#define ENCODE_GROUP 128
+typedef struct encode_call {
+    const void *x;    /* [groups][128] BF16 */
+    uint8_t *payload; /* [groups][128] e4m3 */
+    float *scales;    /* [groups] */
+    int64_t groups;
+} encode_call;
+
 /* Arguments of ll_limit.cu for one copy. Bytes are whole words, and its places are aligned to 16. */
 typedef struct ll_copy {
     const uint8_t *source;

@@ -201,6 +201,26 @@ static void test_patterns_period(void **state)
     json_decref(json);
 }
 
+/* The caller codes rows by a kernel before each dispatch. */
+static void test_patterns_period_of_coded_rows(void **state)
+{
+    (void)state;
+    struct bench_options options = small();
+    options.tokens[0] = 7;
+    options.pairs = 2;
+    options.patterns = BENCH_PERIOD;
+    options.dtypes[0] = EXPAR_F8E4M3;
+    json_t *json = capture_json(&options), *list = json_object_get(json, "results");
+    assert_int_equal(json_array_size(list), 2);
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *result = json_array_get(list, i);
+        assert_true(json_is_true(json_object_get(result, "verified")));
+        assert_string_equal(text_of(result, "dtype"), "f8e4m3");
+        assert_true(json_number_value(json_object_get(result, "dispatch_floor_us")) > 0);
+    }
+    json_decref(json);
+}
+
 static void more_sms_than_there_are_are_rejected(void **state)
 {
     (void)state;
@@ -224,6 +244,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_kernels_without_stamps),
         cmocka_unit_test(test_patterns_are_verified),
         cmocka_unit_test(test_patterns_period),
+        cmocka_unit_test(test_patterns_period_of_coded_rows),
         cmocka_unit_test(more_sms_than_there_are_are_rejected),
     };
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

@@ -252,6 +252,34 @@ static void pairs_have_a_period(void **state)
                  ",pair_period_us,gap_us,dispatch_floor_us,combine_floor_us,drift\npair,normal,bf16,direct,0,", "");
 }
 
+/* Rows that the caller codes go as FP8, and return as BF16: a combine carries twice the bytes of a dispatch. Chains of
+   other rows of the same run have neither. */
+static void pairs_of_coded_rows_have_a_period(void **state)
+{
+    (void)state;
+    json_t *json = results_of("all -n 2 --tokens 9 --hidden 256 --topk 3 --experts 8 --cached=both --pairs 9 "
+                              "--pattern period --dtype fp8,bf16");
+    double bytes[4], linked[4] = {0};
+    assert_int_equal(json_array_size(results_list(json)), 4);
+    for (size_t r = 0; r < 4; r++) {
+        const json_t *pair = json_array_get(results_list(json), r), *links = json_object_get(pair, "links"), *link;
+        size_t l;
+        results_assert_period(pair);
+        assert_string_equal(results_text(pair, "dtype"), r < 2 ? "f8e4m3" : "bf16");
+        bytes[r] = results_real(pair, "bytes");
+        json_array_foreach(links, l, link)
+        {
+            linked[r] += results_real(link, "bytes");
+        }
+    }
+    assert_true(bytes[0] > 0 && bytes[0] * 4 == bytes[2] * 3 && bytes[1] == bytes[0]);
+    assert_true(linked[0] > 0 && linked[0] * 4 == linked[2] * 3);
+    json_decref(json);
+    json = results_of("all -n 3 --tokens 0 --experts 9 --topk 2 --hidden 128 --pairs 2 --pattern period --dtype fp8");
+    results_assert_period(json_array_get(results_list(json), 0));
+    json_decref(json);
+}
+
 /* The last of two lists counts; without tokens there is nothing to carry. */
 static void patterns_of_nothing(void **state)
 {
@@ -435,7 +463,9 @@ static void bad_options_are_named(void **state)
         {"dispatch --pattern layer", "--pattern 'layer': both operations are expected", 64},
         {"--dtype fp8 --pattern layer", "--pattern 'layer': a dtype that combine adds is expected, not fp8", 64},
         {"dispatch --pattern period", "--pattern 'period': both operations are expected", 64},
-        {"--dtype fp8 --pattern period", "--pattern 'period': a dtype that combine adds is expected, not fp8", 64},
+        {"--dtype fp8 --pattern period --hidden 64",
+         "--hidden 64: with --pattern period callers code fp8 rows, by 128 elements; a multiple of 128 is expected",
+         64},
         {"--pairs 4", "--pairs: only with --pattern period", 64},
         {"--pattern period --pairs 1", "--pairs '1': a number from 2", 64},
         {"rma --pattern steady", "--pattern: rma has none", 64},
@@ -470,6 +500,7 @@ int main(void)
         cmocka_unit_test(patterns_stand_beside_isolated_calls),
         cmocka_unit_test(patterns_of_dtypes_and_paths),
         cmocka_unit_test(pairs_have_a_period),
+        cmocka_unit_test(pairs_of_coded_rows_have_a_period),
         cmocka_unit_test(patterns_of_nothing),
         cmocka_unit_test(links_are_those_of_the_routing),
         cmocka_unit_test(the_run_is_described),

@@ -4,6 +4,7 @@
 #include "bench/frame/routing.h"
 #include "bench/frame/stats.h"
 #include "bench/normal/mode.h"
+#include "exec/cpu/core/encode.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,6 +92,36 @@ static void right_dispatch_is_accepted(void **state)
             free(output);
             problem_free(problem);
         }
+}
+
+/* Rows that the caller has coded, by the library's codec: any wrong bit of a code or a scale is seen. */
+static void wrong_codes_are_seen(void **state)
+{
+    (void)state;
+    enum { WIDE = 256, GROUPS = WIDE / 128 };
+    static uint16_t token[WIDE];
+    static uint8_t rows[RANKS * TOKENS][WIDE];
+    static float scales[RANKS * TOKENS][GROUPS];
+    struct routing_shape routing = {.num_ranks = RANKS, .tokens = TOKENS, .topk = TOPK, .experts = EXPERTS};
+    const struct problem_shape shape = {1, RANKS, TOKENS, WIDE, TOPK, EXPERTS, EXPAR_F8E4M3};
+    char error[256];
+    struct problem *problem = problem_create(&shape, routing_make("uniform", &routing, 3, error, sizeof error));
+    assert_non_null(problem);
+    assert_true(problem->num_received > 3);
+    for (int64_t i = 0; i < problem->num_received; i++) {
+        pattern_row(EXPAR_BF16, pattern_key(SALT, problem->received[i].rank, problem->received[i].token), WIDE, token);
+        cpu_encode_row(CODEC_FP8, CODEC_BF16, WIDE, token, rows[i], scales[i]);
+    }
+    assert_true(coded_verify_rows(problem, SALT, rows, scales[0]));
+    assert_false(coded_verify_rows(problem, SALT + 1, rows, scales[0]));
+    for (int j = 0; j < WIDE; j += 51) {
+        rows[3][j] ^= 1;
+        assert_false(coded_verify_rows(problem, SALT, rows, scales[0]));
+        rows[3][j] ^= 1;
+    }
+    scales[2][1] = nextafterf(scales[2][1], 0);
+    assert_false(coded_verify_rows(problem, SALT, rows, scales[0]));
+    problem_free(problem);
 }
 
 static void any_wrong_byte_of_a_row_is_seen(void **state)
@@ -312,6 +343,7 @@ int main(void)
         cmocka_unit_test(patterns_keep_their_bytes),
         cmocka_unit_test(right_dispatch_is_accepted),
         cmocka_unit_test(any_wrong_byte_of_a_row_is_seen),
+        cmocka_unit_test(wrong_codes_are_seen),
         cmocka_unit_test(swapped_rows_are_seen),
         cmocka_unit_test(rows_of_an_earlier_filling_are_seen),
         cmocka_unit_test(wrong_counts_and_topk_are_seen),

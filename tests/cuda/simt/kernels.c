@@ -38,6 +38,7 @@
     X(bench_gate, gate_call)                                                                                           \
     X(bench_copy_push, copy_list)                                                                                      \
     X(bench_copy_pull, copy_list)                                                                                      \
+    X(bench_encode, encode_call)                                                                                       \
     X(bench_ll_turn, ll_turn)                                                                                          \
     X(bench_ll_trip, ll_trip_call)                                                                                     \
     X(bench_ll_nothing, ll_nothing)                                                                                    \

@@ -98,6 +98,53 @@ static void files_are_compared(void **state)
     free(page);
 }
 
+static int count_of(const char *page, const char *part)
+{
+    int count = 0;
+    for (const char *at = page; (at = strstr(at, part)); at++)
+        count++;
+    return count;
+}
+
+/* Another library's results share the picture and the comparison of their operation, whatever path and workers expar
+   has there. An operation that expar has not is a picture of its own. */
+static void other_libraries_are_peers(void **state)
+{
+    (void)state;
+#define OWN                                                                                                            \
+    "{\"results\": [{\"op\": \"dispatch\", \"dtype\": \"bf16\", \"path\": \"direct\", \"sms\": 24, \"tokens\": 4,"     \
+    "\"median_us\": 10}, {\"op\": \"dispatch\", \"dtype\": \"bf16\", \"path\": \"direct\", \"sms\": 24, \"tokens\": "  \
+    "8,"                                                                                                               \
+    "\"median_us\": 20}]}"
+#define PEER                                                                                                           \
+    "{\"library\": \"A <Peer> 1.2\", \"results\": [{\"op\": \"dispatch\", \"dtype\": \"bf16\", \"tokens\": 4,"         \
+    "\"median_us\": 30}, {\"op\": \"dispatch\", \"dtype\": \"bf16\", \"tokens\": 8, \"median_us\": 20}%s]}"
+    char peer[512], more[512];
+    snprintf(peer, sizeof peer, PEER, "");
+    snprintf(more, sizeof more, PEER, ", {\"op\": \"expand\", \"tokens\": 8, \"median_us\": 1}");
+    for (int first = 0; first < 2; first++) {
+        char *page = page_of((const char *const[]){first ? peer : OWN, first ? OWN : peer}, 2);
+        assert_int_equal(count_of(page, "<figure><h3>dispatch, bf16, direct, 24 SMs"), 1);
+        assert_int_equal(count_of(page, "<figure><h3>dispatch, bf16</h3>"), 0);
+        assert_has(page, first ? "<td class=faster>0.33" : "<td class=slower>3.00\xc3\x97");
+        assert_has(page, "<td class=same>1.00\xc3\x97");
+        free(page);
+    }
+    char *page = page_of((const char *const[]){OWN, more}, 2);
+    assert_has(page, "expand");
+    free(page);
+    /* A name of another type, none, or expar's own is no other library. */
+    static const char *const names[] = {"5", "\"\"", "\"expar\"", "null"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char text[64];
+        snprintf(text, sizeof text, "{\"library\": %s, \"results\": []}", names[i]);
+        json_t *json = json_loads(text, 0, NULL);
+        assert_non_null(json);
+        assert_null(report_library(json));
+        json_decref(json);
+    }
+}
+
 /* Every word of a file may be hostile, and every member of another type. */
 static void words_are_escaped(void **state)
 {
@@ -206,6 +253,17 @@ static void a_thousand_results_stay_small(void **state)
 
 /* ---- as users call it -------------------------------------------------------------------------------------------- */
 
+/* Results of another library stand under its name, escaped, and not under that of the file. */
+static void libraries_are_named(void **state)
+{
+    (void)state;
+    shell_expect("echo '{\"results\": [{\"op\": \"dispatch\", \"tokens\": 4, \"median_us\": 1}]}' >$TMP/own.json;"
+                 "echo '{\"library\": \"A <Peer> 1.2\", \"results\": []}' >$TMP/peer.json;"
+                 "$EXPAR bench --report $TMP/p.html $TMP/own.json $TMP/peer.json; grep -c 'peer.json' $TMP/p.html;"
+                 "grep -o 'A &lt;Peer&gt; 1.2' $TMP/p.html | head -1; rm $TMP/p.html",
+                 0, "0\nA &lt;Peer&gt; 1.2\n", "");
+}
+
 static void files_are_checked(void **state)
 {
     (void)state;
@@ -261,11 +319,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_parts_are_there),
         cmocka_unit_test(files_are_compared),
+        cmocka_unit_test(other_libraries_are_peers),
         cmocka_unit_test(words_are_escaped),
         cmocka_unit_test(odd_documents_are_no_failure),
         cmocka_unit_test(numbers_are_short),
         cmocka_unit_test(long_text_is_cut),
         cmocka_unit_test(a_thousand_results_stay_small),
+        cmocka_unit_test(libraries_are_named),
         cmocka_unit_test(files_are_checked),
         cmocka_unit_test(a_run_has_a_report),
         cmocka_unit_test(the_gallery_can_be_made),

@@ -33,8 +33,8 @@ static void add_workers(char *title, const json_t *result)
     add_word(title, ", ", !isnan(sms) || threads != 1 ? workers : "1 thread");
 }
 
-/* Names what the results of a panel have in common. */
-static void write_title(const json_t *result, char *title)
+/* Names what the results of a panel have in common. Returns how many bytes of the title name the operation. */
+static size_t write_title(const json_t *result, char *title)
 {
     const char *phase = html_string(result, "phase", ""), *pattern = html_string(result, "pattern", "");
     const char *format = html_string(result, "format", html_string(result, "dtype", ""));
@@ -47,10 +47,12 @@ static void write_title(const json_t *result, char *title)
     if (strcmp(phase, "call") != 0) add_word(title, ", ", phase);
     if (strcmp(pattern, "isolated") != 0) add_word(title, ", ", pattern);
     add_word(title, ", ", format);
+    const size_t operation_bytes = strlen(title);
     add_word(title, ", ", html_string(result, "path", NULL));
     add_word(title, ", ", html_string(result, "transport", NULL));
     add_workers(title, result);
     mend(title);
+    return operation_bytes;
 }
 
 static double first_real(const json_t *result, const char *const *names)
@@ -91,14 +93,20 @@ static int compare(const void *a, const void *b)
     return (p->order > q->order) - (p->order < q->order);
 }
 
-static int panel_of(struct panels *panels, const json_t *result)
+/* Finds the panel of a result, or makes one. Those of another library share the first one of their operation. */
+static int panel_of(struct panels *panels, const json_t *result, bool other_library)
 {
     char title[PANEL_TITLE_BYTES];
-    write_title(result, title);
-    for (int i = 0; i < panels->count; i++)
-        if (!strcmp(panels->items[i].title, title)) return i;
+    const size_t operation_bytes = write_title(result, title);
+    for (int i = 0; i < panels->count; i++) {
+        const struct panel *panel = &panels->items[i];
+        if (!strcmp(panel->title, title)) return i;
+        if (other_library && panel->operation_bytes == operation_bytes && !memcmp(panel->title, title, operation_bytes))
+            return i;
+    }
     struct panel *panel = &panels->items[panels->count];
-    *panel = (struct panel){.by_bytes = isnan(html_real(result, "tokens")) && html_real(result, "bytes") > 0};
+    *panel = (struct panel){.operation_bytes = operation_bytes,
+                            .by_bytes = isnan(html_real(result, "tokens")) && html_real(result, "bytes") > 0};
     memcpy(panel->title, title, sizeof title);
     return panels->count++;
 }
@@ -137,11 +145,15 @@ bool panels_make(const struct report_file *files, int count, struct panels *pane
                               .points = calloc(total + 1, sizeof *panels->points)};
     struct placed *all = calloc(total + 1, sizeof *all);
     const bool good = panels->items && panels->points && all;
-    for (int f = 0; f < count && good; f++)
-        json_array_foreach(json_object_get(files[f].json, "results"), i, result)
-        {
-            all[next] = (struct placed){point_of(result, f), panel_of(panels, result), (int)next};
-            next++;
+    for (int turn = 0; turn < 2 && good; turn++)
+        for (int f = 0; f < count; f++) {
+            const bool other_library = report_library(files[f].json) != NULL;
+            if (other_library != (turn == 1)) continue;
+            json_array_foreach(json_object_get(files[f].json, "results"), i, result)
+            {
+                all[next] = (struct placed){point_of(result, f), panel_of(panels, result, other_library), (int)next};
+                next++;
+            }
         }
     if (good) deal(panels, all, total);
     free(all);

@@ -18,8 +18,9 @@ struct point {
 
 struct panel {
     char title[PANEL_TITLE_BYTES];
-    bool by_bytes;        /* x is bytes */
-    struct point *points; /* by file, then by x */
+    size_t operation_bytes; /* of the title: the operation, without expar's path, transport and workers */
+    bool by_bytes;          /* x is bytes */
+    struct point *points;   /* by file, then by x */
     int count;
     int num_x; /* different ones */
 };

@@ -23,6 +23,12 @@ static bool check(const char *path, const json_t *json, char *error, size_t erro
     return false;
 }
 
+const char *report_library(const json_t *json)
+{
+    const char *library = json_string_value(json_object_get(json, "library"));
+    return library && *library && strcmp(library, "expar") != 0 ? library : NULL;
+}
+
 bool report_read(const char *path, struct report_file *file, char *error, size_t error_bytes)
 {
     json_error_t at;
@@ -45,6 +51,7 @@ bool report_read(const char *path, struct report_file *file, char *error, size_t
         json_decref(json);
         return false;
     }
-    *file = (struct report_file){.name = base_name(path), .json = json};
+    const char *library = report_library(json);
+    *file = (struct report_file){.name = library ? library : base_name(path), .json = json};
     return true;
 }

@@ -20,10 +20,13 @@
 
 /* Results of one run. */
 struct report_file {
-    const char *name; /* what the reader sees */
-    json_t *json;     /* of bench --json */
+    const char *name; /* what the reader sees: the file, or the library that was measured */
+    json_t *json;     /* of bench --json, or of another library */
 };
 
+/* Returns the text "library" of results that another library gave; NULL: they are expar's. Its lines are drawn with
+   expar's of the same operation. */
+const char *report_library(const json_t *json);
 /* Reads a file. False: `error` names the file and what is wrong. The caller drops json (json_decref). */
 bool report_read(const char *path, struct report_file *file, char *error, size_t error_bytes);
 /* Writes the page of 1 to REPORT_MOST_FILES runs. False: memory ran out. */

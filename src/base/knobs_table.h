@@ -169,6 +169,20 @@
       "the longest sleep of the proxy's thread with commands on their way")                                            \
     X(PROXY_IDLE_NAP_NS, "proxy.idle_nap", 100000000, 1000, 10000000000, "ns",                                         \
       "a sleep of the proxy's thread without commands; a thread that issues one ends it")                              \
+    X(PROXY_REST_NS, "proxy.rest", 1000000000, 1000000, 60000000000, "ns",                                             \
+      "how long a ring of kernels is idle before one thread watches all rings")                                        \
+    X(PROXY_REST_NAP_NS, "proxy.rest_nap", 1000000, 1000, 999000000, "ns",                                             \
+      "the longest nap of the thread that watches all idle rings of kernels")                                          \
+    X(PROXY_JUDGE_NS, "proxy.judge", 1000000, 1000, 1000000000, "ns",                                                  \
+      "from one look of the proxy's thread at PEs that may be lost to the next")                                       \
+    X(PROXY_FLIGHTS, "proxy.flights", 256, 64, 65536, "count",                                                         \
+      "the least commands that a ring's thread holds: a slow PE may fill them")                                        \
+    X(PROXY_MESSAGES, "proxy.messages", 64, 1, 65536, "count",                                                         \
+      "messages of a ring that are on their way at once, shared out among the PEs")                                    \
+    X(PROXY_PEER_MESSAGES, "proxy.peer_messages", 32, 1, 65536, "count",                                               \
+      "messages of a ring to one PE that are on their way at once")                                                    \
+    X(PROXY_PEER_BYTES, "proxy.peer", 4194304, 1, 1099511627776, "bytes",                                              \
+      "bytes of a ring to one PE that are on their way at once")                                                       \
     X(PROXY_WAIT_SPINS, "proxy.wait_spins", 16, 0, 1000000000, "count",                                                \
       "turns of a thread that waits for the proxy that spin")                                                          \
     X(PROXY_WAIT_YIELDS, "proxy.wait_yields", 16, 0, 1000000000, "count",                                              \

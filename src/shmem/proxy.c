@@ -25,7 +25,7 @@ expar_status sym_proxy_open(sym *self)
         .delivered = ring_doorbell_of,
         .context = self,
     };
-    int64_t rings = 1;
+    int64_t rings = SYM_RINGS;
     expar_status status = env_int("EXPAR_PROXY", 0, 1, &wanted);
     if (status == EXPAR_OK) status = env_int("EXPAR_PROXY_RINGS", 1, SYM_MOST_RINGS, &rings);
     for (int32_t i = 0; i < (wanted ? rings : 0) && status == EXPAR_OK; i++) {

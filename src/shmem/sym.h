@@ -103,8 +103,10 @@ typedef struct sym_listener {
     struct sym_listener *next;
 } sym_listener;
 
-/* The largest number of command rings of a rank; each has a proxy of its own. */
+/* The largest number of command rings of a rank, and the number without EXPAR_PROXY_RINGS. Each ring has a proxy of its
+   own. */
 #define SYM_MOST_RINGS 16
+#define SYM_RINGS      4
 
 /* A block of `store` that stays until the group ends, because peers may still write to it. */
 typedef struct sym_stranded {

@@ -211,22 +211,28 @@ static void variants_of_the_table_are_clean(void **state)
     assert_int_equal(bad, 0);
 }
 
-/* The proxy's ring has no kernel of its own yet: this one issues all kinds of commands, and waits for them. */
+/* All that ring.h and waits.h have for producers, in a kernel that issues all kinds of commands and waits for them. */
 static void producers_of_the_proxy_are_clean(void **state)
 {
     (void)state;
     const cuda_source issuer = {.name = "tests/issue.cu",
                                 .text =
-                                    "#include \"net/proxy/ring.h\"\n"
+                                    "#include \"net/proxy/waits.h\"\n"
                                     "extern \"C\" __global__ void issue(proxy_port *port, int *failed, int patience)\n"
                                     "{\n"
                                     "    proxy_command command = {};\n"
-                                    "    command.kind = (uint8_t)(PROXY_PUT + threadIdx.x % PROXY_FENCE);\n"
+                                    "    uint64_t first = 0, ended = 0;\n"
+                                    "    command.kind = (uint8_t)(PROXY_PUT + threadIdx.x % PROXY_REST);\n"
                                     "    command.bytes = 8;\n"
                                     "    while (!proxy_try_issue(port, &command) && --patience > 0) {}\n"
-                                    "    uint64_t head = proxy_head(port);\n"
-                                    "    while (!proxy_has_done(port, head) && --patience > 0) {}\n"
-                                    "    uint64_t failure = proxy_load(&port->ring->failure);\n"
+                                    "    ended = proxy_await_slots(port, 2, &first);\n"
+                                    "    if (!ended) {\n"
+                                    "        proxy_publish(port, first, &command);\n"
+                                    "        proxy_publish(port, first + 1, &command);\n"
+                                    "        ended = proxy_await_done_to(port, command.pe, first + 2);\n"
+                                    "    }\n"
+                                    "    if (!ended) ended = proxy_await_done(port, proxy_head(port));\n"
+                                    "    const uint64_t failure = ended ? ended : proxy_load(&port->failure);\n"
                                     "    if (proxy_failure_count(failure) != 0)\n"
                                     "        failed[proxy_failure_pe(failure)] = proxy_failure_status(failure);\n"
                                     "}\n"};

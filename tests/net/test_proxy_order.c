@@ -2,6 +2,7 @@
 /* Operations of the proxy and their times, seen by a transport that only records them: order, rejections, fences, and
  * signals. Also the prefix of completed operations, the bound on pending ones, invalid commands, and PEs that are gone.
  * */
+#include "base/knobs.h"
 #include "net/proxy/parts.h"
 
 #include <setjmp.h>
@@ -27,8 +28,14 @@ typedef struct noted {
     transport_batch *batch; /* NULL once it has been completed or dropped */
 } noted;
 
-typedef struct stage {
+/* A transport that passes all to its stage. */
+typedef struct recorder {
     transport base; /* first */
+    struct stage *stage;
+} recorder;
+
+typedef struct stage {
+    recorder both, other; /* all goes by `both`; a test may send words by `other` */
     pthread_mutex_t lock;
     noted posts[MAX_POSTS];
     size_t num_posts;
@@ -48,7 +55,7 @@ typedef struct stage {
 
 static expar_status note(transport *self, const transport_request *request, transport_batch *batch)
 {
-    stage *s = (stage *)self;
+    stage *s = ((recorder *)self)->stage;
     expar_status status = EXPAR_ERR_BUSY;
     pthread_mutex_lock(&s->lock);
     if (s->busy[request->pe]) {
@@ -64,7 +71,7 @@ static expar_status note(transport *self, const transport_request *request, tran
 
 static void drop(transport *self, int32_t pe, transport_batch *batch)
 {
-    stage *s = (stage *)self;
+    stage *s = ((recorder *)self)->stage;
     pthread_mutex_lock(&s->lock);
     s->dropped[pe]++;
     for (size_t i = 0; i < s->num_posts; i++)
@@ -95,7 +102,7 @@ static stage *stage_open(uint32_t num_slots, uint64_t first, int64_t timeout_ms)
 {
     stage *s = calloc(1, sizeof *s);
     assert_non_null(s);
-    s->base.ops = &notes;
+    s->both = s->other = (recorder){.base.ops = &notes, .stage = s};
     pthread_mutex_init(&s->lock, NULL);
     s->ctl = (boot){.size = PES};
     s->heap.bytes = HEAP_BYTES;
@@ -108,7 +115,8 @@ static stage *stage_open(uint32_t num_slots, uint64_t first, int64_t timeout_ms)
                                .arrived = arrived,
                                .context = s};
     for (int32_t pe = 0; pe < PES; pe++)
-        s->ways[pe] = s->ways[TRANSPORT_PINNED * PES + pe] = (transport_ways){.data = &s->base, .words = &s->base};
+        s->ways[pe] = s->ways[TRANSPORT_PINNED * PES + pe] =
+            (transport_ways){.data = &s->both.base, .words = &s->both.base};
     proxy_plan plan = {.site = &s->site,
                        .ways = s->ways,
                        .driven = &s->driven,
@@ -295,11 +303,19 @@ static void test_done_is_a_prefix(void **state)
     stage_close(s);
 }
 
+/* Words by another transport than data: the proxy keeps them in order. */
+static void send_words_apart(stage *s)
+{
+    for (int32_t pe = 0; pe < PES; pe++)
+        s->ways[pe].words = s->ways[TRANSPORT_PINNED * PES + pe].words = &s->other.base;
+}
+
 static void test_signal_follows_its_data(void **state)
 {
     (void)state;
     uint8_t here[16];
     stage *s = stage_open(8, 0, 60000);
+    send_words_apart(s);
     proxy_command command = {.kind = PROXY_PUT_SIGNAL,
                              .pe = 1,
                              .offset = BEGIN + 256,
@@ -313,6 +329,7 @@ static void test_signal_follows_its_data(void **state)
     await_posts(s, -1, 2);
     assert_int_equal(count_posts(s, 1), 1);
     assert_int_equal(post_at(s, 0).kind, TRANSPORT_KIND_PUT);
+    assert_false(post_at(s, 0).signals);
     complete(s, 0, EXPAR_OK);
     await_posts(s, 1, 2);
     transport_request signal = post_at(s, 2);
@@ -333,12 +350,40 @@ static void test_signal_follows_its_data(void **state)
     stage_close(s);
 }
 
+/* One transport for both gets one request, and chooses its form. */
+static void test_signal_goes_along(void **state)
+{
+    (void)state;
+    uint8_t here[16];
+    stage *s = stage_open(8, 0, 60000);
+    issue(s, (proxy_command){.kind = PROXY_PUT_SIGNAL,
+                             .pe = 1,
+                             .memory = TRANSPORT_PINNED,
+                             .offset = 8,
+                             .local = (uintptr_t)here,
+                             .bytes = 16,
+                             .signal = BEGIN + 64,
+                             .operand = 5,
+                             .op = TRANSPORT_ADD});
+    await_posts(s, 1, 1);
+    const transport_request put = post_at(s, 0);
+    assert_true(put.kind == TRANSPORT_KIND_PUT && put.memory == TRANSPORT_PINNED && put.offset == 8 && put.bytes == 16);
+    assert_true(put.signals && put.op == TRANSPORT_ADD && put.operand == 5);
+    assert_true(put.signal_memory == TRANSPORT_HOST && put.signal_offset == BEGIN + 64);
+    complete(s, 0, EXPAR_OK);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    assert_int_equal(count_posts(s, 1), 1);
+    assert_int_equal(s->delivered[1], 1);
+    stage_close(s);
+}
+
 /* Data and its signal each go to the segment that the command names. */
 static void test_segments_of_data_and_signal(void **state)
 {
     (void)state;
     uint8_t here[16];
     stage *s = stage_open(8, 0, 60000);
+    send_words_apart(s);
     issue(s, (proxy_command){.kind = PROXY_PUT_SIGNAL,
                              .memory = TRANSPORT_PINNED,
                              .pe = 1,
@@ -386,38 +431,224 @@ static void test_fence_orders_to_each_pe(void **state)
     stage_close(s);
 }
 
-/* A producer of more than the ring and what is under way hold together. */
+/* ---- bounds ------------------------------------------------------------------------------------------------------ */
+
+/* messages to one PE on their way: 64 of a ring, shared out among three */
+#define SHARE 21u
+/* commands of a ring of four slots that its thread holds, and those in the ring */
+#define HELD (256u + 4u)
+
+/* A producer of more than the ring and its thread hold together. */
 static void *issue_many(void *argument)
 {
-    for (uint64_t i = 0; i < 3 * PROXY_IN_FLIGHT; i++)
+    for (uint64_t i = 0; i < HELD + 40; i++)
         issue_put(argument, 1, i * 8);
     return NULL;
+}
+
+static void await_head(stage *s, uint64_t head)
+{
+    for (int64_t since_ns = clock_ns(); proxy_head(proxy_port_of(s->proxy)) != head;)
+        doze(since_ns);
 }
 
 static void test_bounds_what_is_under_way(void **state)
 {
     (void)state;
     pthread_t producer;
-    stage *s = stage_open(4, UINT64_MAX - 70, 60000);
+    const uint64_t first = UINT64_MAX - 70;
+    stage *s = stage_open(4, first, 60000);
     proxy_command put = {.kind = PROXY_PUT, .pe = 2};
+    assert_int_equal(knob(KNOB_PROXY_MESSAGES) / PES, SHARE);
     assert_int_equal(pthread_create(&producer, NULL, issue_many, s), 0);
-    await_posts(s, 1, PROXY_IN_FLIGHT);
-    /* The ring fills up after them: that it is full can be seen. */
-    for (int64_t since_ns = clock_ns(); proxy_head(proxy_port_of(s->proxy)) != UINT64_MAX - 70 + PROXY_IN_FLIGHT + 4;)
-        doze(since_ns);
+    await_head(s, first + HELD); /* the ring is full, and that can be seen */
     assert_int_equal(proxy_try_issue(proxy_port_of(s->proxy), &put), 0);
-    assert_int_equal(count_posts(s, -1), PROXY_IN_FLIGHT);
-    for (size_t i = 0; i < 3 * PROXY_IN_FLIGHT; i++) {
+    assert_int_equal(count_posts(s, -1), SHARE);
+    for (size_t i = 0; i < HELD + 40; i++) {
         await_posts(s, 1, i + 1);
-        assert_true(count_posts(s, 1) <= i + PROXY_IN_FLIGHT);
+        assert_true(count_posts(s, 1) <= i + SHARE);
         complete(s, i, EXPAR_OK);
     }
     pthread_join(producer, NULL);
     assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
-    for (size_t i = 0; i < 3 * PROXY_IN_FLIGHT; i++)
+    for (size_t i = 0; i < HELD + 40; i++)
         assert_int_equal(post_at(s, i).offset, BEGIN + i * 8);
     stage_close(s);
 }
+
+/* A PE that completes nothing has its share on the way, and the others go on. Its counter tells what it owes. */
+static void test_slow_ones_hold_up_nobody(void **state)
+{
+    (void)state;
+    stage *s = stage_open(256, 0, 60000);
+    PORTABLE_SHARED(uint64_t) *done_to = proxy_done_to(s->proxy->ring, 256);
+    for (uint64_t i = 0; i < 2 * SHARE; i++)
+        issue_put(s, 1, i * 8);
+    await_posts(s, 1, SHARE);
+    for (uint64_t i = 0; i < 50; i++) {
+        issue_put(s, 2, i * 8);
+        await_posts(s, 2, i + 1);
+        complete(s, SHARE + i, EXPAR_OK);
+    }
+    for (int64_t since_ns = clock_ns(); proxy_load(&done_to[2]) != 2 * SHARE + 50;)
+        doze(since_ns);
+    assert_int_equal(proxy_load(&done_to[1]), 0);
+    assert_int_equal(proxy_load(&s->proxy->ring->done), 0);
+    complete(s, 1, EXPAR_OK);
+    complete(s, 0, EXPAR_OK);
+    for (int64_t since_ns = clock_ns(); proxy_load(&done_to[1]) != 2;)
+        doze(since_ns);
+    stage_close(s);
+}
+
+/* Of 4 MiB a PE has five pieces of 1 MiB less a byte: the last one waits. */
+static void test_bounds_bytes(void **state)
+{
+    (void)state;
+    static uint8_t source[1];
+    stage *s = stage_open(16, 0, 60000);
+    atomic_store(&s->grown_bytes, (uint64_t)64 << 20);
+    for (uint64_t i = 0; i < 6; i++)
+        issue(s, (proxy_command){.kind = PROXY_PUT,
+                                 .pe = 1,
+                                 .offset = BEGIN + (i << 21),
+                                 .local = (uintptr_t)source,
+                                 .bytes = (1 << 20) - 1});
+    issue_put(s, 2, 0); /* has its turn after the others have had theirs */
+    await_posts(s, 2, 1);
+    assert_int_equal(count_posts(s, 1), 4);
+    complete(s, 0, EXPAR_OK);
+    await_posts(s, 1, 5);
+    stage_close(s);
+}
+
+/* ---- puts that touch --------------------------------------------------------------------------------------------- */
+
+static uint8_t touching[4 * 64];
+
+static proxy_command touching_put(uint64_t i)
+{
+    return (proxy_command){
+        .kind = PROXY_PUT, .pe = 1, .offset = BEGIN + 64 * i, .local = (uintptr_t)(touching + 64 * i), .bytes = 64};
+}
+
+/* Holds the puts back until all have been taken. */
+static stage *stage_with_busy_peer(void)
+{
+    stage *s = stage_open(32, 0, 60000);
+    set_busy(s, 1, true);
+    return s;
+}
+
+static void let_go(stage *s, uint64_t taken)
+{
+    for (int64_t since_ns = clock_ns(); proxy_load(&s->proxy->ring->consumed) != taken;)
+        doze(since_ns);
+    set_busy(s, 1, false);
+    proxy_wake(s->proxy);
+}
+
+static void test_touching_puts_go_as_one(void **state)
+{
+    (void)state;
+    stage *s = stage_with_busy_peer();
+    proxy_command last = touching_put(2), after = touching_put(3);
+    last.kind = PROXY_PUT_SIGNAL;
+    last.op = TRANSPORT_SET;
+    last.signal = BEGIN + 4096;
+    last.operand = 7;
+    issue(s, touching_put(0));
+    issue(s, touching_put(1));
+    issue(s, last);
+    issue(s, after);
+    let_go(s, 4);
+    await_posts(s, 1, 2);
+    const transport_request one = post_at(s, 0), two = post_at(s, 1);
+    assert_true(one.offset == BEGIN && one.bytes == 3 * 64 && one.source == touching);
+    assert_true(one.signals && one.signal_offset == BEGIN + 4096 && one.operand == 7);
+    assert_true(two.offset == BEGIN + 3 * 64 && two.bytes == 64 && !two.signals);
+    complete(s, 1, EXPAR_OK);
+    assert_int_equal(proxy_load(&s->proxy->ring->done), 0);
+    complete(s, 0, EXPAR_OK);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    stage_close(s);
+}
+
+/* Words by another transport: the signal follows when all of the message is there. */
+static void test_joined_signal_follows(void **state)
+{
+    (void)state;
+    stage *s = stage_with_busy_peer();
+    send_words_apart(s);
+    proxy_command last = touching_put(1);
+    last.kind = PROXY_PUT_SIGNAL;
+    last.op = TRANSPORT_SET;
+    last.signal = BEGIN + 4096;
+    issue(s, touching_put(0));
+    issue(s, last);
+    let_go(s, 2);
+    await_posts(s, 1, 1);
+    assert_true(post_at(s, 0).bytes == 2 * 64 && !post_at(s, 0).signals);
+    complete(s, 0, EXPAR_OK);
+    await_posts(s, 1, 2);
+    assert_true(post_at(s, 1).kind == TRANSPORT_KIND_ATOMIC && post_at(s, 1).offset == BEGIN + 4096);
+    assert_int_equal(proxy_load(&proxy_done_to(s->proxy->ring, 32)[1]), 1);
+    complete(s, 1, EXPAR_OK);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    stage_close(s);
+}
+
+/* A gap on either side, another segment, a fence, a get between them, or more than 1 MiB: they stay apart. */
+static void test_others_stay_apart(void **state)
+{
+    (void)state;
+    for (int32_t i = 0; i < 6; i++) {
+        stage *s = stage_with_busy_peer();
+        proxy_command first = touching_put(0), second = touching_put(1);
+        if (i == 0) second.offset += 64;
+        if (i == 1) second.local += 1;
+        if (i == 2) {
+            atomic_store(&s->pinned_bytes, HEAP_BYTES);
+            second.memory = TRANSPORT_PINNED;
+        }
+        if (i == 5) {
+            atomic_store(&s->grown_bytes, (uint64_t)4 << 20);
+            first.bytes = 1 << 20;
+            second.offset = first.offset + first.bytes;
+            second.local = first.local + first.bytes;
+        }
+        issue(s, first);
+        if (i == 3) issue(s, (proxy_command){.kind = PROXY_FENCE});
+        if (i == 4)
+            issue(s, (proxy_command){
+                         .kind = PROXY_GET, .pe = 1, .offset = BEGIN, .local = (uintptr_t)touching, .bytes = 8});
+        issue(s, second);
+        let_go(s, i == 3 || i == 4 ? 3 : 2);
+        await_posts(s, 1, 1);
+        assert_int_equal(post_at(s, 0).bytes, first.bytes);
+        complete(s, 0, EXPAR_OK);
+        await_posts(s, 1, i == 4 ? 3 : 2);
+        stage_close(s);
+    }
+}
+
+/* A joined message that fails is the failure of all of its commands. */
+static void test_joined_ones_fail_together(void **state)
+{
+    (void)state;
+    stage *s = stage_with_busy_peer();
+    for (uint64_t i = 0; i < 3; i++)
+        issue(s, touching_put(i));
+    let_go(s, 3);
+    await_posts(s, 1, 1);
+    complete(s, 0, EXPAR_ERR_PEER);
+    expect_failure(s, EXPAR_ERR_PEER, "rank 1");
+    assert_int_equal(proxy_failure_count(proxy_load(&s->proxy->ring->failure)), 3);
+    assert_int_equal(s->delivered[1], 0);
+    stage_close(s);
+}
+
+/* ---- commands that make no sense --------------------------------------------------------------------------------- */
 
 static void test_rejects_nonsense(void **state)
 {
@@ -596,9 +827,16 @@ int main(void)
         cmocka_unit_test(test_busy_holds_its_pe_alone),
         cmocka_unit_test(test_done_is_a_prefix),
         cmocka_unit_test(test_signal_follows_its_data),
+        cmocka_unit_test(test_signal_goes_along),
         cmocka_unit_test(test_segments_of_data_and_signal),
         cmocka_unit_test(test_fence_orders_to_each_pe),
         cmocka_unit_test(test_bounds_what_is_under_way),
+        cmocka_unit_test(test_slow_ones_hold_up_nobody),
+        cmocka_unit_test(test_bounds_bytes),
+        cmocka_unit_test(test_touching_puts_go_as_one),
+        cmocka_unit_test(test_joined_signal_follows),
+        cmocka_unit_test(test_others_stay_apart),
+        cmocka_unit_test(test_joined_ones_fail_together),
         cmocka_unit_test(test_rejects_nonsense),
         cmocka_unit_test(test_takes_what_has_grown),
         cmocka_unit_test(test_nothing_is_done_at_once),

@@ -1,55 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands in progress: taken from the ring, posted when nothing precedes them, ended when they are delivered or
- * hopeless. Only the proxy's thread does this. */
+/* Commands in progress: posted when nothing precedes them, ended when they are delivered or hopeless. Only the proxy's
+ * thread does this. Each PE has a list of its own, so a slow one costs the others nothing. */
+#include "base/knobs.h"
 #include "net/proxy/parts.h"
-
-static flight *flight_of(proxy *self, uint64_t number)
-{
-    return &self->flights[number & (PROXY_IN_FLIGHT - 1)];
-}
-
-/* ---- checks: a producer may be a kernel that nobody has checked -------------------------------------------------- */
-
-/* Beyond the grown part there is no memory, and before the heap proper lies the control page, which keeps the ranks
-   together. */
-static bool is_within(const proxy *self, uint8_t memory, uint64_t offset, uint64_t bytes)
-{
-    if (memory >= TRANSPORT_MEMORIES || !self->plan.bounds[memory].end) return false;
-    const proxy_bounds *bounds = &self->plan.bounds[memory];
-    uint64_t end = atomic_load_explicit(bounds->end, memory_order_acquire);
-    return bytes == 0 || (offset >= bounds->begin && offset < end && bytes <= end - offset);
-}
-
-static bool is_word(const proxy *self, uint8_t memory, uint64_t offset, uint64_t bytes)
-{
-    return (bytes == 4 || bytes == 8) && offset % bytes == 0 && is_within(self, memory, offset, bytes);
-}
-
-static expar_status check_command(const proxy *self, const proxy_command *c)
-{
-    bool fits = false;
-    switch ((proxy_kind)c->kind) {
-    case PROXY_FENCE:
-        return EXPAR_OK;
-    case PROXY_PUT:
-    case PROXY_GET:
-        fits = is_within(self, c->memory, c->offset, c->bytes);
-        break;
-    case PROXY_PUT_SIGNAL:
-        if (c->op != TRANSPORT_SET && c->op != TRANSPORT_ADD) return EXPAR_ERR_ARGUMENT;
-        fits = is_within(self, c->memory, c->offset, c->bytes) &&
-               is_word(self, c->signal_memory, c->signal, sizeof(uint64_t));
-        break;
-    case PROXY_ATOMIC:
-        if (c->op > TRANSPORT_XOR) return EXPAR_ERR_ARGUMENT;
-        fits = is_word(self, c->memory, c->offset, c->bytes);
-        break;
-    default:
-        return EXPAR_ERR_ARGUMENT;
-    }
-    if (c->pe < 0 || c->pe >= self->size) return EXPAR_ERR_RANGE;
-    return fits ? EXPAR_OK : EXPAR_ERR_ADDRESS;
-}
 
 /* ---- ending ------------------------------------------------------------------------------------------------------ */
 
@@ -67,35 +20,119 @@ static bool changes_memory(const proxy_command *c)
 
 static void flight_end(proxy *self, flight *f, expar_status status)
 {
-    int32_t pe = f->command.pe;
-    if (f->state == FLIGHT_POSTED && atomic_load_explicit(&f->batch.left, memory_order_acquire) > 0)
-        f->via->ops->drop(f->via, pe, &f->batch);
     f->state = FLIGHT_ENDED;
     if (status != EXPAR_OK)
-        record_failure(self, pe, status);
+        record_failure(self, f->command.pe, status);
     else if (changes_memory(&f->command))
-        self->plan.delivered(self->plan.context, pe);
+        self->peers[f->command.pe].delivered = true;
+}
+
+/* The message has left the transport, or is given up. */
+static void flight_release(proxy *self, flight *f)
+{
+    proxy_peer *peer = &self->peers[f->command.pe];
+    if (f->state != FLIGHT_POSTED) return;
+    peer->messages--;
+    peer->bytes -= f->message_bytes;
+    if (atomic_load_explicit(&f->batch.left, memory_order_acquire) > 0)
+        f->via->ops->drop(f->via, f->command.pe, &f->batch);
+}
+
+/* ---- counters ---------------------------------------------------------------------------------------------------- */
+
+static void tell_peer(proxy *self, int32_t pe)
+{
+    proxy_peer *peer = &self->peers[pe];
+    const uint64_t number = peer->first == PROXY_NONE ? peer->end_number : self->flights[peer->first].number;
+    if (peer->told_number == number) return;
+    peer->told_number = number;
+    proxy_store(&proxy_done_to(self->ring, self->port.num_slots)[pe], number);
+    self->changed = true;
+}
+
+bool proxy_count_done(proxy *self)
+{
+    uint64_t done = self->done;
+    while (done != self->taken && proxy_flight(self, done)->state == FLIGHT_ENDED)
+        done++;
+    if (done == self->done) return false;
+    proxy_between_steps(self);
+    self->done = done;
+    proxy_store(&self->ring->done, done);
+    self->changed = true;
+    return true;
+}
+
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
+
+static uint32_t flight_place(const proxy *self, const flight *f)
+{
+    return (uint32_t)(f - self->flights);
+}
+
+void proxy_begin_flight(proxy *self, flight *f)
+{
+    proxy_peer *peer = &self->peers[f->command.pe];
+    if (peer->first == PROXY_NONE) {
+        peer->first = flight_place(self, f);
+        self->active[self->num_active++] = f->command.pe;
+    } else {
+        self->flights[peer->last].next = flight_place(self, f);
+    }
+    peer->last = flight_place(self, f);
+    peer->end_number = f->number + 1;
+}
+
+void proxy_reject(proxy *self, flight *f, expar_status status)
+{
+    const int32_t pe = f->command.pe;
+    f->state = FLIGHT_ENDED;
+    record_failure(self, pe, status);
+    if (pe < 0 || pe >= self->size) return;
+    self->peers[pe].end_number = f->number + 1;
+    tell_peer(self, pe);
+}
+
+static void unlink_flight(proxy *self, proxy_peer *peer, uint32_t before, const flight *f)
+{
+    if (before == PROXY_NONE)
+        peer->first = f->next;
+    else
+        self->flights[before].next = f->next;
+    if (f->next == PROXY_NONE) peer->last = before;
 }
 
 /* ---- posting ----------------------------------------------------------------------------------------------------- */
 
-static transport_request request_of(const flight *f)
+static void flight_add_signal(transport_request *request, const proxy_command *c)
+{
+    request->op = (transport_atomic_op)c->op;
+    request->operand = c->operand;
+    request->compare = c->compare;
+}
+
+/* The signal of a put whose data is there, or an atomic. */
+static transport_request word_of(const flight *f)
 {
     const proxy_command *c = &f->command;
-    transport_request request = {.pe = c->pe, .memory = c->memory, .offset = c->offset, .bytes = c->bytes};
-    if (f->signals || c->kind == PROXY_ATOMIC) {
-        request.kind = TRANSPORT_KIND_ATOMIC;
-        request.op = (transport_atomic_op)c->op;
-        request.operand = c->operand;
-        request.compare = c->compare;
-    }
+    transport_request request = {
+        .kind = TRANSPORT_KIND_ATOMIC, .pe = c->pe, .memory = c->memory, .offset = c->offset, .bytes = c->bytes};
+    flight_add_signal(&request, c);
     if (f->signals) {
         request.memory = c->signal_memory;
         request.offset = c->signal;
         request.bytes = sizeof(uint64_t);
-    } else if (c->kind == PROXY_ATOMIC) {
+    } else {
         request.dest = (void *)(uintptr_t)c->local;
-    } else if (c->kind == PROXY_GET) {
+    }
+    return request;
+}
+
+static transport_request data_of(const flight *f)
+{
+    const proxy_command *c = &f->command;
+    transport_request request = {.pe = c->pe, .memory = c->memory, .offset = c->offset, .bytes = f->message_bytes};
+    if (c->kind == PROXY_GET) {
         request.kind = TRANSPORT_KIND_GET;
         request.dest = (void *)(uintptr_t)c->local;
     } else {
@@ -105,37 +142,104 @@ static transport_request request_of(const flight *f)
     return request;
 }
 
-/* Returns false if its transport has no free space. */
-static bool post(proxy *self, flight *f)
+static const transport_ways *ways_of(const proxy *self, uint8_t memory, int32_t pe)
 {
-    const transport_request request = request_of(f);
-    const transport_ways *ways = &self->plan.ways[request.memory * self->size + request.pe];
-    f->via = request.kind == TRANSPORT_KIND_ATOMIC ? ways->words : ways->data;
+    return &self->plan.ways[memory * self->size + pe];
+}
+
+/* If one transport does both, the signal goes with its data, in the form that the transport knows to be ordered. */
+static void carry_signal(const proxy *self, flight *f, transport_request *request)
+{
+    const proxy_command *last = &proxy_last_joined(self, f)->command;
+    f->carries_signal = last->kind == PROXY_PUT_SIGNAL && ways_of(self, last->signal_memory, last->pe)->words == f->via;
+    if (!f->carries_signal) return;
+    flight_add_signal(request, last);
+    request->signals = true;
+    request->signal_memory = last->signal_memory;
+    request->signal_offset = last->signal;
+}
+
+static transport_request flight_request(proxy *self, flight *f)
+{
+    const proxy_command *c = &f->command;
+    if (c->kind == PROXY_PUT_SIGNAL && c->bytes == 0) f->signals = true;
+    if (f->signals || c->kind == PROXY_ATOMIC) {
+        const transport_request word = word_of(f);
+        f->via = ways_of(self, word.memory, word.pe)->words;
+        f->message_bytes = word.bytes;
+        f->num_joined = 0;
+        return word;
+    }
+    proxy_join(self, f);
+    transport_request data = data_of(f);
+    f->via = ways_of(self, c->memory, c->pe)->data;
+    if (c->kind != PROXY_GET) carry_signal(self, f, &data);
+    return data;
+}
+
+static bool has_share(const proxy *self, const proxy_peer *peer, const flight *f)
+{
+    if (peer->messages >= self->most_messages) return false;
+    return peer->bytes == 0 || peer->bytes + f->message_bytes <= self->most_bytes;
+}
+
+/* Ends the flights whose data the message carried, or leaves them their signals. */
+static void land_all(proxy *self, flight *f, expar_status status)
+{
+    flight *one = f;
+    for (uint32_t i = 0; i <= f->num_joined; i++) {
+        const bool is_last = i == f->num_joined;
+        const bool owes_signal = one->command.kind == PROXY_PUT_SIGNAL && !one->signals && !f->carries_signal;
+        if (status == EXPAR_OK && owes_signal) {
+            one->signals = true;
+            one->state = FLIGHT_WAITS;
+        } else {
+            flight_end(self, one, status);
+        }
+        if (!is_last) one = &self->flights[one->next];
+    }
+}
+
+static void note_joined(proxy *self, flight *f)
+{
+    flight *one = f;
+    for (uint32_t i = 0; i < f->num_joined; i++) {
+        one = &self->flights[one->next];
+        one->state = FLIGHT_JOINED;
+    }
+}
+
+/* Returns false if it must be tried again: its PE has its share on the way, or its transport has no free space. */
+static bool post(proxy *self, proxy_peer *peer, flight *f)
+{
+    const transport_request request = flight_request(self, f);
     f->batch = (transport_batch){0};
+    if (!has_share(self, peer, f)) return false;
     if (!f->via) {
-        flight_end(self, f, EXPAR_ERR_UNSUPPORTED);
+        land_all(self, f, EXPAR_ERR_UNSUPPORTED);
         return true;
     }
     proxy_between_steps(self);
     expar_status status = EXPAR_OK;
     if (request.bytes > 0) status = f->via->ops->post(f->via, &request, &f->batch);
     if (status == EXPAR_ERR_BUSY) return false;
+    peer->messages++;
+    peer->bytes += f->message_bytes;
     f->state = FLIGHT_POSTED;
-    if (status != EXPAR_OK) flight_end(self, f, status);
+    note_joined(self, f);
+    if (status == EXPAR_OK) return true;
+    flight_release(self, f);
+    land_all(self, f, status);
     return true;
 }
 
-/* The posted part has been delivered, or has failed. */
-static void land(proxy *self, flight *f)
+/* The message has been delivered, or has failed. */
+static void land(proxy *self, proxy_peer *peer, flight *f)
 {
-    expar_status status = (expar_status)atomic_load_explicit(&f->batch.status, memory_order_relaxed);
-    self->peers[f->command.pe].patience = (transport_patience){0};
-    if (status != EXPAR_OK || f->signals || f->command.kind != PROXY_PUT_SIGNAL) {
-        flight_end(self, f, status);
-        return;
-    }
-    f->signals = true;
-    f->state = FLIGHT_WAITS;
+    const expar_status status = (expar_status)atomic_load_explicit(&f->batch.status, memory_order_relaxed);
+    peer->patience = (transport_patience){0};
+    flight_release(self, f);
+    land_all(self, f, status);
 }
 
 static bool has_landed(const flight *f)
@@ -143,101 +247,74 @@ static bool has_landed(const flight *f)
     return f->state == FLIGHT_POSTED && atomic_load_explicit(&f->batch.left, memory_order_acquire) == 0;
 }
 
-/* Returns true if no command to the PE that was delayed in this pass precedes it, and none from before a fence. */
-static bool may_go(const proxy_peer *peer, const flight *f)
+/* Returns whether its data, or an atomic, has not been posted. All flights after it wait, too. */
+static bool is_unposted(const flight *f)
 {
-    return f->state == FLIGHT_WAITS && !peer->busy && !(peer->unfinished && peer->oldest_epoch < f->epoch);
+    return f->state == FLIGHT_WAITS && !f->signals;
 }
 
-static bool move_flight(proxy *self, flight *f, proxy_peer *peer)
+/* Moves the flight on; `blocked` is set if something of it must be tried again, and then nothing more is posted to its
+   PE in this pass. Returns whether it moved. */
+static bool move_flight(proxy *self, proxy_peer *peer, flight *f, bool *blocked)
 {
     bool moved = false;
     for (;;) {
-        if (has_landed(f))
-            land(self, f);
-        else if (!may_go(peer, f))
-            break;
-        else if (!post(self, f)) {
-            peer->busy = true;
-            break;
+        if (has_landed(f)) {
+            land(self, peer, f);
+        } else if (f->state != FLIGHT_WAITS || *blocked) {
+            return moved;
+        } else if (f->epoch != self->flights[peer->first].epoch || !post(self, peer, f)) {
+            *blocked = true;
+            return moved;
         }
         moved = true;
     }
-    if (f->state != FLIGHT_ENDED && !peer->unfinished) {
-        peer->unfinished = true;
-        peer->oldest_epoch = f->epoch;
-    }
-    return moved;
 }
 
-/* Facts about a PE from an earlier pass do not count any more. */
-static proxy_peer *peer_in_pass(proxy *self, int32_t pe)
+static bool move_peer(proxy *self, int32_t pe)
 {
     proxy_peer *peer = &self->peers[pe];
-    if (peer->pass == self->pass) return peer;
-    peer->pass = self->pass;
-    peer->busy = peer->unfinished = false;
-    return peer;
+    bool moved = false, blocked = false;
+    uint32_t before = PROXY_NONE;
+    for (uint32_t at = peer->first; at != PROXY_NONE;) {
+        flight *f = &self->flights[at];
+        if (blocked && is_unposted(f)) break;
+        moved |= move_flight(self, peer, f, &blocked);
+        at = f->next;
+        if (f->state == FLIGHT_ENDED)
+            unlink_flight(self, peer, before, f);
+        else
+            before = flight_place(self, f);
+    }
+    if (peer->delivered) self->plan.delivered(self->plan.context, pe);
+    peer->delivered = false;
+    tell_peer(self, pe);
+    return moved;
 }
 
 bool proxy_move_flights(proxy *self)
 {
     bool moved = false;
-    self->pass++;
-    for (uint64_t n = self->done; n != self->taken; n++) {
-        flight *f = flight_of(self, n);
-        if (f->state != FLIGHT_ENDED) moved |= move_flight(self, f, peer_in_pass(self, f->command.pe));
+    for (int32_t i = 0; i < self->num_active;) {
+        const int32_t pe = self->active[i];
+        moved |= move_peer(self, pe);
+        if (self->peers[pe].first == PROXY_NONE)
+            self->active[i] = self->active[--self->num_active];
+        else
+            i++;
     }
-    uint64_t done = self->done;
-    while (done != self->taken && flight_of(self, done)->state == FLIGHT_ENDED)
-        done++;
-    if (done == self->done) return moved;
-    proxy_between_steps(self);
-    self->done = done;
-    proxy_store(&self->ring->done, done);
-    return true;
-}
-
-/* ---- taking ------------------------------------------------------------------------------------------------------ */
-
-static bool is_there(const proxy *self, uint64_t number)
-{
-    const proxy_slot *slot = proxy_slot_of(self->ring, self->port.num_slots, number);
-    return proxy_load(&slot->sequence) == number + 1;
-}
-
-static void flight_begin(proxy *self, flight *f)
-{
-    expar_status status = check_command(self, &f->command);
-    if (f->command.kind == PROXY_FENCE) {
-        self->epoch++;
-        f->state = FLIGHT_ENDED;
-        return;
-    }
-    f->epoch = self->epoch;
-    if (status == EXPAR_OK) status = self->peers[f->command.pe].lost;
-    if (status != EXPAR_OK) flight_end(self, f, status);
-}
-
-bool proxy_take(proxy *self)
-{
-    uint64_t number = self->taken;
-    if (number - self->done == PROXY_IN_FLIGHT || !is_there(self, number)) return false;
-    flight *f = flight_of(self, number);
-    proxy_between_steps(self);
-    *f = (flight){.command = proxy_slot_of(self->ring, self->port.num_slots, number)->command};
-    proxy_between_steps(self);
-    proxy_store(&self->ring->consumed, number + 1);
-    flight_begin(self, f);
-    self->taken = number + 1;
-    return true;
+    return proxy_count_done(self) || moved;
 }
 
 bool proxy_has_work(const proxy *self)
 {
-    if (self->taken - self->done < PROXY_IN_FLIGHT && is_there(self, self->taken)) return true;
-    for (uint64_t n = self->done; n != self->taken; n++)
-        if (has_landed(&self->flights[n & (PROXY_IN_FLIGHT - 1)])) return true;
+    if (proxy_can_take(self)) return true;
+    for (int32_t i = 0; i < self->num_active; i++)
+        for (uint32_t at = self->peers[self->active[i]].first; at != PROXY_NONE; at = self->flights[at].next) {
+            const flight *f = &self->flights[at];
+            if (is_unposted(f)) break;
+            if (has_landed(f)) return true;
+        }
     return false;
 }
 
@@ -256,20 +333,38 @@ static expar_status judge(proxy *self, int32_t pe, int64_t now_ns)
     return EXPAR_OK;
 }
 
-void proxy_end_hopeless(proxy *self)
+static void end_peer(proxy *self, int32_t pe, expar_status status)
 {
-    int64_t now_ns = clock_ns();
-    for (uint64_t n = self->done; n != self->taken; n++) {
-        flight *f = flight_of(self, n);
-        if (f->state == FLIGHT_ENDED) continue;
-        proxy_peer *peer = &self->peers[f->command.pe];
-        if (peer->lost == EXPAR_OK) peer->lost = judge(self, f->command.pe, now_ns);
-        if (peer->lost != EXPAR_OK) flight_end(self, f, peer->lost);
+    proxy_peer *peer = &self->peers[pe];
+    for (uint32_t at = peer->first; at != PROXY_NONE; at = self->flights[at].next) {
+        flight *f = &self->flights[at];
+        flight_release(self, f);
+        flight_end(self, f, status);
     }
+    peer->first = peer->last = PROXY_NONE;
+    tell_peer(self, pe);
 }
 
-void proxy_end_all(proxy *self)
+void proxy_end_hopeless(proxy *self)
 {
-    for (uint64_t n = self->done; n != self->taken; n++)
-        if (flight_of(self, n)->state != FLIGHT_ENDED) flight_end(self, flight_of(self, n), EXPAR_ERR_ABORTED);
+    const int64_t now_ns = clock_ns();
+    for (int32_t i = 0; i < self->num_active;) {
+        const int32_t pe = self->active[i];
+        proxy_peer *peer = &self->peers[pe];
+        if (peer->lost == EXPAR_OK) peer->lost = judge(self, pe, now_ns);
+        if (peer->lost == EXPAR_OK) {
+            i++;
+            continue;
+        }
+        end_peer(self, pe, peer->lost);
+        self->active[i] = self->active[--self->num_active];
+    }
+    proxy_count_done(self);
+}
+
+void proxy_end_all(proxy *self, expar_status status)
+{
+    while (self->num_active > 0)
+        end_peer(self, self->active[--self->num_active], status);
+    proxy_count_done(self);
 }

@@ -25,13 +25,17 @@ void proxy_gate_open(proxy_gate *gate);
 
 /* ---- the objects ------------------------------------------------------------------------------------------------- */
 
-/* The most commands in progress at once. It is below the queue size of every provider in use, with space left for the
-   rank's blocking calls. A power of two. */
-#define PROXY_IN_FLIGHT 64u
+/* The most that one message carries of puts that touch. */
+#define PROXY_JOINED_BYTES ((uint64_t)1 << 20)
+/* Commands that are copied out of the ring before `consumed` is raised. */
+#define PROXY_BATCH 64u
+/* No flight comes after it. */
+#define PROXY_NONE UINT32_MAX
 
 typedef enum flight_state {
     FLIGHT_WAITS = 0, /* to be posted */
     FLIGHT_POSTED,
+    FLIGHT_JOINED, /* the message of a flight before it carries its data */
     FLIGHT_ENDED
 } flight_state;
 
@@ -39,10 +43,18 @@ typedef enum flight_state {
 typedef struct flight {
     proxy_command command;
     flight_state state;
+    uint64_t number;
     /* the data is delivered, the signal remains */
     bool signals;
+    /* the message carries the signal of its last flight, too */
+    bool carries_signal;
     /* number of fences before it */
     uint64_t epoch;
+    /* place of the next flight to the same PE, or PROXY_NONE */
+    uint32_t next;
+    /* how many flights after it its message carries, and the bytes of all */
+    uint32_t num_joined;
+    uint64_t message_bytes;
     /* transport of the part that is posted */
     transport *via;
     transport_batch batch;
@@ -50,13 +62,15 @@ typedef struct flight {
 
 /* The state of a PE as the thread knows it. */
 typedef struct proxy_peer {
-    /* pass in which the next three were found */
-    uint64_t pass;
-    /* its transport had no free space */
-    bool busy;
-    bool unfinished;
-    /* the oldest epoch of its unfinished flights */
-    uint64_t oldest_epoch;
+    /* places of its unfinished flights, in the order of their numbers; PROXY_NONE: there are none */
+    uint32_t first, last;
+    /* one more than the number of the last command to this PE, and the counter that was last told */
+    uint64_t end_number, told_number;
+    /* messages and bytes on their way */
+    uint32_t messages;
+    uint64_t bytes;
+    /* something was delivered in this pass */
+    bool delivered;
     /* EXPAR_OK, or the status with which all its commands end */
     expar_status lost;
     /* since it was first seen to owe something; starts anew after each thing that it did */
@@ -74,15 +88,34 @@ struct proxy {
     proxy_port port;
     /* flights are the commands from done to taken - 1 */
     uint64_t taken, done;
-    /* by number modulo their count */
-    flight flights[PROXY_IN_FLIGHT];
+    /* [num_flights] by number modulo their count, a power of two */
+    flight *flights;
+    uint32_t num_flights;
     /* [size] */
     proxy_peer *peers;
-    uint64_t pass, epoch;
+    /* [num_active] the PEs with unfinished flights */
+    int32_t *active;
+    int32_t num_active;
+    /* messages to a PE on their way at once, and bytes */
+    uint32_t most_messages;
+    uint64_t most_bytes;
+    uint64_t epoch, moves;
+    /* the ring's counters have changed since `moves` was raised */
+    bool changed;
     uint32_t failures;
     uint32_t idle_turns;
+    /* when its last work was, and when it last looked for what nothing will come of */
+    int64_t busy_ns, judged_ns;
+    /* when it first found that `taken` was claimed and not published; 0: it was not */
+    int64_t hole_ns;
     /* it drives the network */
     bool attends;
+    /* Calls that use the ring. proxy_expect raises it, the thread lowers it at PROXY_REST; relaxed, because it only
+       decides whether the thread naps. */
+    _Atomic int32_t users;
+    /* EXPAR_OK, or the status with which proxy_poison ends all commands. Any thread stores it once (compare-swap), the
+       proxy's thread reads it (acquire). */
+    _Atomic int32_t poison;
     /* Number of failures that quiet calls have reported. The reporting thread compare-swaps it; relaxed, because it
        orders nothing. */
     _Atomic uint32_t told;
@@ -98,21 +131,59 @@ struct proxy {
     bool thread_runs;
     /* the thread shall end; the thread that made the proxy writes it, the proxy's thread reads it */
     _Atomic bool stops;
+    /* A call was announced, and the thread has not seen it. proxy_expect sets it (release), the thread clears it
+       (acquire). */
+    _Atomic bool announced;
+    /* naps of this thread as the crew's watcher since it last had work */
+    uint32_t rests;
 };
+
+/* ---- take.c: from the ring to flights ---------------------------------------------------------------------------- */
+
+/* Copies commands out of the ring, if there are some and free flights for them. */
+bool proxy_take(proxy *self);
+/* Returns whether proxy_take has something to do. */
+bool proxy_can_take(const proxy *self);
+/* Returns whether a number was claimed, and not published for orphan_ns. */
+bool proxy_finds_hole(proxy *self, int64_t now_ns);
 
 /* ---- flight.c: commands on their way ----------------------------------------------------------------------------- */
 
-/* Copies the next command out of the ring, if there is one and a free flight for it. */
-bool proxy_take(proxy *self);
+static inline flight *proxy_flight(const proxy *self, uint64_t number)
+{
+    return &self->flights[number & (self->num_flights - 1)];
+}
+/* Appends the flight to those of its PE. */
+void proxy_begin_flight(proxy *self, flight *f);
+/* Records the failure of a command that never was on its way; its PE may be none. */
+void proxy_reject(proxy *self, flight *f, expar_status status);
 /* Moves every flight on as far as it goes; true if one moved. */
 bool proxy_move_flights(proxy *self);
+/* Raises `done` as far as flights have ended; true if it moved. */
+bool proxy_count_done(proxy *self);
 /* Ends the flights to PEs that are gone, or silent for too long. */
 void proxy_end_hopeless(proxy *self);
-/* Ends all flights. */
-void proxy_end_all(proxy *self);
+/* Ends all flights, and from then on each that is taken. */
+void proxy_end_all(proxy *self, expar_status status);
 /* Returns whether some flight, or its slot in the ring, has something to do. A change of any state that decides this
    opens `work`. */
 bool proxy_has_work(const proxy *self);
+
+/* ---- join.c: puts that touch ------------------------------------------------------------------------------------- */
+
+/* Lets the message of a put carry the puts after it that touch it on both sides; sets message_bytes and num_joined. */
+void proxy_join(proxy *self, flight *f);
+/* Returns the last flight whose data the message carries. */
+flight *proxy_last_joined(const proxy *self, flight *f);
+
+/* ---- crew.c: several threads, of which one watches when there is nothing to do ----------------------------------- */
+
+void proxy_crew_add(proxy_crew *crew, proxy *member);
+void proxy_crew_remove(proxy_crew *crew, proxy *member);
+/* Sleeps until there may be work for this thread. If it has the watch, it then looks at all rings of the crew. */
+void proxy_crew_rest(proxy *self);
+/* The thread has work, so another one must watch. */
+void proxy_crew_leave_watch(proxy *self);
 
 /* ---- consumer.c -------------------------------------------------------------------------------------------------- */
 

@@ -25,6 +25,7 @@ static bool is_over(const void *context)
 {
     const wait *w = context;
     const proxy_port *port = &w->self->port;
+    if (proxy_load(&port->ring->ended)) return true;
     if (!w->for_space) return proxy_has_done(port, w->head);
     return proxy_load(&port->head) - proxy_load(&port->ring->consumed) < port->num_slots;
 }
@@ -52,11 +53,21 @@ static expar_status wait_turn(wait *w)
     return is_over(w) ? EXPAR_OK : interrupt_look(&w->interrupt_ns, w->what);
 }
 
+/* The proxy has stopped, or was poisoned. */
+static expar_status tell_end(const proxy *self, const char *what)
+{
+    const uint64_t ended = proxy_load(&self->ring->ended);
+    if (!ended) return EXPAR_OK;
+    expar_status status = (expar_status)proxy_failure_status(ended);
+    return error_set(status, "%s: the proxy delivers nothing any more: %s", what, expar_status_text(status));
+}
+
 expar_status proxy_issue(proxy *self, const char *what, const proxy_command *command)
 {
     wait w = {.self = self, .what = what, .for_space = true};
     expar_status status = EXPAR_OK;
-    while (!proxy_try_issue(&self->port, command) && (status = wait_turn(&w)) == EXPAR_OK) {
+    while ((status = tell_end(self, what)) == EXPAR_OK && !proxy_try_issue(&self->port, command) &&
+           (status = wait_turn(&w)) == EXPAR_OK) {
     }
     if (status == EXPAR_OK) proxy_gate_open(&self->work);
     return status;
@@ -79,11 +90,28 @@ expar_status proxy_quiet(proxy *self, const char *what)
     expar_status status = EXPAR_OK;
     while (!is_over(&w) && (status = wait_turn(&w)) == EXPAR_OK) {
     }
+    if (status == EXPAR_OK && !proxy_has_done(&self->port, w.head)) return tell_end(self, what);
     return status == EXPAR_OK ? tell_failure(self, what) : status;
 }
 
 void proxy_wake(proxy *self)
 {
+    proxy_gate_open(&self->work);
+}
+
+void proxy_expect(proxy *self)
+{
+    atomic_fetch_add_explicit(&self->users, 1, memory_order_relaxed);
+    atomic_store_explicit(&self->announced, true, memory_order_release);
+    proxy_gate_open(&self->work);
+}
+
+void proxy_poison(proxy *self, expar_status status)
+{
+    int32_t sound = EXPAR_OK;
+    if (atomic_compare_exchange_strong_explicit(&self->poison, &sound, (int32_t)status, memory_order_release,
+                                                memory_order_relaxed))
+        LOG(LOG_INFO, "proxy: its ring ends: %s", expar_status_text(status));
     proxy_gate_open(&self->work);
 }
 

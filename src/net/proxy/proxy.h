@@ -5,13 +5,16 @@
  * threads of the rank. Those that cannot make system calls use only ring.h, and the proxy notices them by polling.
  *
  *   ring.h     layout, and what producers do      producer.c   threads of this process as producers; quiet
- *   flight.c   commands in progress               consumer.c   the thread: takes, posts, frees, sleeps
+ *   waits.h    waits of kernels                   take.c       commands from the ring, and their checks
+ *   flight.c   commands in progress, PE by PE     join.c       puts that touch
+ *   consumer.c the thread: turns, naps, end       crew.c       one thread that watches for several
  *   gate.c     sleeping, and being woken          proxy.c      creation and end
  *
  * Commands are taken in order. If a transport has no free space for one, it is tried again. No command to the same PE
  * passes it meanwhile; those to other PEs do. After a fence nothing is sent to a PE before all that came before the
- * fence has been delivered there. Commands to a PE that is gone, or silent for the time-out, fail, now and later; those
- * to others go on. */
+ * fence has been delivered there. Puts that touch on both sides go as one message. Messages and bytes on their way are
+ * bounded for each PE. Commands to a PE that is gone, or silent for the time-out, fail, now and later; those to others
+ * go on. */
 #ifndef EXPAR_NET_PROXY_PROXY_H
 #define EXPAR_NET_PROXY_PROXY_H
 
@@ -28,6 +31,14 @@ typedef struct proxy_bounds {
     const _Atomic uint64_t *end;
 } proxy_bounds;
 
+/* Proxies whose producers are kernels, and of which one thread watches all rings when all are idle (crew.c). */
+typedef struct proxy_crew proxy_crew;
+expar_status proxy_crew_open(int32_t most, proxy_crew **out);
+/* After all its proxies were closed. NULL is allowed. */
+void proxy_crew_close(proxy_crew *crew);
+/* Returns how often a thread has looked at all rings. */
+uint64_t proxy_crew_looks(const proxy_crew *crew);
+
 /* All pointers are borrowed; their targets must exist when the first command is issued. */
 typedef struct proxy_plan {
     const transport_site *site;
@@ -42,6 +53,15 @@ typedef struct proxy_plan {
     uint64_t first;
     /* longest sleep without work, and so the longest delay for a producer that wakes no thread */
     int64_t nap_ns;
+    /* The producers are kernels, which wake nobody. The thread spins while a call uses the ring (proxy_expect). Else it
+       naps for poll_ns at most; 0: it never naps. After a second without work the crew takes over. */
+    bool kernels;
+    int64_t poll_ns;
+    proxy_crew *crew;
+    /* there are more threads than cores, so a thread that spins yields */
+    bool yields;
+    /* A number that was claimed, and not published for so long, ends the ring; 0: it does not. */
+    int64_t orphan_ns;
     /* Called from the proxy's thread when something that pe may wait for has been delivered to it. */
     void (*delivered)(void *context, int32_t pe);
     /* For tests, which delay there: called between any two steps of the thread. NULL: no call. */
@@ -50,7 +70,8 @@ typedef struct proxy_plan {
 } proxy_plan;
 
 expar_status proxy_open(const proxy_plan *plan, proxy **out);
-/* Ends the thread. Incomplete commands are given up; later commands are lost. Call it before the transports close. */
+/* Ends the thread. It first ends all waits on the ring, then gives up incomplete commands. Later commands are lost.
+   Call it before the transports close. */
 void proxy_stop(proxy *self);
 /* Stops the proxy and frees everything. NULL is allowed. */
 void proxy_close(proxy *self);
@@ -63,6 +84,10 @@ expar_status proxy_issue(proxy *self, const char *what, const proxy_command *com
 expar_status proxy_quiet(proxy *self, const char *what);
 /* Call this when something may have come back from the network, or gone wrong. Any thread. */
 void proxy_wake(proxy *self);
+/* A call is about to use the ring: its thread spins until the call's last command, PROXY_REST. Any thread. */
+void proxy_expect(proxy *self);
+/* Ends the ring for good: all waits on it, and all its commands, end with the status. Any thread, also again. */
+void proxy_poison(proxy *self, expar_status status);
 /* Returns the port, for producers with code of their own. */
 proxy_port *proxy_port_of(proxy *self);
 

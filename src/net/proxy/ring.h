@@ -4,16 +4,19 @@
  * It compiles as C17, under nvcc and under NVRTC, so that threads of the CPU and warps of a GPU issue commands by the
  * same code. There are two pieces of memory:
  *
- *     ring   pinnable host memory: slots from the producers to the consumer, three counters back
- *     port   memory of the producers alone (a GPU's own, or the host's): which producer takes the next number
+ *     ring   pinnable host memory: slots from the producers to the consumer, counters back
+ *     port   memory of the producers alone (a GPU's own, or the host's): which producer takes the next number, and what
+ *            they last saw of the counters
  *
- * Commands are numbered from a first number on, modulo 2^64; number n lies in slot n % num_slots. A producer takes a
- * number when its slot is free (proxy_claim). It writes the command, and last the slot's sequence, n + 1
- * (proxy_publish). A producer that finds the ring full has claimed nothing, so it may give up without leaving a gap.
+ * Commands are numbered from a first number on, modulo 2^64; number n lies in slot n % num_slots. A producer takes
+ * numbers when their slots are free, as many as it has commands, by one atomic (proxy_claim). It writes each command,
+ * and last the slot's sequence, n + 1 (proxy_publish). A producer that finds the ring full has claimed nothing, so it
+ * may give up without leaving a gap.
  *
  * The consumer (proxy.h) copies commands out in the order of numbers and raises `consumed`, which frees their slots. It
  * raises `done` as far as all commands from the first on are delivered. So quiet reads the head, then waits until
- * `done` has reached it. */
+ * `done` has reached it. Each PE has a counter of its own (proxy_done_to), so that a slow PE does not hold up the send
+ * buffers of others. Producers that cannot make system calls wait as waits.h says. */
 #ifndef EXPAR_NET_PROXY_RING_H
 #define EXPAR_NET_PROXY_RING_H
 
@@ -24,7 +27,8 @@ typedef enum proxy_kind {
     PROXY_GET = 2,
     PROXY_PUT_SIGNAL = 3, /* when the data is at pe, the signal is set, or added to */
     PROXY_ATOMIC = 4,
-    PROXY_FENCE = 5 /* later commands are sent to a PE when all before the fence have been delivered there */
+    PROXY_FENCE = 5, /* later commands are sent to a PE when all before the fence have been delivered there */
+    PROXY_REST = 6   /* the call that proxy_expect announced has no more commands, so the thread may nap */
 } proxy_kind;
 
 typedef struct proxy_command {
@@ -57,24 +61,40 @@ typedef struct proxy_slot {
     PORTABLE_SHARED(uint64_t) sequence;
 } proxy_slot;
 
-#define PROXY_LINE_WORDS 8 /* one counter in each cache line */
+#define PROXY_LINE_WORDS 8 /* words of a cache line */
+/* In the place of a status in proxy_failure: the proxy's process has stopped. */
+#define PROXY_ORPHANED 255
 
-/* Only the consumer writes the counters. The slots follow the struct. */
+/* The consumer writes all words but `awaited`. The first four share a sector of 32 bytes, so that a GPU reads them in
+   one transfer across the bus. The slots follow the struct, and the PEs' counters follow the slots. */
 typedef struct proxy_ring {
-    /* Number of the next command to copy out: slots before it are free. Stored (release) after the copy; producers load
-       it (acquire) before they write the slot again. */
+    /* Number of the next command to copy out: slots before it are free. Stored (release) after the copy, once for a
+       batch of commands; producers load it (acquire) before they write the slot again. */
     PORTABLE_SHARED(uint64_t) consumed;
-    uint64_t unused_1[PROXY_LINE_WORDS - 1];
     /* All commands before this number are delivered, or have failed. Stored (release) after their data, their results
-       and `failure`; waiting threads load it (acquire). */
+       and `failure`, once for a batch; waiting threads load it (acquire). */
     PORTABLE_SHARED(uint64_t) done;
-    uint64_t unused_2[PROXY_LINE_WORDS - 1];
+    /* Raised after each change of the other words or of a PE's counter (release). A reader that loads it first, and
+       finds it unchanged, need not load the others. */
+    PORTABLE_SHARED(uint64_t) moves;
+    /* Why the proxy delivers nothing any more (proxy_failure); 0: it works. Stored (release) before the proxy stops or
+       gives up commands, so that waits end. It is never cleared. */
+    PORTABLE_SHARED(uint64_t) ended;
+    uint64_t unused_1[PROXY_LINE_WORDS - 4];
     /* How many have failed, and why the last one did (proxy_failure); 0: none. Stored before `done` passes that
        command. */
     PORTABLE_SHARED(uint64_t) failure;
+    /* Raised while the proxy's thread lives and has no work. Relaxed is enough: the word stands for itself. */
+    PORTABLE_SHARED(uint64_t) beat;
+    uint64_t unused_2[PROXY_LINE_WORDS - 2];
+    /* Some producer waits, and all numbers before this one were claimed. Producers raise it, the consumer reads it.
+       Relaxed is enough: it only shows that a number was claimed and not published. */
+    PORTABLE_SHARED(uint64_t) awaited;
     uint64_t unused_3[PROXY_LINE_WORDS - 1];
 } proxy_ring;
 
+/* Words of the producers. The last group is what waits.h keeps: the producer that has the watch copies the ring's words
+   there, all others read the copies. */
 typedef struct proxy_port {
     /* Number of the next command. Producers raise it (compare-swap), and all of them read it. */
     PORTABLE_SHARED(uint64_t) head;
@@ -85,6 +105,21 @@ typedef struct proxy_port {
     proxy_ring *ring;
     /* a power of two */
     uint64_t num_slots;
+    /* Copies of `done`, `failure` and `ended`. The watch stores them (release), waiting producers load them
+       (acquire). `done` is raised last. */
+    PORTABLE_SHARED(uint64_t) done, failure, ended;
+    /* [size] copies of the PEs' counters, written and read like `done`; NULL: nobody waits for a PE alone */
+    PORTABLE_SHARED(uint64_t) * done_to;
+    int64_t size;
+    /* All numbers before it were claimed when a producer began to wait. Producers raise it, the watch passes it on. */
+    PORTABLE_SHARED(uint64_t) awaited;
+    /* When the producer with the watch last looked; 0: nobody has it. Producers take it by a compare-swap. */
+    PORTABLE_SHARED(uint64_t) watched_ns;
+    /* `beat` and `moves` together as the watch saw them last, and when they changed. Two watches may both store
+       them. */
+    PORTABLE_SHARED(uint64_t) beat, beat_ns;
+    /* how long producers wait while the beat stands still; 0: without an end */
+    uint64_t orphan_ns;
 } proxy_port;
 
 /* Tests may put delays at the places where a producer can be delayed. */
@@ -114,6 +149,18 @@ PORTABLE_FUNC int proxy_swap(uint64_t *word, uint64_t *expected, uint64_t desire
     *expected = seen;
     return taken;
 }
+/* The same, and what this thread has seen and written before is ordered before it. */
+PORTABLE_FUNC int proxy_swap_release(uint64_t *word, uint64_t *expected, uint64_t desired)
+{
+    uint64_t seen;
+    asm volatile("atom.acq_rel.sys.cas.b64 %0, [%1], %2, %3;"
+                 : "=l"(seen)
+                 : "l"(word), "l"(*expected), "l"(desired)
+                 : "memory");
+    int taken = seen == *expected;
+    *expected = seen;
+    return taken;
+}
 #else
 PORTABLE_FUNC uint64_t proxy_load(const _Atomic uint64_t *word)
 {
@@ -128,7 +175,24 @@ PORTABLE_FUNC int proxy_swap(_Atomic uint64_t *word, uint64_t *expected, uint64_
 {
     return atomic_compare_exchange_weak_explicit(word, expected, desired, memory_order_relaxed, memory_order_relaxed);
 }
+PORTABLE_FUNC int proxy_swap_release(_Atomic uint64_t *word, uint64_t *expected, uint64_t desired)
+{
+    return atomic_compare_exchange_weak_explicit(word, expected, desired, memory_order_acq_rel, memory_order_acquire);
+}
 #endif
+
+/* Numbers wrap around: a is after b, or the same. */
+PORTABLE_FUNC int proxy_is_at(uint64_t a, uint64_t b)
+{
+    return (int64_t)(a - b) >= 0;
+}
+/* Stores the number, unless the word is there already (release). */
+PORTABLE_FUNC void proxy_raise(PORTABLE_SHARED(uint64_t) * word, uint64_t number)
+{
+    uint64_t seen = proxy_load(word);
+    while (!proxy_is_at(seen, number) && !proxy_swap_release(word, &seen, number)) {
+    }
+}
 
 /* ---- producers --------------------------------------------------------------------------------------------------- */
 
@@ -137,27 +201,48 @@ PORTABLE_FUNC proxy_slot *proxy_slot_of(proxy_ring *ring, uint64_t num_slots, ui
     return (proxy_slot *)(ring + 1) + (number & (num_slots - 1));
 }
 
-/* Takes the next number. Returns 0 if the ring is full; then nothing was taken. `freed` is loaded before `head`, so
-   `head` is never smaller. */
-PORTABLE_FUNC int proxy_claim(proxy_port *port, uint64_t *number)
+/* Returns the words with which the producers of a new ring begin. */
+PORTABLE_FUNC proxy_port proxy_port_start(proxy_ring *ring, uint64_t num_slots, uint64_t first)
+{
+    proxy_port port = {0};
+    port.head = port.freed = port.done = port.awaited = first;
+    port.ring = ring;
+    port.num_slots = num_slots;
+    return port;
+}
+
+/* Returns the PEs' counters. Commands to a PE whose number is before its counter are delivered, or have failed, so
+   their sources are free. Stored and loaded like `done`. */
+PORTABLE_FUNC PORTABLE_SHARED(uint64_t) * proxy_done_to(proxy_ring *ring, uint64_t num_slots)
+{
+    return (PORTABLE_SHARED(uint64_t) *)((proxy_slot *)(ring + 1) + num_slots);
+}
+
+/* Takes the next `count` numbers, as far as slots are known to be free. Returns 0 if they are not; then nothing was
+   taken. `freed` is loaded before `head`, so `head` is never smaller. */
+PORTABLE_FUNC int proxy_claim_known(proxy_port *port, uint64_t count, uint64_t *first)
 {
     uint64_t freed = proxy_load(&port->freed);
     uint64_t head = proxy_load(&port->head);
-    for (;;) {
-        if (head - freed >= port->num_slots) {
-            freed = proxy_load(&port->ring->consumed);
-            proxy_store(&port->freed, freed);
-            head = proxy_load(&port->head);
-            if (head - freed >= port->num_slots) return 0;
-        }
+    do {
+        if (head - freed + count > port->num_slots) return 0;
         PROXY_BETWEEN_STEPS(port);
-        if (proxy_swap(&port->head, &head, head + 1)) break;
-    }
-    *number = head;
+    } while (!proxy_swap(&port->head, &head, head + count));
+    *first = head;
     return 1;
 }
 
-/* Call this once, and soon, for a number that was claimed: all later commands wait for it. */
+/* The same; looks into the ring if there seems to be no free slot. count: at most num_slots. */
+PORTABLE_FUNC int proxy_claim(proxy_port *port, uint64_t count, uint64_t *first)
+{
+    if (proxy_claim_known(port, count, first)) return 1;
+    proxy_raise(&port->freed, proxy_load(&port->ring->consumed));
+    return proxy_claim_known(port, count, first);
+}
+
+/* Call this once, and soon, for each number that was claimed: all later commands wait for it. The sequence is stored
+   with release at system scope, so all that this thread has written or seen arrives before it: the payload first. If
+   all lanes of a warp call this together, the one fence serves all of their commands. */
 PORTABLE_FUNC void proxy_publish(proxy_port *port, uint64_t number, const proxy_command *command)
 {
     proxy_slot *slot = proxy_slot_of(port->ring, port->num_slots, number);
@@ -171,7 +256,7 @@ PORTABLE_FUNC void proxy_publish(proxy_port *port, uint64_t number, const proxy_
 PORTABLE_FUNC int proxy_try_issue(proxy_port *port, const proxy_command *command)
 {
     uint64_t number;
-    if (!proxy_claim(port, &number)) return 0;
+    if (!proxy_claim(port, 1, &number)) return 0;
     proxy_publish(port, number, command);
     return 1;
 }
@@ -183,7 +268,7 @@ PORTABLE_FUNC uint64_t proxy_head(proxy_port *port)
 }
 PORTABLE_FUNC int proxy_has_done(const proxy_port *port, uint64_t head)
 {
-    return (int64_t)(proxy_load(&port->ring->done) - head) >= 0;
+    return proxy_is_at(proxy_load(&port->ring->done), head);
 }
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Takes commands from the ring, and checks them: a producer may be a kernel that nobody has checked. Only the proxy's
+ * thread does this. */
+#include "net/proxy/parts.h"
+
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
+
+/* Beyond the grown part there is no memory, and before the heap proper lies the control page, which keeps the ranks
+   together. */
+static bool is_within(const proxy *self, uint8_t memory, uint64_t offset, uint64_t bytes)
+{
+    if (memory >= TRANSPORT_MEMORIES || !self->plan.bounds[memory].end) return false;
+    const proxy_bounds *bounds = &self->plan.bounds[memory];
+    uint64_t end = atomic_load_explicit(bounds->end, memory_order_acquire);
+    return bytes == 0 || (offset >= bounds->begin && offset < end && bytes <= end - offset);
+}
+
+static bool is_word(const proxy *self, uint8_t memory, uint64_t offset, uint64_t bytes)
+{
+    return (bytes == 4 || bytes == 8) && offset % bytes == 0 && is_within(self, memory, offset, bytes);
+}
+
+static expar_status check_command(const proxy *self, const proxy_command *c)
+{
+    bool fits = false;
+    switch ((proxy_kind)c->kind) {
+    case PROXY_FENCE:
+    case PROXY_REST:
+        return EXPAR_OK;
+    case PROXY_PUT:
+    case PROXY_GET:
+        fits = is_within(self, c->memory, c->offset, c->bytes);
+        break;
+    case PROXY_PUT_SIGNAL:
+        if (c->op != TRANSPORT_SET && c->op != TRANSPORT_ADD) return EXPAR_ERR_ARGUMENT;
+        fits = is_within(self, c->memory, c->offset, c->bytes) &&
+               is_word(self, c->signal_memory, c->signal, sizeof(uint64_t));
+        break;
+    case PROXY_ATOMIC:
+        if (c->op > TRANSPORT_XOR) return EXPAR_ERR_ARGUMENT;
+        fits = is_word(self, c->memory, c->offset, c->bytes);
+        break;
+    default:
+        return EXPAR_ERR_ARGUMENT;
+    }
+    if (c->pe < 0 || c->pe >= self->size) return EXPAR_ERR_RANGE;
+    return fits ? EXPAR_OK : EXPAR_ERR_ADDRESS;
+}
+
+/* ---- taking ------------------------------------------------------------------------------------------------------ */
+
+static bool is_there(const proxy *self, uint64_t number)
+{
+    const proxy_slot *slot = proxy_slot_of(self->ring, self->port.num_slots, number);
+    return proxy_load(&slot->sequence) == number + 1;
+}
+
+/* A kernel that was replayed says it without an announcement. */
+static void command_rest(proxy *self)
+{
+    if (atomic_fetch_sub_explicit(&self->users, 1, memory_order_relaxed) <= 0)
+        atomic_fetch_add_explicit(&self->users, 1, memory_order_relaxed);
+}
+
+static expar_status standing_of(const proxy *self, const proxy_command *c)
+{
+    const expar_status poison = (expar_status)atomic_load_explicit(&self->poison, memory_order_acquire);
+    return poison != EXPAR_OK ? poison : self->peers[c->pe].lost;
+}
+
+static void command_begin(proxy *self, flight *f)
+{
+    expar_status status = check_command(self, &f->command);
+    if (f->command.kind == PROXY_FENCE || f->command.kind == PROXY_REST) {
+        if (f->command.kind == PROXY_FENCE)
+            self->epoch++;
+        else
+            command_rest(self);
+        f->state = FLIGHT_ENDED;
+        return;
+    }
+    f->epoch = self->epoch;
+    if (status == EXPAR_OK) status = standing_of(self, &f->command);
+    if (status != EXPAR_OK)
+        proxy_reject(self, f, status);
+    else
+        proxy_begin_flight(self, f);
+}
+
+static bool has_flight(const proxy *self)
+{
+    return self->taken - self->done < self->num_flights;
+}
+
+bool proxy_take(proxy *self)
+{
+    const uint64_t first = self->taken;
+    while (self->taken - first < PROXY_BATCH && has_flight(self) && is_there(self, self->taken)) {
+        const uint64_t number = self->taken;
+        proxy_between_steps(self);
+        flight *f = proxy_flight(self, number);
+        *f = (flight){.command = proxy_slot_of(self->ring, self->port.num_slots, number)->command,
+                      .number = number,
+                      .next = PROXY_NONE};
+        command_begin(self, f);
+        self->taken = number + 1;
+    }
+    if (self->taken == first) return false;
+    self->hole_ns = 0;
+    proxy_between_steps(self);
+    proxy_store(&self->ring->consumed, self->taken);
+    self->changed = true;
+    return true;
+}
+
+bool proxy_can_take(const proxy *self)
+{
+    return has_flight(self) && is_there(self, self->taken);
+}
+
+/* ---- numbers that were claimed and never published --------------------------------------------------------------- */
+
+/* The head of a GPU's port cannot be read here. A later command shows that the number was claimed, and so does a
+   producer that waits for a later number. */
+static bool was_claimed(const proxy *self)
+{
+    if (!proxy_is_at(self->taken, proxy_load(&self->ring->awaited))) return true;
+    if (!self->plan.kernels && !proxy_is_at(self->taken, proxy_load(&self->port.head))) return true;
+    for (uint64_t n = 1; n < self->port.num_slots; n++)
+        if (is_there(self, self->taken + n)) return true;
+    return false;
+}
+
+bool proxy_finds_hole(proxy *self, int64_t now_ns)
+{
+    if (!has_flight(self) || is_there(self, self->taken) || !was_claimed(self)) {
+        self->hole_ns = 0;
+        return false;
+    }
+    if (self->hole_ns == 0) self->hole_ns = now_ns;
+    return self->plan.orphan_ns > 0 && now_ns - self->hole_ns > self->plan.orphan_ns;
+}

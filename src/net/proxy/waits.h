@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waits of producers that cannot make system calls: for free slots, for quiet, for one PE's commands.
+ *
+ * It compiles as ring.h does. A waiting producer polls the copies in the port, which is memory of its own. The ring
+ * lies across a bus: if all waiting threads read it, their reads queue up, and each sees its word late. So only one of
+ * them reads it at a time. That one has the watch. No fixed producer has it, because a producer may leave while others
+ * wait. One that finds the last look older than PROXY_WATCH_NS takes the watch by a compare-swap on the time of that
+ * look. It renews the time while it waits, and clears it when it leaves. Two may watch for a moment: copies only grow,
+ * so both may store them.
+ *
+ * A wait ends in vain if the ring has ended (proxy_ring.ended), or if the beat of the proxy's thread has stood still
+ * for orphan_ns. Nothing else ends it: the proxy gives up each command to a PE that is lost or silent, so numbers move
+ * on whatever peers do. */
+#ifndef EXPAR_NET_PROXY_WAITS_H
+#define EXPAR_NET_PROXY_WAITS_H
+
+#include "net/proxy/ring.h"
+
+#ifdef __CUDACC__
+PORTABLE_FUNC uint64_t proxy_now_ns(void)
+{
+    uint64_t value;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
+    return value;
+}
+/* Loads the ring's first four words in one transfer. proxy_acquire must follow before data that they announce is
+   read. */
+PORTABLE_FUNC void proxy_load_counters(const proxy_ring *ring, uint64_t words[4])
+{
+    asm volatile("ld.relaxed.sys.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(words[0]), "=l"(words[1])
+                 : "l"(&ring->consumed)
+                 : "memory");
+    asm volatile("ld.relaxed.sys.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(words[2]), "=l"(words[3])
+                 : "l"(&ring->moves)
+                 : "memory");
+}
+PORTABLE_FUNC void proxy_acquire(void)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+#else
+#include <time.h>
+PORTABLE_FUNC uint64_t proxy_now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+/* `moves` first, since it is raised last. */
+PORTABLE_FUNC void proxy_load_counters(proxy_ring *ring, uint64_t words[4])
+{
+    words[2] = proxy_load(&ring->moves);
+    words[0] = proxy_load(&ring->consumed);
+    words[1] = proxy_load(&ring->done);
+    words[3] = proxy_load(&ring->ended);
+}
+PORTABLE_FUNC void proxy_acquire(void)
+{
+}
+#endif
+
+/* A waiting thread does this between two polls; the includer may define it. */
+#ifndef PROXY_BETWEEN_POLLS
+#define PROXY_BETWEEN_POLLS() ((void)0)
+#endif
+
+/* A producer takes a watch that nobody has renewed for this long. */
+#define PROXY_WATCH_NS 20000u
+/* A watch that has not looked for so long, or never, may have missed a beat: its wait for one starts anew. */
+#define PROXY_FRESH_NS 1000000u
+/* polls of a producer without the watch between two looks at the clock */
+#define PROXY_POLLS 16u
+
+/* A wait in progress: {port}, the other members 0. */
+typedef struct proxy_wait {
+    proxy_port *port;
+    /* 1: this producer has the watch */
+    uint32_t watches;
+    uint32_t polls;
+    /* `moves` as this producer's watch saw it last */
+    uint64_t moves;
+    /* when this watch last looked at the beat */
+    uint64_t looked_ns;
+} proxy_wait;
+
+/* ---- the watch --------------------------------------------------------------------------------------------------- */
+
+/* Copies the ring's words if they have changed. `done` comes last: who sees it also sees failures and results. */
+PORTABLE_FUNC void proxy_watch_counters(proxy_wait *w)
+{
+    proxy_port *port = w->port;
+    uint64_t words[4];
+    proxy_load_counters(port->ring, words);
+    if (w->looked_ns && words[2] == w->moves) return;
+    proxy_acquire();
+    w->moves = words[2];
+    proxy_raise(&port->freed, words[0]);
+    if (words[3]) proxy_store(&port->ended, words[3]);
+    const uint64_t failure = proxy_load(&port->ring->failure);
+    if (failure) proxy_store(&port->failure, failure);
+    if (port->done_to)
+        for (int64_t pe = 0; pe < port->size; pe++)
+            proxy_raise(&port->done_to[pe], proxy_load(&proxy_done_to(port->ring, port->num_slots)[pe]));
+    proxy_raise(&port->done, words[1]);
+}
+
+/* Ends the waits of all producers if the beat has stood still for too long; passes on what they wait for. */
+PORTABLE_FUNC void proxy_watch_beat(proxy_wait *w, uint64_t now_ns)
+{
+    proxy_port *port = w->port;
+    const uint64_t beat = proxy_load(&port->ring->beat) + w->moves, awaited = proxy_load(&port->awaited);
+    const int stale = now_ns - w->looked_ns > PROXY_FRESH_NS;
+    if (!proxy_is_at(proxy_load(&port->ring->awaited), awaited)) proxy_store(&port->ring->awaited, awaited);
+    if (stale || beat != proxy_load(&port->beat)) {
+        proxy_store(&port->beat, beat);
+        proxy_store(&port->beat_ns, now_ns);
+    } else if (port->orphan_ns && now_ns - proxy_load(&port->beat_ns) > port->orphan_ns) {
+        proxy_store(&port->ended, proxy_failure(1, PROXY_ORPHANED, 0));
+    }
+}
+
+PORTABLE_FUNC void proxy_watch(proxy_wait *w)
+{
+    proxy_watch_counters(w);
+    const uint64_t now_ns = proxy_now_ns();
+    if (now_ns - w->looked_ns < PROXY_WATCH_NS / 4) return;
+    proxy_watch_beat(w, now_ns);
+    w->looked_ns = now_ns;
+    proxy_store(&w->port->watched_ns, now_ns);
+}
+
+/* Takes the watch when nobody has it, or its owner has not looked for a while. */
+PORTABLE_FUNC void proxy_watch_take(proxy_wait *w)
+{
+    uint64_t last_ns = proxy_load(&w->port->watched_ns);
+    const uint64_t now_ns = proxy_now_ns();
+    if (last_ns && (int64_t)(now_ns - last_ns) < (int64_t)PROXY_WATCH_NS) return;
+    w->watches = (uint32_t)proxy_swap(&w->port->watched_ns, &last_ns, now_ns);
+    w->looked_ns = 0;
+}
+
+/* ---- waits ------------------------------------------------------------------------------------------------------- */
+
+/* Call this after each poll that has not found the awaited value. All numbers before `claimed` were claimed, which
+   tells the proxy of one that is never published. Returns 0 while the wait may go on, else why it must end
+   (proxy_failure). */
+PORTABLE_FUNC uint64_t proxy_wait_turn(proxy_wait *w, uint64_t claimed)
+{
+    PROXY_BETWEEN_POLLS();
+    if (w->watches) {
+        proxy_watch(w);
+    } else if (w->polls++ % PROXY_POLLS == 0) {
+        proxy_raise(&w->port->awaited, claimed);
+        proxy_watch_take(w);
+    }
+    return proxy_load(&w->port->ended);
+}
+
+/* Every wait ends with this, whether it was in vain or not. */
+PORTABLE_FUNC void proxy_wait_leave(proxy_wait *w)
+{
+    if (w->watches) proxy_store(&w->port->watched_ns, 0);
+    w->watches = 0;
+}
+
+/* Each of the three returns 0, or why the wait has ended in vain (proxy_failure). */
+
+/* Takes the next `count` numbers, at most num_slots. In vain nothing was taken. */
+PORTABLE_FUNC uint64_t proxy_await_slots(proxy_port *port, uint64_t count, uint64_t *first)
+{
+    proxy_wait w = {port, 0, 0, 0, 0};
+    uint64_t ended = proxy_load(&port->ended);
+    while (!ended && !proxy_claim_known(port, count, first))
+        ended = proxy_wait_turn(&w, proxy_load(&port->head));
+    proxy_wait_leave(&w);
+    return ended;
+}
+
+/* Waits until all commands before the number are delivered or have failed; port->failure tells of failures. */
+PORTABLE_FUNC uint64_t proxy_await_done(proxy_port *port, uint64_t number)
+{
+    proxy_wait w = {port, 0, 0, 0, 0};
+    uint64_t ended = 0;
+    while (!ended && !proxy_is_at(proxy_load(&port->done), number))
+        ended = proxy_wait_turn(&w, number);
+    proxy_wait_leave(&w);
+    return ended;
+}
+
+/* The same for the commands to that PE alone. */
+PORTABLE_FUNC uint64_t proxy_await_done_to(proxy_port *port, int32_t pe, uint64_t number)
+{
+    proxy_wait w = {port, 0, 0, 0, 0};
+    uint64_t ended = 0;
+    while (!ended && !proxy_is_at(proxy_load(&port->done_to[pe]), number))
+        ended = proxy_wait_turn(&w, number);
+    proxy_wait_leave(&w);
+    return ended;
+}
+
+#endif

@@ -151,11 +151,36 @@ static expar_status await_copies(cu_event event)
     return cuda_status(result, __FILE__, __LINE__, "cuEventQuery");
 }
 
+static expar_status put_copy(const mem_lane *lane, void *dest, const void *source, uint64_t bytes)
+{
+    return CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)dest, (cu_address)(uintptr_t)source, bytes, lane->stream);
+}
+
 static expar_status start_copy(const mem_lane *lane, int number, void *dest, const void *source, uint64_t bytes)
 {
-    expar_status status =
-        CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)dest, (cu_address)(uintptr_t)source, bytes, lane->stream);
+    expar_status status = put_copy(lane, dest, source, bytes);
     return status == EXPAR_OK ? CUDA_CALL(EventRecord, lane->events[number], lane->stream) : status;
+}
+
+/* Returns how many of the bytes lie in one registration of that side's memory. */
+static uint64_t registered_bytes(mem_side side, uint64_t bytes)
+{
+    const uint64_t left = MEM_REGISTERED_UNIT - (uintptr_t)side.at % MEM_REGISTERED_UNIT;
+    return side.kind == MEM_PINNED && left < bytes ? left : bytes;
+}
+
+/* The driver rejects a copy whose host memory lies in two registrations. */
+static expar_status start_whole(const mem_lane *lane, mem_side dest, mem_side source, uint64_t bytes)
+{
+    expar_status status = EXPAR_OK;
+    while (bytes > 0 && status == EXPAR_OK) {
+        const uint64_t part = registered_bytes(dest, registered_bytes(source, bytes));
+        status = put_copy(lane, dest.at, source.at, part);
+        dest = mem_side_after(dest, part);
+        source = mem_side_after(source, part);
+        bytes -= part;
+    }
+    return status == EXPAR_OK ? CUDA_CALL(EventRecord, lane->events[0], lane->stream) : status;
 }
 
 static uint64_t copier_piece_at(const mem_lane *lane, uint64_t bytes, uint64_t at)
@@ -210,7 +235,7 @@ static expar_status copy_entered(const mem_lane *lane, mem_side dest, mem_side s
 {
     if (source.kind == MEM_PAGEABLE) return push_pieces(lane, dest.at, source.at, bytes);
     if (dest.kind == MEM_PAGEABLE) return pull_pieces(lane, dest.at, source.at, bytes);
-    expar_status status = start_copy(lane, 0, dest.at, source.at, bytes);
+    expar_status status = start_whole(lane, dest, source, bytes);
     return status == EXPAR_OK ? await_copies(lane->events[0]) : status;
 }
 

@@ -10,7 +10,9 @@
 
 #include "cuda/cuda.h"
 
-/* MEM_PINNED is host memory that the driver has registered as a whole. MEM_DEVICE covers managed memory, too. */
+/* MEM_PINNED is host memory that the driver has registered, in pieces that end at multiples of MEM_REGISTERED_UNIT.
+   MEM_DEVICE covers managed memory, too. */
+#define MEM_REGISTERED_UNIT ((uint64_t)2 << 20)
 typedef enum mem_side_kind { MEM_PAGEABLE, MEM_PINNED, MEM_DEVICE } mem_side_kind;
 /* One side of a copy. */
 typedef struct mem_side {

@@ -28,6 +28,20 @@ static bool is_pinned(const void *data)
     return one != NULL;
 }
 
+/* A copy that leaves the registration in which one of its ends lies is invalid. */
+static bool crosses_registration(const void *data, size_t bytes)
+{
+    const uintptr_t first = (uintptr_t)data, last = first + bytes - 1;
+    bool crosses = false;
+    pthread_mutex_lock(&lock);
+    for (const pinned *one = all; one && bytes && !crosses; one = one->next) {
+        const uintptr_t begin = (uintptr_t)one->at;
+        crosses = one->registered && (first - begin < one->bytes) != (last - begin < one->bytes);
+    }
+    pthread_mutex_unlock(&lock);
+    return crosses;
+}
+
 /* Without the lock, since kernels that poll ask: pieces that were given back stay among them. */
 #define MOST_RANGES 256
 static struct {
@@ -226,8 +240,11 @@ cu_result cuMemcpyHtoDAsync_v2(cu_address dest, const void *source, size_t bytes
 cu_result cuMemcpyAsync(cu_address dest, cu_address source, size_t bytes, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    const void *from = (const void *)(uintptr_t)source;
+    if (crosses_registration(from, bytes) || crosses_registration((const void *)(uintptr_t)dest, bytes))
+        return INVALID_VALUE;
     note_other(false);
-    put_copy(stream, (copy){.to = (void *)(uintptr_t)dest, .from = (const void *)(uintptr_t)source, .bytes = bytes});
+    put_copy(stream, (copy){.to = (void *)(uintptr_t)dest, .from = from, .bytes = bytes});
     return CU_OK;
 }
 cu_result cuMemcpyDtoHAsync_v2(void *dest, cu_address source, size_t bytes, cu_stream stream)

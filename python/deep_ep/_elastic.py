@@ -212,7 +212,7 @@ class ElasticMode:
         if not (routing.synced or routing.deferred or self._on_gpu):
             shapes = self._shapes(tensors, form.expand)
             own = self._own(frame, {**shapes, "metadata": (2 + routing.topk, torch.int32)}, routing, form)
-        if turn.asynchronous(asynchronous, counted=True):
+        if turn.asynchronous(asynchronous):
             frame[W_ASYNC] = 1
         check(_dispatch(pointer, at, at + RESULT_AT))
         output = Output(frame[W_OUTPUT])

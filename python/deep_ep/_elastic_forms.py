@@ -139,7 +139,7 @@ class FreshForm:
             topk_idx,
             topk_weights,
             turn.stream,
-            turn.asynchronous(asked, counted=True),
+            turn.asynchronous(asked),
             at + copy_at if copy_at else 0,
             at,
             at + self._per_expert_at,

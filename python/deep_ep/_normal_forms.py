@@ -174,7 +174,7 @@ class FreshForm:
         made = call(
             *given,
             turn.stream,
-            turn.asynchronous(asked, counted=True),
+            turn.asynchronous(asked),
             0 if turn.previous is None else turn.previous.pointer,
             given[5].data_ptr() if self._counts_given else 0,
             prefix.data_ptr() + mode.own_column,

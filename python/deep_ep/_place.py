@@ -152,8 +152,8 @@ class Turn:
         if self.previous is not None:
             args.wait_event = self.previous.pointer
 
-    def asynchronous(self, asked: bool, counted: bool = False) -> bool:
-        """Returns whether the library shall return before the call is complete. counted: the call waits for counts."""
+    def asynchronous(self, asked: bool) -> bool:
+        """Returns whether the library shall return before the call is complete. It waits for counts in any case."""
         return asked
 
     def give(self, output: int) -> None:
@@ -313,10 +313,10 @@ class GpuTurn(Turn):
     def begin(self, args: Any) -> None:
         args.stream = self.stream or None
 
-    def asynchronous(self, asked: bool, counted: bool = False) -> bool:
-        """Returns whether the library shall return an event. The host waits for counts only; calls that have counts do
-        that anyway, and their memory grows then. Other calls get an event, except in a graph."""
-        return not (counted or self.place.capturing())
+    def asynchronous(self, asked: bool) -> bool:
+        """Returns whether the library shall return an event, which calls in a graph do not have. So the host waits for
+        counts, and not for what other ranks say of the rows."""
+        return not self.place.capturing()
 
     def give(self, output: int) -> None:
         if output:

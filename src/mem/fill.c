@@ -57,6 +57,17 @@ static uint64_t count_filled(const mem_store *store, uint64_t first, uint64_t la
     return count;
 }
 
+/* Returns the first granule in [first, last) without memory; last: there is none. A range may have many thousands of
+   granules, so words are looked at, not bits. */
+static uint64_t first_empty(const mem_store *store, uint64_t first, uint64_t last)
+{
+    for (uint64_t word = first / WORD_BITS; first < last && word * WORD_BITS < last; word++) {
+        const uint64_t empty = ~store->filled[word] & mask_of(word, first, last);
+        if (empty) return word * WORD_BITS + (uint64_t)__builtin_ctzll(empty);
+    }
+    return last;
+}
+
 static void units_mark(mem_store *store, uint64_t first, uint64_t last, bool filled)
 {
     for (uint64_t word = first / WORD_BITS; first < last && word * WORD_BITS < last; word++) {
@@ -85,9 +96,7 @@ uint64_t store_filled_from(const mem_store *store, uint64_t offset, uint64_t byt
 {
     uint64_t unit = offset / store_unit_bytes(store), end = units_from(store, offset + bytes);
     if (!store->filled) return bytes;
-    while (unit < end && is_filled(store, unit))
-        unit++;
-    uint64_t filled_end = unit * store_unit_bytes(store);
+    uint64_t filled_end = first_empty(store, unit, end) * store_unit_bytes(store);
     if (filled_end <= offset) return 0;
     return fewer(filled_end - offset, bytes);
 }

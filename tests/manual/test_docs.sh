@@ -17,6 +17,17 @@ lost=$(find "$root/docs" -maxdepth 1 -name '*.md' ! -name README.md ! -name inde
 questions=$(find "$root/docs" -name '*.md' -exec grep -HnE '^#+ (What|Who) ' {} +) &&
     fail "these titles are questions; a noun or a task is expected: $questions"
 
+# A page for users says what to type, in a block, a table or steps, before its second title.
+late=$(find "$root/docs/howto" "$root/docs/tutorials" -name '*.md' -exec awk '
+    FNR == 1 { titles = shown = 0 }
+    /^ *```|^\|/ || /^1[.] / { shown = 1 }
+    /^## / && ++titles == 2 && !shown { print FILENAME }' {} +)
+[ -z "$late" ] || fail "these pages explain before they say what to type: $late"
+# Each protocol has a page with its picture.
+bare=$(grep -o 'internals/[a-z-]*[.]md' "$root/docs/explanation/protocols.md" | sed "s|^|$root/docs/|" |
+    xargs grep -L '^```text$' || true)
+[ -z "$bare" ] || fail "these pages have no picture of their protocol: $bare"
+
 # sees EDIT TEXT: with that edit of the page the check finds fault, in these words.
 sees() {
     sed "$1" "$root/docs/internals/architecture.md" >"$work/architecture.md"

@@ -53,6 +53,10 @@ typedef struct expar_ep_dispatch_args {
     /* W > 0: outputs have W rows, however many come, so the call does not wait for counts. Needs topk_idx. 0: outputs
        have R rows. May differ between ranks */
     int64_t num_worst_tokens;
+    /* P > 0, with expert_major: recv_x, its scales and its weights have P rows, however many come. Rows have the places
+       that they would have without this limit. A row whose place is P or more is dropped, which is no error: its slots
+       have -1 in recv_row_map, and add nothing in a combine. 0: as many rows as come. May differ between ranks */
+    int64_t num_expert_rows;
 
     /* ---- options ---- */
     /* with DIRECT the call fails if the output does not fit into the pool: with EXPAR_ERR_BUFFER_SIZE, or with
@@ -140,9 +144,9 @@ typedef struct expar_ep_dispatch_args {
  * Expert-major: recv_x (and recv_scales) have one row for each (token, slot) whose expert is on this rank. Rows are
  * sorted by expert, then in the order above, then by slot. The rows of local expert e begin at the sum of
  * recv_tokens_per_expert[0 .. e-1]. recv_topk_idx and recv_topk_weights stay [R][K]; recv_row_map says which row
- * belongs to which slot. With num_worst_tokens recv_x has W * K + (expert_alignment - 1) * L rows.
- * recv_tokens_per_expert also counts dropped rows, so some rows may have no place in that size. Such rows are dropped,
- * too, and their slots have -1 in the map. */
+ * belongs to which slot. With num_worst_tokens recv_x has W * K + (expert_alignment - 1) * L rows, and with
+ * num_expert_rows that many. recv_tokens_per_expert also counts dropped rows, so some rows may have no place in that
+ * size. Such rows are dropped, too, and their slots have -1 in the map. num_dropped_tokens does not count them. */
 typedef struct expar_ep_dispatch_result {
     /* set by EXPAR_EP_DISPATCH_RESULT_INIT */
     size_t struct_size;

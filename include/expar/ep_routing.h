@@ -80,6 +80,8 @@ typedef struct expar_ep_route_args {
     int32_t expert_alignment;
     /* W > 0: dispatches with the handle have W rows, and nothing waits for counts. 0: R rows */
     int64_t num_worst_tokens;
+    /* P > 0: expert-major outputs of dispatches with the handle have P rows. Needs topk_idx. 0: as many rows as come */
+    int64_t num_expert_rows;
 
     /* ---- options ---- */
     int32_t keep_slots;

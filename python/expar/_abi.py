@@ -712,6 +712,7 @@ class EpRouteArgs(Structure):
     tokens_per_expert: int | None
     expert_alignment: int
     num_worst_tokens: int
+    num_expert_rows: int
     keep_slots: int
     num_sms: int
     recv_counts: int | None
@@ -726,6 +727,7 @@ class EpRouteArgs(Structure):
         ("tokens_per_expert", c_void_p),
         ("expert_alignment", c_int32),
         ("num_worst_tokens", c_int64),
+        ("num_expert_rows", c_int64),
         ("keep_slots", c_int32),
         ("num_sms", c_int32),
         ("recv_counts", c_void_p),
@@ -770,6 +772,7 @@ class EpDispatchArgs(Structure):
     handle: int | None
     expert_alignment: int
     num_worst_tokens: int
+    num_expert_rows: int
     path: int
     expert_major: int
     zero_padding: int
@@ -805,6 +808,7 @@ class EpDispatchArgs(Structure):
         ("handle", c_void_p),
         ("expert_alignment", c_int32),
         ("num_worst_tokens", c_int64),
+        ("num_expert_rows", c_int64),
         ("path", c_int),
         ("expert_major", c_int32),
         ("zero_padding", c_int32),

@@ -226,6 +226,7 @@ class Buffer(Owned):
         tokens_per_expert: Sequence[int] | None = None,
         expert_alignment: int = 0,
         num_worst_tokens: int = 0,
+        num_expert_rows: int = 0,
         keep_slots: bool = False,
         recv_counts: RecvCounts | None = None,
         wait_event: Event | None = None,
@@ -236,6 +237,7 @@ class Buffer(Owned):
         of dispatch."""
         call = Arguments(_abi.EpRouteArgs(), self.device, stream)
         call.numbers(num_experts=num_experts, expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens)
+        call.numbers(num_expert_rows=num_expert_rows)
         call.flags(keep_slots=keep_slots)
         call.tensors(topk_idx=topk_idx, token_in_rank=token_in_rank)
         call.event(wait_event)
@@ -284,6 +286,7 @@ class Buffer(Owned):
         tokens_per_expert: Sequence[int] | None = None,
         expert_alignment: int = 0,
         num_worst_tokens: int = 0,
+        num_expert_rows: int = 0,
         expert_major: bool = False,
         zero_padding: bool = False,
         keep_slots: bool = False,
@@ -320,6 +323,7 @@ class Buffer(Owned):
             without topk_idx.
         expert_alignment: counts of experts are rounded up to multiples of it.
         num_worst_tokens: outputs have this number of rows, whatever comes.
+        num_expert_rows: an expert-major x has this number of rows; rows whose place is beyond it are dropped.
         expert_major: one row for each (token, local expert), sorted by expert. zero_padding: padding rows are zero.
         keep_slots: for combines with a sum_order by slots, or with weights_of the owner.
         src_tokens: see Dispatched. src_stride: M of Dispatched.src_metadata, at least T, the same on all ranks.
@@ -339,9 +343,10 @@ class Buffer(Owned):
         """
         call = Arguments(_abi.EpDispatchArgs(), self.device, stream)
         call.numbers(num_experts=num_experts)
-        numbers = (expert_alignment, num_worst_tokens, src_stride, num_threads, num_sms, path)
-        if not _values.all_zero(numbers, _ZEROS[:6]):
+        numbers = (expert_alignment, num_worst_tokens, num_expert_rows, src_stride, num_threads, num_sms, path)
+        if not _values.all_zero(numbers, _ZEROS[:7]):
             call.numbers(expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens, src_stride=src_stride)
+            call.numbers(num_expert_rows=num_expert_rows)
             call.struct.num_sms = self._workers(num_threads, num_sms)
             call.choices(path=path)
         flags = (

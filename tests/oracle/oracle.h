@@ -36,6 +36,7 @@ typedef struct oracle_input {
     const uint8_t *token_in_rank;
     const int32_t *tokens_per_expert; /* [E], used without topk_idx; NULL: zeros */
     int64_t num_worst_tokens;         /* rows that this rank receives into; 0: as many as come */
+    int64_t num_expert_rows;          /* rows of its expert-major output; 0: as many as come, or may come */
 } oracle_input;
 
 /* The request of all ranks together. */

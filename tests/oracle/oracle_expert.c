@@ -26,6 +26,7 @@ int64_t oracle_num_expert_rows(const oracle_job *job, int32_t rank)
     for (int32_t e = 0; e < local_experts(job); e++)
         rows += counts[e];
     free(counts);
+    if (job->inputs[rank].num_expert_rows > 0) return job->inputs[rank].num_expert_rows;
     return worst > 0 ? worst * job->topk + local_experts(job) * (alignment - 1) : rows;
 }
 

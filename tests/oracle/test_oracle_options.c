@@ -183,6 +183,22 @@ static void test_expert_rows_beyond_the_worst_case(void **state)
     ASSERT_ARRAY(map, 4, -1, 5);
 }
 
+/* Places are those of all rows: expert 0 has 0 to 2, expert 1 3 and 4. Of four rows the last is lost. */
+static void test_expert_rows_within_a_limit(void **state)
+{
+    (void)state;
+    oracle_input inputs[2];
+    make_inputs(inputs);
+    inputs[1].num_expert_rows = 4;
+    oracle_job job = make_job(inputs);
+    int32_t map[9];
+    assert_int_equal(oracle_num_expert_rows(&job, 1), 4);
+    oracle_expert_map(&job, 1, map);
+    ASSERT_ARRAY(map, 3, -1, -1, 0, -1, 1, -1, -1, 2);
+    inputs[1].num_expert_rows = 7;
+    assert_int_equal(oracle_num_expert_rows(&job, 1), 7);
+}
+
 static void test_expert_rows_are_weighted_and_summed(void **state)
 {
     (void)state;
@@ -284,6 +300,7 @@ int main(void)
         cmocka_unit_test(test_worst_case_larger_than_needed),
         cmocka_unit_test(test_expert_rows),
         cmocka_unit_test(test_expert_rows_beyond_the_worst_case),
+        cmocka_unit_test(test_expert_rows_within_a_limit),
         cmocka_unit_test(test_expert_rows_are_weighted_and_summed),
         cmocka_unit_test(test_expert_rows_have_the_weights_of_their_slots),
         cmocka_unit_test(test_sources_are_told_with_their_places),

@@ -110,6 +110,7 @@ ROUTED = {
     "tokens_per_expert": sequence("num_experts"),
     "expert_alignment": whole(-1),
     "num_worst_tokens": whole(-1),
+    "num_expert_rows": whole(-1),
     "keep_slots": FLAG,
     "recv_counts": object_of("RecvCounts", optional=True),
     "stream": STREAM,

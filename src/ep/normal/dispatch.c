@@ -52,8 +52,11 @@ static expar_status size_fresh(const dispatch_call *call)
 {
     expar_ep_handle *made = call->made;
     if (dispatch_cached(call)) return EXPAR_OK;
-    made->expert_rows = prologue_worst_expert_rows(&call->prologue, made);
-    return dispatch_sized(call) ? EXPAR_OK : count_experts(call, &made->expert_rows);
+    int64_t coming = 0;
+    expar_status status = dispatch_sized(call) ? EXPAR_OK : count_experts(call, &coming);
+    const bool limited = dispatch_sized(call) || call->args.num_expert_rows;
+    made->expert_rows = limited ? prologue_worst_expert_rows(&call->prologue, made) : coming;
+    return status;
 }
 
 /* Checks the length of an expert-major output, and takes memory for its map. */

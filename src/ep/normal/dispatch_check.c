@@ -28,6 +28,7 @@ static ep_prologue dispatch_prologue(const expar_ep_dispatch_args *args)
                          .token_in_rank = args->token_in_rank,
                          .tokens_per_expert = args->tokens_per_expert,
                          .num_worst_tokens = args->num_worst_tokens,
+                         .num_expert_rows = args->num_expert_rows,
                          .num_experts = args->num_experts,
                          .expert_alignment = args->expert_alignment,
                          .keep_slots = args->keep_slots != 0};
@@ -42,7 +43,10 @@ static expar_status check_fresh(const dispatch_call *call)
                         : args->keep_slots                   ? "keep_slots"
                         : tensor_given(&args->topk_idx_copy) ? "topk_idx_copy"
                                                              : NULL;
-    return prologue_check(ep_of(&call->base), &call->prologue, needs);
+    expar_status status = prologue_check(ep_of(&call->base), &call->prologue, needs);
+    if (status == EXPAR_OK && args->num_expert_rows && !args->expert_major)
+        return error_set(EXPAR_ERR_ARGUMENT, "num_expert_rows is given without expert_major; expected both, or none");
+    return status;
 }
 
 /* Checks topk_idx and topk_weights of a dispatch with a handle, which gives the places of rows. */
@@ -71,6 +75,7 @@ static expar_status check_cached(const dispatch_call *call)
     if (status != EXPAR_OK) return status;
     const char *extra = tensor_given(&args->token_in_rank)   ? "token_in_rank"
                         : args->num_worst_tokens             ? "num_worst_tokens"
+                        : args->num_expert_rows              ? "num_expert_rows"
                         : tensor_given(&args->topk_idx_copy) ? "topk_idx_copy"
                                                              : NULL;
     if (extra)

@@ -84,6 +84,9 @@ expar_status prologue_check_sizes(const ep_prologue *prologue)
     if (prologue->num_worst_tokens < 0 || prologue->num_worst_tokens > INT32_MAX)
         return error_set(EXPAR_ERR_ARGUMENT, "num_worst_tokens is %lld; expected 0 (none) to 2^31 - 1",
                          (long long)prologue->num_worst_tokens);
+    if (prologue->num_expert_rows < 0 || prologue->num_expert_rows > INT32_MAX)
+        return error_set(EXPAR_ERR_ARGUMENT, "num_expert_rows is %lld; expected 0 (none) to 2^31 - 1",
+                         (long long)prologue->num_expert_rows);
     return EXPAR_OK;
 }
 
@@ -187,6 +190,7 @@ int64_t prologue_round_counts(const ep_prologue *prologue, const ep_routing *rou
 
 int64_t prologue_worst_expert_rows(const ep_prologue *prologue, const expar_ep_handle *made)
 {
+    if (prologue->num_expert_rows) return prologue->num_expert_rows;
     return made->rows * made->routing.topk + (prologue_alignment(prologue) - 1) * made->routing.local_experts;
 }
 

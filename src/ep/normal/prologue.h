@@ -11,7 +11,7 @@ typedef struct ep_prologue {
     int64_t tokens; /* T */
     expar_tensor topk_idx, topk_weights, token_in_rank, topk_idx_copy;
     const int32_t *tokens_per_expert;
-    int64_t num_worst_tokens;
+    int64_t num_worst_tokens, num_expert_rows;
     int32_t num_experts, expert_alignment;
     bool keep_slots;
 } ep_prologue;
@@ -54,7 +54,7 @@ expar_status prologue_check_counts(const expar_ep *ep, const expar_ep_recv_count
 bool prologue_counts_step(const expar_ep_handle *handle, const expar_ep_recv_counts *counts, ep_counts_step *out);
 /* A step; nothing where nothing is wanted. */
 expar_status prologue_tell_counts(ep_call *call, const expar_ep_handle *handle, const expar_ep_recv_counts *counts);
-/* Rows that an expert-major output has with num_worst_tokens. */
+/* Returns the number of rows that an expert-major output has with num_worst_tokens, or with num_expert_rows. */
 int64_t prologue_worst_expert_rows(const ep_prologue *prologue, const expar_ep_handle *made);
 
 #endif

@@ -25,6 +25,7 @@ static ep_prologue route_prologue(const expar_ep_route_args *args)
                          .token_in_rank = args->token_in_rank,
                          .tokens_per_expert = args->tokens_per_expert,
                          .num_worst_tokens = args->num_worst_tokens,
+                         .num_expert_rows = args->num_expert_rows,
                          .num_experts = args->num_experts,
                          .expert_alignment = args->expert_alignment,
                          .keep_slots = args->keep_slots != 0};
@@ -57,7 +58,10 @@ static expar_status route_check(route_call *call, const expar_ep_route_args *arg
     ep_call_set_async(base, call->args.async_finish != 0, call->args.num_worst_tokens != 0);
     call->prologue = route_prologue(&call->args);
     status = ep_copy_struct("result", &unused, sizeof unused, result);
-    const char *needs = call->args.num_worst_tokens ? "num_worst_tokens" : call->args.keep_slots ? "keep_slots" : NULL;
+    const char *needs = call->args.num_worst_tokens  ? "num_worst_tokens"
+                        : call->args.num_expert_rows ? "num_expert_rows"
+                        : call->args.keep_slots      ? "keep_slots"
+                                                     : NULL;
     if (status == EXPAR_OK) status = route_check_flags(&call->args);
     if (status == EXPAR_OK) status = prologue_check(ep_of(base), &call->prologue, needs);
     if (status == EXPAR_OK) status = route_check_tokens(ep_of(base), &call->prologue);
@@ -118,7 +122,7 @@ static void route_take_counts(route_call *call)
     expar_ep_handle *made = call->made;
     prologue_take_counts(&call->prologue, made);
     int64_t sum = prologue_round_counts(&call->prologue, &made->routing, made->tokens_per_expert);
-    if (!call->prologue.num_worst_tokens) made->expert_rows = sum;
+    if (!call->prologue.num_worst_tokens && !call->prologue.num_expert_rows) made->expert_rows = sum;
 }
 
 static expar_status route_notify(route_call *call)

@@ -87,6 +87,24 @@ static int64_t worst_tokens(const deal *d, int32_t rank)
     }
 }
 
+static int64_t expert_rows(const deal *d, int32_t rank)
+{
+    const oracle_job job = deal_job_of(d, rank);
+    const int64_t all = oracle_num_expert_rows(&job, rank);
+    switch (d->choices[rank].limit) {
+    case LIMIT_EXACT:
+        return all;
+    case LIMIT_ONE_SHORT:
+        return all > 0 ? all - 1 : 0;
+    case LIMIT_HALF:
+        return all / 2;
+    case LIMIT_LARGER:
+        return all + 3;
+    default:
+        return 0;
+    }
+}
+
 deal *deal_make(const deal_plan *plan, random_source *random)
 {
     size_t n = (size_t)plan->num_ranks;
@@ -106,6 +124,8 @@ deal *deal_make(const deal_plan *plan, random_source *random)
         draw_routing(d, plan, r, random);
     for (int32_t r = 0; plan->topk && r < plan->num_ranks; r++)
         d->inputs[r].num_worst_tokens = worst_tokens(d, r);
+    for (int32_t r = 0; plan->topk && r < plan->num_ranks; r++)
+        if (d->choices[r].expert_major) d->inputs[r].num_expert_rows = expert_rows(d, r);
     return d;
 }
 

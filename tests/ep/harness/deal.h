@@ -29,6 +29,16 @@ typedef enum deal_worst {
     WORST_KINDS
 } deal_worst;
 
+/* The number of rows of an expert-major output that a first dispatch gives. X: what it would have without. */
+typedef enum deal_limit {
+    LIMIT_NONE,
+    LIMIT_EXACT, /* X; where X is 0 that means none */
+    LIMIT_ONE_SHORT,
+    LIMIT_HALF,
+    LIMIT_LARGER, /* X + 3 */
+    LIMIT_KINDS
+} deal_limit;
+
 /* How x_scales lie in memory. */
 typedef enum deal_scales {
     SCALES_CONTIGUOUS,
@@ -60,6 +70,7 @@ typedef struct deal_choice {
     bool column_scales; /* of the result */
     int32_t alignment;  /* these two: of the first dispatch */
     deal_worst worst;
+    deal_limit limit; /* of the first dispatch, where it is expert-major */
     /* Combines: */
     bool expert_weights; /* with expert_major */
     int32_t biases;      /* bit i: bias[i] is given */

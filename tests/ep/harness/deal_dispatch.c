@@ -130,6 +130,7 @@ static void add_routing(const deal_call *call, const deal_choice *choice, expar_
     args->num_experts = d->job.num_experts;
     args->expert_alignment = choice->alignment;
     args->num_worst_tokens = input->num_worst_tokens;
+    args->num_expert_rows = input->num_expert_rows;
     args->tokens_per_expert = input->tokens_per_expert;
     if (input->token_in_rank)
         args->token_in_rank = pitched_make_filled(input->token_in_rank, EXPAR_U8, input->num_tokens, d->job.num_ranks,
@@ -257,6 +258,7 @@ static bool trial_route(deal_call *call, expar_ep *ep)
     args.expert_alignment = same.expert_alignment;
     args.tokens_per_expert = same.tokens_per_expert;
     args.num_worst_tokens = same.num_worst_tokens;
+    args.num_expert_rows = same.num_expert_rows;
     args.async_finish = choice->async;
     args.num_sms = choice->num_sms;
     args.keep_slots = m->deal->keep_slots;

@@ -40,6 +40,7 @@ static deal_choice draw_dispatch_choice(const options_limits *limits, bool may_b
     choice.scales = (deal_scales)random_between(random, 0, SCALES_ORDERS - 1);
     choice.alignment = alignments[random_between(random, 0, 5)];
     choice.worst = random_once_in(random, 3) ? (deal_worst)random_between(random, 0, WORST_KINDS - 1) : WORST_NONE;
+    choice.limit = random_once_in(random, 3) ? (deal_limit)random_between(random, 0, LIMIT_KINDS - 1) : LIMIT_NONE;
     return choice;
 }
 

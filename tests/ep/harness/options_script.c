@@ -138,10 +138,10 @@ static void print_move(const deal_move *m, int32_t rank)
     const deal_choice *c = &m->choices[rank];
     fprintf(stderr,
             "rank %d, %s%s: type %d, hidden %d, K %d, order %d, weights %d, owners' %d, slots kept %d; path %d, "
-            "place %d, async %d, SMs %d, expert-major %d, worst %d\n",
+            "place %d, async %d, SMs %d, expert-major %d, worst %d, limit %d\n",
             (int)rank, kinds[f->kind], f->routed ? " of a route" : "", (int)f->type, (int)f->hidden,
             (int)m->deal->job.topk, (int)f->order, f->with_weights, f->owners_weights, m->deal->keep_slots,
-            (int)c->path, (int)c->place, c->async, (int)c->num_sms, c->expert_major, (int)c->worst);
+            (int)c->path, (int)c->place, c->async, (int)c->num_sms, c->expert_major, (int)c->worst, (int)c->limit);
 }
 
 static bool finish_oldest(player *p)

@@ -236,6 +236,21 @@ static void huge_alignment(expar_ep_dispatch_args *args, const rejection_scene *
     args->expert_major = 1;
 }
 
+static void huge_limit(expar_ep_dispatch_args *args, const rejection_scene *scene)
+{
+    UNUSED(scene);
+    args->num_expert_rows = (int64_t)1 << 31;
+    args->expert_major = 1;
+}
+
+static void out_shorter_than_the_limit(expar_ep_dispatch_args *args, const rejection_scene *scene)
+{
+    UNUSED(scene);
+    args->num_expert_rows = 40;
+    args->expert_major = 1;
+    args->out_x = expar_tensor_2d(memory, EXPAR_BF16, 39, 16);
+}
+
 static void out_shorter_than_the_worst_case(expar_ep_dispatch_args *args, const rejection_scene *scene)
 {
     UNUSED(scene);
@@ -276,6 +291,12 @@ static void handle_and_copy(expar_ep_dispatch_args *args, const rejection_scene 
 {
     cached(args, scene);
     args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 5, 3);
+}
+
+static void handle_and_limit(expar_ep_dispatch_args *args, const rejection_scene *scene)
+{
+    cached(args, scene);
+    args->num_expert_rows = 9;
 }
 
 static void handle_and_worst_case(expar_ep_dispatch_args *args, const rejection_scene *scene)
@@ -368,6 +389,12 @@ static const rejection_case cases[] = {
     REJECTION_SET_DISPATCH(negative_worst_case, num_worst_tokens, -2, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "-2"),
     REJECTION_SET_DISPATCH(huge_worst_case, num_worst_tokens, (int64_t)1 << 31, EXPAR_ERR_ARGUMENT, "num_worst_tokens",
                            "2147483648", "2^31 - 1"),
+    REJECTION_SET_DISPATCH(limit_of_plain_rows, num_expert_rows, 9, EXPAR_ERR_ARGUMENT, "num_expert_rows",
+                           "expert_major"),
+    REJECTION_SET_DISPATCH(negative_limit, num_expert_rows, -1, EXPAR_ERR_ARGUMENT, "num_expert_rows is -1"),
+    REJECTION_DISPATCH(huge_limit, EXPAR_ERR_ARGUMENT, "num_expert_rows is 2147483648", "2^31 - 1"),
+    REJECTION_DISPATCH(out_shorter_than_the_limit, EXPAR_ERR_BUFFER_SIZE, "out_x has", "39 rows", "40"),
+    REJECTION_DISPATCH(handle_and_limit, EXPAR_ERR_ARGUMENT, "num_expert_rows", "handle"),
     REJECTION_DISPATCH(huge_expert_major_worst_case, EXPAR_ERR_ARGUMENT, "expert-major output", "rows"),
     REJECTION_DISPATCH(huge_alignment, EXPAR_ERR_ARGUMENT, "expert-major output", "rows"),
     REJECTION_DISPATCH(out_shorter_than_the_worst_case, EXPAR_ERR_BUFFER_SIZE, "out_x has", "39 rows", "40"),

@@ -47,6 +47,14 @@ static void worst_case_by_hand_alone(expar_ep_route_args *args, const rejection_
     args->num_worst_tokens = 9;
 }
 
+static void limit_by_hand_alone(expar_ep_route_args *args, const rejection_scene *scene)
+{
+    (void)scene;
+    by_hand(args, 5);
+    args->topk_idx = EXPAR_TENSOR_NONE;
+    args->num_expert_rows = 9;
+}
+
 static void counts_at_odd_address(expar_ep_route_args *args, const rejection_scene *scene)
 {
     static expar_ep_recv_counts counts = EXPAR_EP_RECV_COUNTS_INIT;
@@ -110,6 +118,8 @@ static const rejection_case cases[] = {
     REJECTION_SET_ROUTE(negative_worst_case, num_worst_tokens, -1, EXPAR_ERR_ARGUMENT, "num_worst_tokens is -1"),
     REJECTION_ROUTE(routes_of_another_t, EXPAR_ERR_SHAPE, "token_in_rank has", "[4][3]", "[5][3]"),
     REJECTION_ROUTE(worst_case_by_hand_alone, EXPAR_ERR_NULL, "topk_idx is not given", "num_worst_tokens"),
+    REJECTION_SET_ROUTE(negative_limit, num_expert_rows, -1, EXPAR_ERR_ARGUMENT, "num_expert_rows is -1"),
+    REJECTION_ROUTE(limit_by_hand_alone, EXPAR_ERR_NULL, "topk_idx is not given", "num_expert_rows"),
     REJECTION_SET_ROUTE(too_many_sms, num_sms, 1025, EXPAR_ERR_ARGUMENT, "num_sms is 1025", "expected 1 to"),
     REJECTION_ROUTE(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.rank_prefix", "multiple of 4"),
     REJECTION_ROUTE(ends_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.expert_ends", "multiple of 4"),

@@ -177,6 +177,39 @@ static void test_all_outputs_of_the_callers(void **state)
     }
 }
 
+/* ---- a limit of expert-major rows -------------------------------------------------------------------------------- */
+
+/* With and without a worst case, and rows that fit or not. */
+static void test_limits_of_expert_major_rows(void **state)
+{
+    (void)state;
+    for (deal_limit limit = LIMIT_EXACT; limit < LIMIT_KINDS; limit++)
+        for (int i = 0; i < 4; i++) {
+            table_case c = everything();
+            c.choice.limit = limit;
+            c.choice.worst = i & 1 ? WORST_LARGER : i & 2 ? WORST_ONE_SHORT : WORST_NONE;
+            c.choice.alignment = i & 1 ? 4 : 0;
+            c.choice.counts = true;
+            c.choice.own = i == 3 ? 511 : 0;
+            c.there.routed = i == 2;
+            trial(&c);
+        }
+}
+
+/* The weights of rows that were dropped come back as 0, those of others to the bit. */
+static void test_weights_within_a_limit(void **state)
+{
+    (void)state;
+    for (deal_limit limit = LIMIT_ONE_SHORT; limit <= LIMIT_HALF; limit++) {
+        table_case c = table_case_make();
+        c.plan.keep_slots = true;
+        c.choice = (deal_choice){.expert_major = true, .alignment = 2, .limit = limit};
+        c.back.owners_weights = true;
+        c.back_choice.expert_major = true;
+        trial(&c);
+    }
+}
+
 /* ---- routing by hand --------------------------------------------------------------------------------------------- */
 
 static void set_routes(deal *d, uint8_t value)
@@ -541,6 +574,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_global_numbers_of_expert_major_rows),
         cmocka_unit_test(test_all_outputs_of_the_callers),
         cmocka_unit_test(test_scales_that_differ_between_ranks),
+        cmocka_unit_test(test_limits_of_expert_major_rows),
+        cmocka_unit_test(test_weights_within_a_limit),
         cmocka_unit_test(test_by_hand_nowhere),
         cmocka_unit_test(test_by_hand_everywhere),
         cmocka_unit_test(test_by_hand_to_one_rank),

@@ -27,9 +27,10 @@ typedef enum expar_ep_weights_of {
 
 /* Where ranks are on several nodes: the part of a token's rows that crosses the network. */
 typedef enum expar_ep_nodes_sum {
-    EXPAR_EP_NODES_SUM_ROUNDED = 0,  /* the sum of each node's rows, rounded to x's dtype */
-    EXPAR_EP_NODES_SUM_EXACT = 1,    /* the same sum as FP32: only the whole sum is rounded */
-    EXPAR_EP_NODES_SUM_ONE_ORDER = 2 /* every row by itself: all nodes' rows are added in one order, as on one node */
+    EXPAR_EP_NODES_SUM_ROUNDED = 0,   /* the sum of each node's rows, rounded to x's dtype */
+    EXPAR_EP_NODES_SUM_EXACT = 1,     /* the same sum as FP32: only the whole sum is rounded */
+    EXPAR_EP_NODES_SUM_ONE_ORDER = 2, /* every row by itself: all nodes' rows are added in one order, as on one node */
+    EXPAR_EP_NODES_SUM_OWN_FIRST = 3  /* the rounded sum of each node, but single rows of the token's own node */
 } expar_ep_nodes_sum;
 
 typedef struct expar_ep_combine_args {
@@ -105,6 +106,10 @@ typedef struct expar_ep_combine_result {
  * one rounding. With EXPAR_EP_NODES_SUM_ONE_ORDER y is to the bit the result of one node. Each row then crosses the
  * network by itself, which takes longer. Sums of weights are always the nodes' sums ascending, FP32.
  *
+ * With EXPAR_EP_NODES_SUM_OWN_FIRST let m be the token's own node of M. y[t] = biases, then the rows of node m as on
+ * one node. The rounded sums of the nodes m - 1, m - 2, ... modulo M follow. All are added in FP32 from +0, with one
+ * rounding.
+ *
  * sum_order and weights_of are the same on all ranks. The sums of token t, with x_r the row of rank r, are in FP32 from
  * +0, with one rounding at the end (round):
  *
@@ -113,7 +118,7 @@ typedef struct expar_ep_combine_result {
  *                 ranks that have the token without such an expert (token_in_rank) come first, r ascending
  *     EACH_SLOT   y[t] = round(bias 0 + bias 1 + Σ x(t, k), k ascending), x(t, k) the expert-major row of slot k
  *
- * Over several nodes, unless nodes_sum is EXPAR_EP_NODES_SUM_ONE_ORDER, each node adds its ranks' rows, or its slots'
+ * Over several nodes, with EXPAR_EP_NODES_SUM_ROUNDED or _EXACT, each node adds its ranks' rows, or its slots'
  * rows, in that order. It rounds the sum as above. Then y[t] = round(biases + the nodes' sums). BY_RANK adds nodes
  * ascending. The other orders add them by the highest slot whose expert is on the node; nodes without such a slot come
  * first.

@@ -282,11 +282,13 @@ class EpNodesSum(Named):
     ROUNDED: the sum of each node's rows, rounded to x's dtype.
     EXACT: the same sum as FP32: only the whole sum is rounded.
     ONE_ORDER: every row by itself: all nodes' rows are added in one order, as on one node.
+    OWN_FIRST: the rounded sum of each node, but single rows of the token's own node.
     """
 
     ROUNDED = 0
     EXACT = 1
     ONE_ORDER = 2
+    OWN_FIRST = 3
 
 
 class Reach(Named):

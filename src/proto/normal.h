@@ -65,6 +65,7 @@ typedef struct ep_form {
 #define EP_OPTION_EXACT_NODES    4  /* a combine across nodes rounds its sums only at the end */
 #define EP_OPTION_KEEP_SLOTS     8  /* across nodes: records name the rank of each top-k entry's expert */
 #define EP_OPTION_ONE_ORDER      16 /* a combine adds single rows of all nodes in one order, not sums of nodes */
+#define EP_OPTION_OWN_FIRST      32 /* a combine adds the rows of the token's own node before the other nodes' sums */
 
 typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 } ep_mode;
 

@@ -17,11 +17,13 @@
 /* The last two have no arithmetic here: their rows are only carried. */
 typedef enum oracle_type { ORACLE_BF16, ORACLE_F16, ORACLE_F32, ORACLE_F8E4M3, ORACLE_I8 } oracle_type;
 
-/* How rows of several nodes are summed: each node's are added, and rounded or not; or all in one order, as on one. */
+/* How rows of several nodes are summed: each node's are added, and rounded or not; or all in one order, as on one. With
+   the own node first its rows are added one by one. Then come the rounded sums of the nodes before it, around. */
 typedef enum oracle_nodes {
     ORACLE_NODES_ROUNDED,
     ORACLE_NODES_EXACT,
     ORACLE_NODES_ONE_ORDER,
+    ORACLE_NODES_OWN_FIRST,
     ORACLE_NODES_KINDS
 } oracle_nodes;
 

@@ -103,8 +103,21 @@ static void add_node(const oracle_job *job, int32_t rank, int32_t node, oracle_t
     free(node_sums);
 }
 
-/* Biases, then ranks ascending; FP32 from +0, one rounding at the end. Over several nodes: their sums ascending, each
-   rounded, too. */
+/* Adds what all nodes answer: their sums ascending; or the own node's ranks one by one, then the sums of the nodes
+   before it, around. */
+static void add_nodes(const oracle_job *job, int32_t rank, oracle_type type, int64_t width, const void *const *answers,
+                      float *sums)
+{
+    const int32_t each = job->ranks_per_node, nodes = job->num_ranks / each, own = rank / each;
+    const bool own_first = job->nodes == ORACLE_NODES_OWN_FIRST;
+    for (int32_t target = own * each; own_first && target < (own + 1) * each; target++)
+        add_answers(job, rank, target, type, width, answers[target], sums);
+    for (int32_t i = own_first; i < nodes; i++)
+        add_node(job, rank, own_first ? (own + nodes - i) % nodes : i, type, width, answers, sums);
+}
+
+/* Biases, then ranks ascending; FP32 from +0, one rounding at the end. Over several nodes: what each adds, rounded,
+   too. */
 static void combine(const oracle_job *job, int32_t rank, oracle_type type, int64_t width, const void *const biases[2],
                     const void *const *answers, void *out)
 {
@@ -114,8 +127,7 @@ static void combine(const oracle_job *job, int32_t rank, oracle_type type, int64
         for (int64_t i = 0; biases[b] && i < count; i++)
             sums[i] += oracle_widen(type, oracle_load(type, biases[b], i));
     if (job->ranks_per_node < job->num_ranks)
-        for (int32_t node = 0; node < job->num_ranks / job->ranks_per_node; node++)
-            add_node(job, rank, node, type, width, answers, sums);
+        add_nodes(job, rank, type, width, answers, sums);
     else
         for (int32_t target = 0; target < job->num_ranks; target++)
             add_answers(job, rank, target, type, width, answers[target], sums);
@@ -149,9 +161,11 @@ void oracle_combine_weights(const oracle_job *job, int32_t rank, const uint32_t 
                             uint32_t *weights)
 {
     const void **answers = calloc((size_t)job->num_ranks, sizeof *answers);
+    oracle_job ascending = *job;
     if (!answers) abort();
     for (int32_t r = 0; r < job->num_ranks; r++)
         answers[r] = expert_weights[r];
-    combine(job, rank, ORACLE_F32, job->topk, no_biases, answers, weights);
+    ascending.nodes = ORACLE_NODES_ROUNDED;
+    combine(&ascending, rank, ORACLE_F32, job->topk, no_biases, answers, weights);
     free(answers);
 }

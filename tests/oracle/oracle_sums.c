@@ -89,29 +89,46 @@ static int32_t last_slot_on(const oracle_job *job, int32_t rank, int64_t t, int3
 /* The rows that are added for token t, from the ranks of a node. */
 typedef void add_fn(const oracle_job *job, int32_t rank, int64_t t, int32_t node, const void *context, float *sums);
 
-/* Biases, then what the nodes add: one node as it is, several by their last slots, each from +0 and rounded, unless it
-   is to be exact. */
+/* Adds what a node adds, from +0 and rounded, unless it is to be exact. */
+static void add_node_sum(const oracle_job *job, int32_t rank, int64_t t, int32_t node, add_fn *add, const void *context,
+                         float *sums)
+{
+    float *of_node = take(job->hidden, sizeof *of_node);
+    add(job, rank, t, node, context, of_node);
+    for (int32_t i = 0; i < job->hidden; i++)
+        sums[i] += job->nodes == ORACLE_NODES_EXACT ? of_node[i]
+                                                    : oracle_widen(job->type, oracle_round(job->type, of_node[i]));
+    free(of_node);
+}
+
+/* Adds what several nodes add: by their last slots; or the own node as it is, then the nodes before it, around. */
+static void add_nodes(const oracle_job *job, int32_t rank, int64_t t, add_fn *add, const void *context, float *sums)
+{
+    const int32_t nodes = job->num_ranks / job->ranks_per_node, own = rank / job->ranks_per_node;
+    if (job->nodes == ORACLE_NODES_OWN_FIRST) {
+        add(job, rank, t, own, context, sums);
+        for (int32_t i = 1; i < nodes; i++)
+            add_node_sum(job, rank, t, (own + nodes - i) % nodes, add, context, sums);
+        return;
+    }
+    for (int32_t s = -1; s < job->topk; s++)
+        for (int32_t node = 0; node < nodes; node++)
+            if (last_slot_on(job, rank, t, node) == s) add_node_sum(job, rank, t, node, add, context, sums);
+}
+
+/* Biases, then what the nodes add: one node as it is, or several. */
 static void combine(const oracle_job *job, int32_t rank, const void *const biases[2], add_fn *add, const void *context,
                     void *y)
 {
-    const int32_t nodes = job->num_ranks / job->ranks_per_node;
-    float *sums = take(job->hidden, sizeof *sums), *of_node = take(job->hidden, sizeof *of_node);
+    float *sums = take(job->hidden, sizeof *sums);
     for (int64_t t = 0; t < job->inputs[rank].num_tokens; t++) {
         begin_sum(job, biases, t, sums);
-        if (nodes == 1) add(job, rank, t, 0, context, sums);
-        for (int32_t s = -1; nodes > 1 && s < job->topk; s++)
-            for (int32_t node = 0; node < nodes; node++) {
-                if (last_slot_on(job, rank, t, node) != s) continue;
-                memset(of_node, 0, (size_t)job->hidden * sizeof *of_node);
-                add(job, rank, t, node, context, of_node);
-                for (int32_t i = 0; i < job->hidden; i++)
-                    sums[i] += job->nodes == ORACLE_NODES_EXACT
-                                   ? of_node[i]
-                                   : oracle_widen(job->type, oracle_round(job->type, of_node[i]));
-            }
+        if (job->num_ranks == job->ranks_per_node)
+            add(job, rank, t, 0, context, sums);
+        else
+            add_nodes(job, rank, t, add, context, sums);
         end_sum(job, sums, t, y);
     }
-    free(of_node);
     free(sums);
 }
 

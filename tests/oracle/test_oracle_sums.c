@@ -116,6 +116,32 @@ static void test_ranks_of_all_nodes_in_one_order(void **state)
     assert_int_equal(y, LARGE + 2);
 }
 
+/* Rank 0 adds 1 + 2^24 + 1, which is 2^24, as each 1 is lost. Then it adds 2 of node 1: 2^24 + 2. Rank 3 adds 1 + 1 + 1
+   of its own node, then the rounded 2^24 of node 0: 2^24 + 3, rounded to 2^24 + 4. */
+static void test_own_node_first(void **state)
+{
+    (void)state;
+    const int64_t four[] = {4, 0, 6, 2};
+    const oracle_input of_four[4] = {{.num_tokens = 1, .topk_idx = four}, {0}, {0}, {0}};
+    const oracle_input of_last[4] = {{0}, {0}, {0}, {.num_tokens = 1, .topk_idx = four}};
+    oracle_job nodes = job;
+    const uint32_t bias = ONE, from0 = LARGE, from1 = ONE, from2 = ONE, from3 = ONE;
+    const void *answers[] = {&from0, &from1, &from2, &from3}, *const biases[2] = {&bias, NULL};
+    uint32_t y;
+    nodes.num_ranks = 4;
+    nodes.ranks_per_node = 2;
+    nodes.num_experts = 8;
+    nodes.nodes = ORACLE_NODES_OWN_FIRST;
+    nodes.inputs = of_four;
+    oracle_combine_biased(&nodes, 0, biases, answers, &y);
+    assert_int_equal(y, LARGE + 1);
+    oracle_combine_by_slot(&nodes, 0, biases, answers, &y);
+    assert_int_equal(y, LARGE + 1);
+    nodes.inputs = of_last;
+    oracle_combine_biased(&nodes, 3, biases, answers, &y);
+    assert_int_equal(y, LARGE + 2);
+}
+
 /* Slots 1 and 3 lie on node 0, 0 and 2 on node 1, which comes first: (1 + 2^24) + (1 - 2^24) = 2^24 + (-2^24 + 1) = 1.
    In turn they are 1 + 1 + 2^24 - 2^24 = 2. */
 static void test_each_slot_by_node(void **state)
@@ -186,6 +212,7 @@ int main(void)
         cmocka_unit_test(test_each_slot_without_rows),
         cmocka_unit_test(test_nodes_follow_their_last_slots),
         cmocka_unit_test(test_ranks_of_all_nodes_in_one_order),
+        cmocka_unit_test(test_own_node_first),
         cmocka_unit_test(test_each_slot_by_node),
         cmocka_unit_test(test_owners_weights),
     };

@@ -36,8 +36,9 @@ static expar_status reduce(combine_call *call)
 static int32_t options_across_nodes(const combine_call *call)
 {
     if (combine_goes_row_by_row(call)) return EP_OPTION_ONE_ORDER;
-    const bool exact = call->args.nodes_sum == EXPAR_EP_NODES_SUM_EXACT && call->base.buffer->exec->by_node;
-    return exact ? EP_OPTION_EXACT_NODES : 0;
+    if (!call->base.buffer->exec->by_node) return 0;
+    if (call->args.nodes_sum == EXPAR_EP_NODES_SUM_OWN_FIRST) return EP_OPTION_OWN_FIRST;
+    return call->args.nodes_sum == EXPAR_EP_NODES_SUM_EXACT ? EP_OPTION_EXACT_NODES : 0;
 }
 
 static void combine_fill_form(combine_call *call)

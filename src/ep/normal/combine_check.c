@@ -91,7 +91,7 @@ static expar_status check_nodes(const combine_call *call)
     const expar_ep_combine_args *args = &call->args;
     const ep_routing *routing = &args->handle->routing;
     expar_status status = ep_check_named("nodes_sum", &ep_names_nodes_sum, args->nodes_sum, EXPAR_EP_NODES_SUM_ROUNDED,
-                                         EXPAR_EP_NODES_SUM_ONE_ORDER);
+                                         EXPAR_EP_NODES_SUM_OWN_FIRST);
     if (status != EXPAR_OK) return status;
     if (!combine_goes_row_by_row(call)) return EXPAR_OK;
     const int64_t topk = routing->topk, each = combine_adds_each_slot(call) ? 2 * topk * topk : routing->ranks;

@@ -27,6 +27,7 @@ static bool form_has(const ep_form *form, int32_t option)
 static int64_t exactness_of(const ep_form *form)
 {
     if (form->options & EP_OPTION_ONE_ORDER) return EXPAR_EP_NODES_SUM_ONE_ORDER;
+    if (form->options & EP_OPTION_OWN_FIRST) return EXPAR_EP_NODES_SUM_OWN_FIRST;
     return form->options & EP_OPTION_EXACT_NODES ? EXPAR_EP_NODES_SUM_EXACT : EXPAR_EP_NODES_SUM_ROUNDED;
 }
 

@@ -46,10 +46,11 @@ static const expar_ep_sum_order sum_orders[ORDERS] = {[ORDER_BY_RANK] = EXPAR_EP
                                                       [ORDER_BY_SLOT] = EXPAR_EP_SUM_ORDER_BY_SLOT,
                                                       [ORDER_EACH_SLOT] = EXPAR_EP_SUM_ORDER_EACH_SLOT};
 
-static const expar_ep_nodes_sum nodes_sums[ORACLE_NODES_KINDS] = {[ORACLE_NODES_ROUNDED] = EXPAR_EP_NODES_SUM_ROUNDED,
-                                                                  [ORACLE_NODES_EXACT] = EXPAR_EP_NODES_SUM_EXACT,
-                                                                  [ORACLE_NODES_ONE_ORDER] =
-                                                                      EXPAR_EP_NODES_SUM_ONE_ORDER};
+static const expar_ep_nodes_sum nodes_sums[ORACLE_NODES_KINDS] = {
+    [ORACLE_NODES_ROUNDED] = EXPAR_EP_NODES_SUM_ROUNDED,
+    [ORACLE_NODES_EXACT] = EXPAR_EP_NODES_SUM_EXACT,
+    [ORACLE_NODES_ONE_ORDER] = EXPAR_EP_NODES_SUM_ONE_ORDER,
+    [ORACLE_NODES_OWN_FIRST] = EXPAR_EP_NODES_SUM_OWN_FIRST};
 
 bool deal_combine_start(deal_call *call, expar_ep *ep, const trial_area *area, const expar_ep_handle *handle,
                         expar_event *wait_event)

@@ -136,6 +136,48 @@ static void trial_in_one_order(int32_t nodes, int32_t each)
     trial(&list);
 }
 
+/* Biases, the own node's rows one by one, then the other nodes' rounded sums, from the nearest before on. Rows in place
+   and by rings of one slot; rows that were dropped; weights of owners, and sums of all. */
+static void trial_own_first(int32_t nodes, int32_t each)
+{
+    table_cases list = {.count = 0};
+    for (deal_order order = ORDER_BY_RANK; order < ORDERS; order++) {
+        table_case c = in_one_order(nodes, each, order);
+        c.back.nodes = ORACLE_NODES_OWN_FIRST;
+        c.back_choice.biases = 3;
+        table_add(&list, &c);
+        c.back.owners_weights = false;
+        c.back.type = ORACLE_F16;
+        c.ring_slots = c.num_channels = 1;
+        c.choice.worst = WORST_ONE_SHORT;
+        table_add(&list, &c);
+    }
+    table_case c = in_one_order(nodes, each, ORDER_BY_RANK);
+    c.back.nodes = ORACLE_NODES_OWN_FIRST;
+    c.choice = (deal_choice){.expert_major = true, .alignment = 4, .limit = LIMIT_HALF};
+    c.back_choice.expert_major = true;
+    table_add(&list, &c);
+    trial(&list);
+}
+
+static void test_own_node_first_of_two(void **state)
+{
+    (void)state;
+    trial_own_first(2, 2);
+}
+
+static void test_own_node_first_of_three(void **state)
+{
+    (void)state;
+    trial_own_first(3, 2);
+}
+
+static void test_own_node_first_of_nodes_of_one(void **state)
+{
+    (void)state;
+    trial_own_first(4, 1);
+}
+
 static void test_in_one_order_on_two_nodes(void **state)
 {
     (void)state;
@@ -156,9 +198,13 @@ static void test_in_one_order_on_nodes_of_one(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_on_two_nodes), cmocka_unit_test(test_on_three_nodes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_on_two_nodes),
+                                       cmocka_unit_test(test_on_three_nodes),
                                        cmocka_unit_test(test_in_one_order_on_two_nodes),
                                        cmocka_unit_test(test_in_one_order_on_three_nodes),
-                                       cmocka_unit_test(test_in_one_order_on_nodes_of_one)};
+                                       cmocka_unit_test(test_in_one_order_on_nodes_of_one),
+                                       cmocka_unit_test(test_own_node_first_of_two),
+                                       cmocka_unit_test(test_own_node_first_of_three),
+                                       cmocka_unit_test(test_own_node_first_of_nodes_of_one)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

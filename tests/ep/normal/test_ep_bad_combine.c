@@ -155,8 +155,8 @@ static const rejection_case cases[] = {
                           "expert_major is 2; expected 0 or 1"),
     REJECTION_SET_COMBINE(async_finish_neither, async_finish, 3, EXPAR_ERR_ARGUMENT,
                           "async_finish is 3; expected 0 or 1"),
-    REJECTION_SET_COMBINE(nodes_sum_of_3, nodes_sum, 3, EXPAR_ERR_ARGUMENT, "nodes_sum is 3; expected",
-                          "ROUNDED, EXACT or ONE_ORDER"),
+    REJECTION_SET_COMBINE(nodes_sum_of_4, nodes_sum, 4, EXPAR_ERR_ARGUMENT, "nodes_sum is 4; expected",
+                          "ROUNDED, EXACT, ONE_ORDER or OWN_FIRST"),
     REJECTION_COMBINE(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 

@@ -7,8 +7,9 @@
  *
  * Both add in the order of the call's sums. By rank, ranks and then nodes ascend. By slots, ranks (or slots) of a node
  * follow their slots, and nodes follow their last ones. Each node's sum is FP32 from +0, rounded once to the payload's
- * type unless it must stay exact. Sums of weights stay FP32, and those of owners come unchanged. In one order over all
- * nodes, rows go back in place of their sum, and the source adds them in another way (one_order.c). */
+ * type unless it must stay exact. Sums of weights stay FP32, and those of owners come unchanged. With the own node
+ * first, its rows are added one by one, and the other nodes' sums follow. In one order over all nodes, rows go back in
+ * place of their sum, and the source adds them in another way (one_order.c). */
 #include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
@@ -280,9 +281,26 @@ static int32_t gather_sums(const cpu_combine_run *run, const cpu_token_part *par
     return count;
 }
 
+/* Finds the rows of the token's own node, then the sums of the nodes before it, from the nearest on. Node numbers go
+   round. Returns how many there are. */
+static int32_t find_own_first(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+{
+    const cpu_rails *rails = run->self->rails;
+    const int32_t nodes = rails->shape.nodes;
+    const uint64_t at = rails->slot.x + (uint64_t)part->begin;
+    int32_t count = cpu_find_rows(run, part, rows);
+    for (int32_t i = 1; i < nodes; i++) {
+        const int32_t node = (rails->node + nodes - i) % nodes;
+        expar_status unused;
+        if (has_target(run, part->token, node)) rows[count++] = rail_sum_front(run, part->channel, node, &unused) + at;
+    }
+    return count;
+}
+
 /* Finds the sums of nodes in the order of the call. Returns how many there are. */
 static int32_t find_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
+    if (run->step->form.options & EP_OPTION_OWN_FIRST) return find_own_first(run, part, rows);
     void *own = rail_scratch_of(run, part->channel, 0);
     const ep_sum sum = sum_of_nodes(run, run->sum.order);
     const uint64_t at = run->self->rails->slot.x + (uint64_t)sum_bytes_of(run, part->begin);

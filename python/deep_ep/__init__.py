@@ -2,7 +2,7 @@
 """deep_ep: dispatch and combine of expert-parallel models on expar, with the names that engines import.
 
 `Buffer` has normal and low-latency mode; `ElasticBuffer` is the second generation, and `EPBuffer` the third.
-docs/reference/deep_ep.md has a table of what is covered, and what differs.
+`HybridEPBuffer` permutes rows by expert. docs/reference/deep_ep.md has a table of what is covered, and what differs.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from .buffers.ep import EPBuffer
 from .buffers.legacy import Buffer, topk_idx_t
 from .buffers.pp import PPBuffer
 from .comm import destroy_all_managed_nccl_comm
+from .hybrid_ep_buffer import HybridEPBuffer, HybridEpConfigInstance
 from .utils.event import EventHandle, EventOverlap
 
 
@@ -61,6 +62,8 @@ __all__ = [
     "EPHandle",
     "EventHandle",
     "EventOverlap",
+    "HybridEPBuffer",
+    "HybridEpConfigInstance",
     "PPBuffer",
     "comm",
     "destroy_all_managed_nccl_comm",

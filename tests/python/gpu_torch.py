@@ -22,6 +22,7 @@ from typing import Any, Callable, Optional
 
 import gpu_elastic
 import gpu_epbuffer
+import gpu_hybrid
 import gpu_times
 
 PART_SECONDS = 30
@@ -355,6 +356,7 @@ ON_GPU: dict[str, Callable[[Ranks], Optional[str]]] = {
         init_dist,
         *gpu_elastic.PARTS,
         *gpu_epbuffer.PARTS,
+        *gpu_hybrid.PARTS,
     )
 }
 NOT_ON_CPU = ("expar_events", "device_time", "groups", "init_dist")

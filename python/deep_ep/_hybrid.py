@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dispatches and combines of `HybridEPBuffer` on a library buffer.
+
+A routing map becomes one slot for each expert, and topk_idx becomes its slots sorted by expert. So slots ascend with
+experts, and expert-major outputs of the library are the permuted rows. Their sums by slot are the sums by expert.
+
+Letters in shapes are those of hybrid_ep_buffer.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from ctypes import addressof, c_void_p, sizeof
+from typing import Any, NoReturn
+
+import torch
+from expar import _abi, Buffer as EpBuffer, EpWeightsOf, Group
+from expar._abi import EpNodesSum, EpPart
+
+from . import _handles, _place
+from ._call import check, CODES, ints_at, Output, Parts, parts_of, plain, pool_tensor, put, put_view
+from ._hybrid_handle import Counts, Routing
+
+_dispatch = plain("expar_ep_dispatch", c_void_p, c_void_p, c_void_p)
+_combine = plain("expar_ep_combine", c_void_p, c_void_p, c_void_p)
+_query = plain("expar_ep_query", c_void_p)
+
+_Args, _Result, _RecvCounts = _abi.EpDispatchArgs, _abi.EpDispatchResult, _abi.EpRecvCounts
+_Sums, _Summed = _abi.EpCombineArgs, _abi.EpCombineResult
+_X, _SCALES, _IDX, _WEIGHTS = (
+    getattr(_Args, name).offset for name in ("x", "x_scales", "topk_idx", "topk_weights")
+)
+_SUM_X, _SUM_WEIGHTS, _SUM_OUT_WEIGHTS, _SUM_Y = (
+    getattr(_Sums, name).offset for name in ("x", "topk_weights", "out_topk_weights", "out_y")
+)
+_PARTS = (int(EpPart.X), int(EpPart.SCALES), int(EpPart.TOPK_IDX), int(EpPart.ROW_WEIGHTS))
+_OWN_FIRST, _OWNER = int(EpNodesSum.OWN_FIRST), int(EpWeightsOf.OWNER)
+_ROW_BYTES = 16  # rows of the library are multiples of it
+_F32 = torch.float32
+_VECTOR = (1,)  # strides
+
+
+def padded_columns(tensor: Any) -> int:
+    """Returns the number of columns that the library's rows of such a tensor have."""
+    each = _ROW_BYTES // tensor.dtype.itemsize
+    return int(-(-max(tensor.shape[1], 1) // each) * each)
+
+
+def as_rows(tensor: Any) -> Any:
+    """Returns contiguous rows that the library can carry. Columns of zeros are appended where rows are too short."""
+    columns = padded_columns(tensor)
+    if columns == tensor.shape[1]:
+        return tensor if tensor.is_contiguous() else tensor.contiguous()
+    wide = tensor.new_zeros((tensor.shape[0], columns))
+    wide[:, : tensor.shape[1]] = tensor
+    return wide
+
+
+def without_padding(rows: Any, columns: int) -> Any:
+    """Returns these columns of rows, contiguous."""
+    return rows if rows.shape[1] == columns else rows[:, :columns].contiguous()
+
+
+class Slots:
+    """The slots of this rank's tokens: int32 or int64 [T, K], ascending experts or -1.
+
+    dense: slot e stands for expert e, so K = E. weights: float32 [T, K] or None."""
+
+    __slots__ = ("idx", "dense", "experts", "weights")
+
+    def __init__(self, idx: Any, dense: bool, experts: int, weights: Any) -> None:
+        self.idx, self.dense, self.experts, self.weights = idx, dense, experts, weights
+
+
+class HybridMode:
+    """Calls on one library buffer.
+
+    On a GPU the library's calls return before their outcome is known. A later call raises the error. That call has been
+    submitted by then, so no rank waits for it."""
+
+    def __init__(self, group: Group, place: _place.Place) -> None:
+        self.ep = EpBuffer(group, device=place.pair)
+        self.place = place
+        self.ranks = group.size
+        place.opaque()  # makes the opaque tensors now, since they must not be made in a capture
+        self._experts: dict[int, tuple[Any, Any]] = {}  # numbers of experts, and -1
+
+    def ask(self) -> None:
+        """Raises errors of earlier calls on a GPU."""
+        if self.place.on_gpu:
+            check(_query(self.ep.pointer))
+
+    # ---- rejections --------------------------------------------------------------------------------------------------
+
+    def reject_dispatch(self, text: str) -> NoReturn:
+        """Raises AssertionError. It first makes a call that the library rejects, so that the other ranks, which are in
+        their calls, learn of the error."""
+        args, result = _Args(sizeof(_Args)), _Result(sizeof(_Result))
+        self.place.turn(None, False).begin(args)
+        put_view(args, _X, 0, -1, (0, 0))
+        with contextlib.suppress(RuntimeError):
+            check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
+        raise AssertionError(text)
+
+    def reject_combine(self, text: str) -> NoReturn:
+        """Does the same for a combine."""
+        args = _Sums(sizeof(_Sums))
+        self.place.turn(None, False).begin(args)
+        put_view(args, _SUM_X, 0, -1, (0, 0))
+        with contextlib.suppress(RuntimeError):
+            check(_combine(self.ep.pointer, addressof(args), None))
+        raise AssertionError(text)
+
+    # ---- slots -------------------------------------------------------------------------------------------------------
+
+    def slots_of_map(self, routing_map: Any, probs: Any) -> Slots:
+        """Returns one slot for each expert. probs: float32 [T, E] or None."""
+        experts = routing_map.shape[1]
+        known = self._experts.get(experts)
+        if known is None:
+            device = self.place.device
+            numbers = torch.arange(experts, dtype=torch.int32, device=device)
+            known = self._experts[experts] = numbers, torch.full((), -1, dtype=torch.int32, device=device)
+        return Slots(torch.where(routing_map, *known), True, experts, contiguous(probs))
+
+    def slots_of_topk(self, topk_idx: Any, topk_weights: Any, experts: int) -> Slots:
+        """Returns the slots of topk_idx, ascending. An expert that a token names twice gets one slot."""
+        idx, order = topk_idx.sort(dim=1, stable=True)
+        if idx.shape[1] > 1:
+            idx[:, 1:].masked_fill_(idx[:, 1:] == idx[:, :-1], -1)
+        return Slots(idx, False, experts, None if topk_weights is None else topk_weights.gather(1, order))
+
+    @staticmethod
+    def slots_again(routing: Routing, probs: Any) -> Slots:
+        """Returns the slots of an earlier dispatch. probs: float32 [T, E] or None."""
+        weights = probs
+        if probs is not None and not routing.dense:
+            weights = probs.gather(1, routing.slots.clamp(min=0).long())
+        return Slots(routing.slots, routing.dense, routing.experts, contiguous(weights))
+
+    @staticmethod
+    def by_expert(routing: Routing, weights: Any) -> Any:
+        """Returns weights of slots as float32 [T, E], 0 for experts without a slot."""
+        if weights is None or routing.dense:
+            return weights
+        experts, idx = routing.experts, routing.slots
+        found = weights.new_zeros((weights.shape[0], experts + 1))
+        found.scatter_(1, torch.where(idx < 0, experts, idx).long(), weights)
+        return found[:, :experts].contiguous()
+
+    # ---- dispatch ----------------------------------------------------------------------------------------------------
+
+    def _put_rows(self, args: Any, x: Any, scales: Any, slots: Slots) -> None:
+        put(args, _X, x, "hidden")
+        if scales is not None:
+            put(args, _SCALES, scales, "scaling_factor")
+        put(args, _IDX, slots.idx, "topk_idx")
+        if slots.weights is not None:
+            put(args, _WEIGHTS, slots.weights, "probs")
+
+    def _carry_out(self, args: Any, result: Any, parts: Parts, turn: _place.Turn) -> list[Any]:
+        """Calls the library, and returns the parts of the output as tensors."""
+        check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
+        output = Output(result.output or 0)
+        turn.give(output.pointer)
+        return output.tensors(parts)
+
+    def dispatch(
+        self, x: Any, scales: Any, slots: Slots, alignment: int, capacity: int | None, worst: int | None
+    ) -> tuple[list[Any], Routing, Any]:
+        """Makes a fresh dispatch with permutation. Returns [rows, scales, probs], the routing, and R as int32 [1].
+
+        capacity: the number of rows of the results; None: as many as come. worst: the most tokens that can come. It is
+        given if the host shall not wait; then rows beyond the capacity are dropped. On a CPU the host waits all the
+        same."""
+        args, result, turn = _Args(sizeof(_Args)), _Result(sizeof(_Result)), self.place.turn(None, False)
+        local, ranks = slots.experts // self.ranks, self.ranks
+        turn.begin(args)
+        self._put_rows(args, x, scales, slots)
+        args.num_experts, args.expert_alignment = slots.experts, alignment
+        args.num_worst_tokens = worst if worst and self.place.on_gpu else 0
+        args.num_expert_rows = 0 if capacity is None else max(capacity, 1)
+        args.expert_major = args.zero_padding = args.keep_slots = 1
+        args.row_weights = slots.weights is not None
+        memory = self.place.maker()((ranks + 2 * local + 1,), _VECTOR, torch.int32)
+        at = memory.data_ptr()
+        counts = _RecvCounts(
+            sizeof(_RecvCounts),
+            rank_prefix=at,
+            tokens_per_expert=at + 4 * ranks,
+            expert_prefix=at + 4 * (ranks + local),
+        )
+        args.recv_counts = addressof(counts)
+        weighed = None if slots.weights is None else _F32
+        parts = parts_of(_PARTS, x.dtype, None if scales is None else _F32, None, weighed)
+        found = self._carry_out(args, result, parts, turn)
+        rows, tokens = found[0].shape[0], x.shape[0]
+        made = _handles.Handle(result.handle or 0, tokens, slots.idx.shape[1], result.num_recv_tokens)
+        turn.end(result.event, [x, scales, slots.idx, slots.weights, memory, *found], (), False)
+        self.ask()
+        told = self._counts(memory, result, local, alignment, None if worst is None else capacity)
+        if worst is None:
+            dispatched = self._on_host([result.num_recv_tokens], torch.int32)
+        else:
+            dispatched = memory[ranks - 1 : ranks].clone()
+        kept = rows if capacity is None else capacity
+        routing = Routing(made, slots.idx, slots.dense, slots.experts, alignment, told, kept, rows)
+        return [found[0], found[1], found[3]], routing, dispatched
+
+    def _on_host(self, numbers: list[int], dtype: Any) -> Any:
+        """Returns a tensor on the CPU that a GPU can copy from asynchronously."""
+        pinned = self.place.on_gpu and torch.cuda.is_available()
+        return torch.tensor(numbers, dtype=dtype, device="cpu", pin_memory=pinned)
+
+    def _counts(self, memory: Any, result: Any, local: int, alignment: int, limit: int | None) -> Counts:
+        """Returns the counts of a dispatch. memory: what the library has written. limit: the capacity, if rows beyond
+        it are dropped without an error."""
+        ranks = self.ranks
+        real = memory[ranks : ranks + local]
+        if limit is None:
+            rounded = ints_at(result.recv_tokens_per_expert, local)
+            overflow = self.place.zeros((1,), torch.int32)
+            return Counts(real.clone(), self._on_host(rounded, torch.int64), overflow, sum(rounded))
+        begins = memory[ranks + local : -1]
+        cut = torch.minimum(real, (limit - begins).clamp_(min=0))
+        padded = cut.long()
+        if alignment > 1:
+            padded = (padded + (alignment - 1)).div_(alignment, rounding_mode="floor").mul_(alignment)
+        overflow = (cut != real).any().to(torch.int32).view(1)
+        known = ints_at(result.recv_tokens_per_expert, local) if result.recv_tokens_per_expert else None
+        return Counts(cut, padded, overflow, -1 if known is None else min(sum(known), limit))
+
+    def dispatch_again(self, x: Any, scales: Any, slots: Slots, routing: Routing, permuted: bool) -> list[Any]:
+        """Makes a dispatch with a routing: returns [rows, scales, probs]."""
+        args, result, turn = _Args(sizeof(_Args)), _Result(sizeof(_Result)), self.place.turn(None, False)
+        turn.begin(args)
+        put(args, _X, x, "hidden")
+        if scales is not None:
+            put(args, _SCALES, scales, "scaling_factor")
+        weighed = None
+        if slots.weights is not None:
+            put(args, _IDX, slots.idx, "topk_idx")
+            put(args, _WEIGHTS, slots.weights, "probs")
+            weighed = _F32
+        args.handle = routing.made.pointer
+        if permuted:
+            args.expert_major = args.zero_padding = 1
+            args.row_weights = weighed is not None
+        args.async_finish = turn.asynchronous(False)
+        parts = parts_of(_PARTS, x.dtype, None if scales is None else _F32, None, weighed)
+        found = self._carry_out(args, result, parts, turn)
+        turn.end(result.event, [x, scales, slots.idx, slots.weights, *found, routing.made], (), False)
+        self.ask()
+        return [found[0], found[1], found[3]]
+
+    def dispatch_plain(self, x: Any, scales: Any, slots: Slots) -> tuple[list[Any], Routing]:
+        """Makes a fresh dispatch without permutation: returns [rows, scales, topk_idx], and the routing."""
+        args, result, turn = _Args(sizeof(_Args)), _Result(sizeof(_Result)), self.place.turn(None, False)
+        turn.begin(args)
+        self._put_rows(args, x, scales, slots)
+        args.num_experts = slots.experts
+        parts = parts_of(_PARTS, x.dtype, None if scales is None else _F32, slots.idx.dtype, None)
+        found = self._carry_out(args, result, parts, turn)
+        rows = result.num_recv_tokens
+        made = _handles.Handle(result.handle or 0, x.shape[0], slots.idx.shape[1], rows)
+        turn.end(result.event, [x, scales, slots.idx, slots.weights, *found], (), False)
+        self.ask()
+        return found[:3], Routing(made, slots.idx, slots.dense, slots.experts, 1, None, rows, rows)
+
+    # ---- combine -----------------------------------------------------------------------------------------------------
+
+    def combine(self, hidden: Any, probs: Any, routing: Routing, permuted: bool) -> tuple[Any, Any]:
+        """Returns (y, weights of slots or None). probs: with permutation float32 [rows], else [rows, K]."""
+        args, result, turn = _Sums(sizeof(_Sums)), _Summed(sizeof(_Summed)), self.place.turn(None, False)
+        tokens, topk, weights = routing.tokens, routing.made.num_topk, None
+        turn.begin(args)
+        used = [self._put_answers(args, _SUM_X, hidden, routing.rows)]
+        if probs is not None:
+            used.append(self._put_answers(args, _SUM_WEIGHTS, probs.view(-1, 1) if permuted else probs, routing.rows))
+            weights = self.place.matrix(tokens, topk, _F32)
+            put(args, _SUM_OUT_WEIGHTS, weights, "combined probs")
+        if permuted:
+            args.expert_major, args.weights_of = 1, _OWNER
+        args.nodes_sum = _OWN_FIRST
+        if self.place.on_gpu:
+            y = self.place.matrix(tokens, hidden.shape[1], hidden.dtype)
+        else:
+            y = pool_tensor(self.ep.pointer, tokens, hidden.shape[1], hidden.dtype)
+        put(args, _SUM_Y, y, "y")
+        args.handle = routing.made.pointer
+        args.async_finish = turn.asynchronous(False)
+        check(_combine(self.ep.pointer, addressof(args), addressof(result)))
+        turn.end(result.event, [*used, y, weights, routing.made], (), False)
+        self.ask()
+        return y, weights
+
+    def _put_answers(self, args: Any, offset: int, tensor: Any, rows: int) -> Any:
+        """Writes the tensor as an argument with the number of rows that the library knows. It reads only named rows.
+        Returns the tensor that must stay alive during the call."""
+        many, columns = tensor.shape
+        if many < rows and (many == 0 or not self.place.on_gpu):
+            whole = self.place.zeros((rows, columns), tensor.dtype)
+            whole[:many] = tensor
+            tensor = whole
+        put_view(args, offset, tensor.data_ptr(), CODES[tensor.dtype], (rows, columns), self.place.pair)
+        return tensor
+
+
+def contiguous(tensor: Any) -> Any:
+    return tensor if tensor is None or tensor.is_contiguous() else tensor.contiguous()

@@ -119,4 +119,11 @@ def hybrid_host_time(group: Ranks) -> None:
     tell_held(calls, x, "hybrid ", buffer.rank)
 
 
-PARTS = (hybrid, hybrid_step, hybrid_graphs, hybrid_host_time)
+def replicas(group: Ranks) -> None:
+    """Weights of experts to slots of other ranks, and gradients back, to the bit."""
+    from deep_ep_replicas_calls import everything
+
+    everything(group)
+
+
+PARTS = (hybrid, hybrid_step, hybrid_graphs, hybrid_host_time, replicas)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`HybridEPBuffer` on a simulated GPU, on thread ranks: the bodies that run on real ones, too."""
+"""`HybridEPBuffer`, and replicas of experts, on a simulated GPU, on thread ranks: the bodies that run on real ones,
+too."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ import torch
 from deep_ep_hybrid_callers import megatron, nemo
 from deep_ep_hybrid_layer import training_steps
 from deep_ep_hybrid_reference import Hybrid, World
+from deep_ep_replicas_calls import everything
 
 
 def _simulated(group: Any, body: Any) -> None:
@@ -108,6 +110,9 @@ class Gpu(unittest.TestCase):
 
     def test_layer(self) -> None:
         self.on_ranks(trained)
+
+    def test_replicas(self) -> None:
+        self.on_ranks(everything)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replicas of experts: weights and gradients to the bit, on the CPU and on simulated nodes, and wrong use."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+
+import ranks
+import torch
+from deep_ep_replicas_calls import everything
+from deep_ep_threads import in_turn, on_threads, said
+from test_python_group import FakeComm
+
+from deep_ep._elastic_sizes import group_for
+from deep_ep._replicas import Replicas
+
+
+class Moves(unittest.TestCase):
+    def test_on_one_node(self) -> None:
+        for size in (1, 2, 4):
+            ranks.on_threads(size, in_turn, (everything,))
+
+    def test_on_two_nodes(self) -> None:
+        ranks.on_threads(4, in_turn, (everything,), ranks_per_node=2)
+
+    def test_without_slots(self) -> None:
+        """Nothing moves, and nobody waits."""
+
+        def body(comm: Any) -> None:
+            storage = torch.zeros(64, dtype=torch.uint8)
+            none, mapping = storage[:0].view(torch.float32).view(0, 8), torch.zeros((2, 0), dtype=torch.int32)
+            moved, weights = Replicas(group_for(comm), storage), torch.ones((2, 8))
+            moved.prefetch(none, weights, mapping, None).current_stream_wait()
+            moved.reduce(none, weights, mapping, None).current_stream_wait()
+            assert torch.equal(weights, torch.ones((2, 8)))
+
+        on_threads(2, body)
+
+
+class Wrong(unittest.TestCase):
+    def test_arguments(self) -> None:
+        storage = torch.zeros(256, dtype=torch.uint8)
+        slots, weights = storage[:64].view(torch.float32).view(2, 8), torch.zeros((3, 8))
+        mapping = torch.tensor([[0, -1]], dtype=torch.int32)
+        moved = Replicas(group_for(FakeComm(1).rank(0)), storage)
+        for kind, text, call in (
+            (TypeError, "expert_weights is of type int", lambda: moved.prefetch(slots, 3, mapping, None)),
+            (TypeError, "previous_event is of type int", lambda: moved.prefetch(slots, weights, mapping, 3)),
+            (TypeError, "redundancy_mapping is of type list", lambda: moved.prefetch(slots, weights, [[0, 1]], None)),
+            (RuntimeError, "has 2 tensors: expected the 1", lambda: moved.prefetch([slots, slots], weights, mapping, None)),
+            (RuntimeError, "has 0 tensors: expected 1 to 16", lambda: moved.prefetch([], [], mapping, None)),
+            (RuntimeError, "has 17 tensors", lambda: moved.prefetch([slots] * 17, [weights] * 17, mapping, None)),
+            (RuntimeError, "redundant_expert_weights[0] lies outside",
+             lambda: moved.prefetch(torch.zeros((2, 8)), weights, mapping, None)),
+            (RuntimeError, "has 32 bytes an expert: expected the 16 of expert_weights[0]",
+             lambda: moved.prefetch(slots, weights[:, :4].contiguous(), mapping, None)),
+            (RuntimeError, "has 4 bytes an expert: expected a multiple of 16",
+             lambda: moved.prefetch(storage[:8].view(torch.float32).view(2, 1),
+                                    weights[:, :1].contiguous(), mapping, None)),
+            (RuntimeError, "expected contiguous", lambda: moved.prefetch(slots, torch.zeros((8, 3)).t(), mapping, None)),
+            (RuntimeError, "redundancy_mapping is torch.int64", lambda: moved.prefetch(slots, weights, mapping.long(), None)),
+            (RuntimeError, "redundancy_mapping is torch.int32 (1, 1)",
+             lambda: moved.prefetch(slots, weights, mapping[:, :1].contiguous(), None)),
+            (RuntimeError, "redundancy_mapping[0][1] is 3: expected -1 or an expert of the node, 0 to 2",
+             lambda: moved.prefetch(slots, weights, torch.tensor([[0, 3]], dtype=torch.int32), None)),
+            (RuntimeError, "redundancy_mapping[0][0] is -2",
+             lambda: moved.reduce(slots, weights, torch.tensor([[-2, 0]], dtype=torch.int32), None)),
+            (RuntimeError, "expert_grads is torch.float64", lambda: moved.reduce(slots, weights.double(), mapping, None)),
+            (RuntimeError, "redundant_expert_grads lies outside",
+             lambda: moved.reduce(torch.zeros((2, 8)), weights, mapping, None)),
+        ):  # fmt: skip
+            self.assertIn(text, said(kind, call))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -305,7 +305,7 @@ class ElasticMode:
         put(args, _Args.x.offset, rows, "x")
         put(args, _Args.topk_idx.offset, owners, "owners")
         args.num_experts, args.num_worst_tokens = self._size, max(most, 1)  # 0 stands for "not given"
-        args.async_finish = turn.asynchronous(True, counted=True)
+        args.async_finish = turn.asynchronous(True)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
         _release_handle(result.handle)
         return Output(result.output or 0), result.event

@@ -72,6 +72,12 @@ class Replicas:
         self._group, self._storage = group, storage
         self._modes: dict[_place.Place, HybridMode] = {}
 
+    def close(self) -> None:
+        """Destroys what calls have made. Collective."""
+        modes, self._modes = self._modes, {}
+        for mode in modes.values():  # in the order of the first calls, which is that of all ranks
+            mode.ep.close()
+
     def _at(self, place: _place.Place) -> HybridMode:
         found = self._modes.get(place)
         if found is None:

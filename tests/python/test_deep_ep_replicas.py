@@ -8,10 +8,13 @@ from typing import Any
 
 import ranks
 import torch
+from deep_ep_reference import same
 from deep_ep_replicas_calls import everything
 from deep_ep_threads import in_turn, on_threads, said
+from test_deep_ep import arguments_of
 from test_python_group import FakeComm
 
+import deep_ep
 from deep_ep._elastic_sizes import group_for
 from deep_ep._replicas import Replicas
 
@@ -36,6 +39,47 @@ class Moves(unittest.TestCase):
             assert torch.equal(weights, torch.ones((2, 8)))
 
         on_threads(2, body)
+
+
+class Buffers(unittest.TestCase):
+    def test_by_a_buffer(self) -> None:
+        """A plan of slots, weights there, gradients back, and the end."""
+
+        def body(comm: Any) -> None:
+            plan = deep_ep.BufferAllocator()
+            slots, slot_grads = plan.allocate((2, 16), torch.bfloat16), plan.allocate((2, 16), torch.float32)
+            buffer = deep_ep.EPBuffer(
+                comm,
+                num_max_tokens_per_rank=4,
+                hidden=64,
+                lb_allocation_plan_or_num_bytes=plan,
+                explicitly_destroy=True,
+            )
+            rank = buffer.rank_idx
+            weights = torch.arange(48.0).view(3, 16).bfloat16() + 100 * rank
+            mapping = torch.tensor([[3, -1], [1, 2]], dtype=torch.int32)
+            event = buffer.lb_prefetch_weights(slots, weights, mapping, 8, previous_event=buffer.capture())
+            assert event.wait() is None
+            of_others = torch.arange(48.0).view(3, 16).bfloat16() + 100 * (1 - rank)
+            same(slots, torch.stack([of_others[0], torch.zeros(16).bfloat16()]) if rank == 0 else of_others[1:])
+            slot_grads.fill_(rank + 1.0)
+            grads = torch.ones((3, 16))
+            buffer.lb_reduce_grads(slot_grads, grads, redundancy_mapping=mapping, num_sms=0).wait()
+            same(grads[:, 0].contiguous(), torch.tensor([1.0, 3.0, 3.0] if rank == 0 else [2.0, 1.0, 1.0]))
+            buffer.destroy()
+            said(AssertionError, lambda: buffer.lb_prefetch_weights(slots, weights, mapping))
+
+        on_threads(2, body)
+
+    def test_names(self) -> None:
+        self.assertEqual(
+            arguments_of(deep_ep.EPBuffer.lb_prefetch_weights),
+            "redundant_expert_weights, expert_weights, redundancy_mapping, num_sms=0, previous_event=None",
+        )
+        self.assertEqual(
+            arguments_of(deep_ep.EPBuffer.lb_reduce_grads),
+            "redundant_expert_grads, expert_grads, redundancy_mapping, num_sms=0, previous_event=None",
+        )
 
 
 class Wrong(unittest.TestCase):

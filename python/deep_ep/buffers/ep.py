@@ -17,6 +17,7 @@ from .. import _elastic_sizes as sizes
 from .. import _place
 from .._checks import integer, whole
 from .._elastic_handle import EPHandle
+from .._replicas import Replicas
 from ..comm import NCCLCommHandle
 from ..utils.event import EventOverlap
 from .allocator import BufferAllocator
@@ -103,6 +104,7 @@ class EPBuffer(EPSizes, ElasticCore, BufferBase):
         if isinstance(plan, BufferAllocator):
             plan.materialize(storage)
         self.runtime: EPRuntime | None = EPRuntime(self._group, storage)
+        self._replicas: Replicas | None = Replicas(self._group, storage)
         self.context: Context = Context()
         self.nccl_comm_handle: NCCLCommHandle | None = NCCLCommHandle()
         self.explicitly_destroy = explicitly_destroy
@@ -110,6 +112,9 @@ class EPBuffer(EPSizes, ElasticCore, BufferBase):
 
     def _close(self) -> None:
         self.nccl_comm_handle = None
+        replicas, self._replicas = self._replicas, None
+        if replicas is not None:
+            replicas.close()
         super()._close()
 
     @property
@@ -163,6 +168,12 @@ class EPBuffer(EPSizes, ElasticCore, BufferBase):
 
     # ---- replicas of experts -----------------------------------------------------------------------------------------
 
+    def _with_replicas(self, num_sms: int) -> Replicas:
+        integer(num_sms, "num_sms")
+        if self._replicas is None:
+            raise AssertionError("the buffer has been destroyed")
+        return self._replicas
+
     def lb_prefetch_weights(
         self,
         redundant_expert_weights: Any,
@@ -171,9 +182,15 @@ class EPBuffer(EPSizes, ElasticCore, BufferBase):
         num_sms: int = 0,
         previous_event: Any = None,
     ) -> EventOverlap:
-        """NotImplementedError: expar does not move weights to replicas. They would go from expert_weights, contiguous
-        [L, ...] of bf16 or another dtype, to redundant_expert_weights [C, ...]."""
-        raise NotImplementedError(_no_replicas("lb_prefetch_weights"))
+        """Copies experts to slots of ranks of their node. Collective. Returns an event; its wait returns None.
+
+        redundant_expert_weights: contiguous [C, ...] in lb_storage, or a sequence of up to 16.
+        expert_weights: contiguous [L, ...], or as many. An expert has as many bytes in both, a multiple of 16.
+        redundancy_mapping: int32 [ranks of a node, C], equal on the node. Entry (r, c) is the expert for slot c of
+            local rank r: its owner's local rank * L + its local expert. Slots of -1 keep what they have.
+        num_sms: without effect. previous_event: the call waits for it instead of the current stream."""
+        moved = self._with_replicas(num_sms)
+        return moved.prefetch(redundant_expert_weights, expert_weights, redundancy_mapping, previous_event)
 
     def lb_reduce_grads(
         self,
@@ -183,9 +200,13 @@ class EPBuffer(EPSizes, ElasticCore, BufferBase):
         num_sms: int = 0,
         previous_event: Any = None,
     ) -> EventOverlap:
-        """NotImplementedError: expar does not add gradients of replicas. They would be added to expert_grads, float32
-        [L, H]."""
-        raise NotImplementedError(_no_replicas("lb_reduce_grads"))
+        """Adds the gradients of slots to those of their experts. Collective. Returns an event; its wait returns None.
+
+        redundant_expert_grads: float32 contiguous [C, H] in lb_storage; it is not cleared.
+        expert_grads: float32 contiguous [L, H]. Each slot is one FP32 addition, by ascending rank, then slot.
+        The other arguments are as in lb_prefetch_weights."""
+        moved = self._with_replicas(num_sms)
+        return moved.reduce(redundant_expert_grads, expert_grads, redundancy_mapping, previous_event)
 
     # ---- calls -------------------------------------------------------------------------------------------------------
 
@@ -411,10 +432,6 @@ class EPBuffer(EPSizes, ElasticCore, BufferBase):
             allocate_on_comm_stream,
             bool(defer_epilogue),
         )
-
-
-def _no_replicas(name: str) -> str:
-    return f"{name} is not there: expar moves no weights of replicas; torch.distributed sends and receives tensors"
 
 
 def _even(num_sms: int) -> int:

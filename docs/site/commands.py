@@ -112,16 +112,30 @@ def commands_of(block: Block) -> list[Command]:
     return [command for command in found if command is not None]
 
 
-def commands_in_text(page: str, text: str) -> list[Command]:
-    """The commands of expar in backticks, in sentences and tables."""
-    found: list[Command] = []
+def sentences_of(text: str) -> list[tuple[int, str]]:
+    """The paragraphs of a page, each as one row with its first line's number, and the rows of its tables."""
+    found: list[tuple[int, str]] = []
     fenced = False
     for at, row in enumerate(text.split("\n")):
         if FENCE.match(row):
             fenced = not fenced
-        for code in re.findall(r"`([^`]+)`", "" if fenced else row):
+            row = ""
+        if fenced or not row.strip():
+            found.append((at + 2, ""))
+        elif row.startswith("|") or not found:
+            found.append((at + 1, row))
+        else:
+            found[-1] = (found[-1][0], f"{found[-1][1]} {row.strip()}")
+    return found
+
+
+def commands_in_text(page: str, text: str) -> list[Command]:
+    """The commands of expar in backticks, in sentences and tables."""
+    found: list[Command] = []
+    for line, row in sentences_of(text):
+        for code in re.findall(r"`([^`]+)`", row):
             for words in split(code.replace("\\|", "|")) if re.match(r"expar [a-z-]", code) else []:
-                command = command_of(page, at + 1, words)
+                command = command_of(page, line, words)
                 if command is not None:
                     found.append(command)
     return found

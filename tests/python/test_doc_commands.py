@@ -288,6 +288,12 @@ class Commands(unittest.TestCase):
             checker.mentioned(command)
         self.assertEqual(checker.faults, [])
 
+    def test_commands_of_two_lines_are_seen(self) -> None:
+        """A command in a sentence may go on in the next line; blocks and other paragraphs are apart."""
+        text = "One `expar bench\n  --tokns 5` two `expar info`.\n\n```sh\nexpar chek `\n```\n| `expar run` | `x` |\n"
+        words = [(command.line, command.words) for command in commands.commands_in_text("page.md", text)]
+        self.assertEqual(words, [(1, ["expar", "bench", "--tokns", "5"]), (1, ["expar", "info"]), (7, ["expar", "run"])])
+
     def test_finds_faults(self) -> None:
         for text, fault in (
             ("expar bench dispatch --tokns 5", "tokns"),

@@ -98,9 +98,12 @@ def rows_of(x: Any, handle: EPHandle, each_slot: bool) -> tuple[Any, Any]:
 class SumPlan:
     """The rows that a token's sum is made of, as they come back to its rank.
 
-    Rows come by the rank that sends them, then in the order of `rows_of`, so this rank's topk_idx alone says where each
-    is. places: int64 [T, K], the row that is added at each slot, or -1. owners: int64 [T, K], the rank of each slot's
-    expert, or -1. most: the largest possible number of rows."""
+    Rows come by the rank that sends them, then in the order of `rows_of`. So this rank's topk_idx alone says where each
+    is.
+
+    - places: int64 [T, K], the row that is added at each slot, or -1.
+    - owners: int64 [T, K], the rank of each slot's expert, or -1.
+    - most: the largest possible number of rows."""
 
     __slots__ = ("places", "owners", "nodes", "ranks", "most")
 

@@ -323,8 +323,9 @@ class ElasticMode:
         turn: _place.Turn,
     ) -> PendingSums:
         """Makes a combine whose biases are read later. The library adds biases first, so the rows of each token come
-        back unsummed, and the first wait sums them. nodes: those that have a rounded sum each; the other arguments are
-        those of `combine`."""
+        back unsummed, and the first wait sums them.
+
+        nodes: those that have a rounded sum each. The other arguments are those of `combine`."""
         weights = first = None
         if topk_weights is not None:  # by a combine of its own, of rows of zeros
             few = turn.run(self.place.zeros, (x.shape[0], _FEWEST_COLUMNS), x.dtype)

@@ -25,10 +25,10 @@ _METADATA = Parts((int(EpPart.SRC_METADATA),), (torch.int32,))
 class Routing:
     """The parameters of fresh dispatches of one form.
 
-    synced: results have as many rows as come. Otherwise they have as many as num_recv_tokens and num_expanded_tokens.
-    copied: the handle gets its own copy of topk_idx.
-    watched: the handle rejects a topk_idx that was changed since.
-    deferred: the host learns the counts when the caller waits for the results."""
+    - synced: results have as many rows as come; otherwise as many as num_recv_tokens and num_expanded_tokens.
+    - copied: the handle gets its own copy of topk_idx.
+    - watched: the handle rejects a topk_idx that was changed since.
+    - deferred: the host learns the counts when the caller waits for the results."""
 
     __slots__ = (
         "topk",

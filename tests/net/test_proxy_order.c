@@ -501,7 +501,7 @@ static void test_slow_ones_hold_up_nobody(void **state)
     stage_close(s);
 }
 
-/* Of 4 MiB a PE has five pieces of 1 MiB less a byte: the last one waits. */
+/* A PE has at most 4 MiB under way. So four pieces of 1 MiB less a byte go, and the fifth waits. */
 static void test_bounds_bytes(void **state)
 {
     (void)state;

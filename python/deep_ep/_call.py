@@ -140,6 +140,21 @@ def ints_at(address: int | None, count: int) -> list[int]:
     return found
 
 
+def put_ints(address: int, numbers: list[int], size: int) -> None:
+    """Writes numbers of 4 or 8 bytes to memory of the host."""
+    struct.pack_into(f"={len(numbers)}{'i' if size == 4 else 'q'}", _bytes_at(address, size * len(numbers)), 0, *numbers)
+
+
+def _bytes_at(address: int, count: int) -> Any:
+    kind = _byte_arrays.get(count)
+    if kind is None:
+        kind = _byte_arrays[count] = ctypes.c_char * count
+    return kind.from_address(address)
+
+
+_byte_arrays: dict[int, Any] = {}
+
+
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 def held(name: str, *arguments: Any) -> Callable[..., int]:

@@ -18,7 +18,20 @@ from expar import _abi, Buffer as EpBuffer, EpWeightsOf, Group
 from expar._abi import EpNodesSum, EpPart
 
 from . import _handles, _place
-from ._call import check, CODES, ints_at, Output, Parts, parts_of, plain, pool_tensor, put, put_view
+from ._call import (
+    check,
+    CODES,
+    ints_at,
+    Output,
+    Parts,
+    parts_of,
+    plain,
+    pool_tensor,
+    put,
+    put_ints,
+    put_view,
+    strided_on_cpu,
+)
 from ._hybrid_handle import Counts, Routing
 
 _dispatch = plain("expar_ep_dispatch", c_void_p, c_void_p, c_void_p)
@@ -127,7 +140,8 @@ class HybridMode:
         """Returns the slots of topk_idx, ascending. An expert that a token names twice gets one slot."""
         idx, order = topk_idx.sort(dim=1, stable=True)
         if idx.shape[1] > 1:
-            idx[:, 1:].masked_fill_(idx[:, 1:] == idx[:, :-1], -1)
+            later = idx[:, 1:]
+            later.masked_fill_(later == idx[:, :-1], -1)
         return Slots(idx, False, experts, None if topk_weights is None else topk_weights.gather(1, order))
 
     @staticmethod
@@ -184,12 +198,9 @@ class HybridMode:
         args.row_weights = slots.weights is not None
         memory = self.place.maker()((ranks + 2 * local + 1,), _VECTOR, torch.int32)
         at = memory.data_ptr()
-        counts = _RecvCounts(
-            sizeof(_RecvCounts),
-            rank_prefix=at,
-            tokens_per_expert=at + 4 * ranks,
-            expert_prefix=at + 4 * (ranks + local),
-        )
+        counts = _RecvCounts(sizeof(_RecvCounts))
+        counts.rank_prefix, counts.expert_prefix = at, at + 4 * ranks
+        counts.expert_ends = at + 4 * (ranks + local + 1)
         args.recv_counts = addressof(counts)
         weighed = None if slots.weights is None else _F32
         parts = parts_of(_PARTS, x.dtype, None if scales is None else _F32, None, weighed)
@@ -198,8 +209,12 @@ class HybridMode:
         made = _handles.Handle(result.handle or 0, tokens, slots.idx.shape[1], result.num_recv_tokens)
         turn.end(result.event, [x, scales, slots.idx, slots.weights, memory, *found], (), False)
         self.ask()
-        told = self._counts(memory, result, local, alignment, None if worst is None else capacity)
-        if worst is None:
+        limit = None if worst is None else capacity
+        if self.place.on_gpu:
+            told = self._counts_on_gpu(memory, result, local, limit)
+        else:
+            told = self._counts_on_cpu(ints_at(at, ranks + 2 * local + 1), local, limit)
+        if worst is None or not self.place.on_gpu:
             dispatched = self._on_host([result.num_recv_tokens], torch.int32)
         else:
             dispatched = memory[ranks - 1 : ranks].clone()
@@ -208,27 +223,37 @@ class HybridMode:
         return [found[0], found[1], found[3]], routing, dispatched
 
     def _on_host(self, numbers: list[int], dtype: Any) -> Any:
-        """Returns a tensor on the CPU that a GPU can copy from asynchronously."""
-        pinned = self.place.on_gpu and torch.cuda.is_available()
-        return torch.tensor(numbers, dtype=dtype, device="cpu", pin_memory=pinned)
+        """Returns a tensor on the CPU, of int32 or int64. A GPU can copy from it asynchronously."""
+        if self.place.on_gpu and torch.cuda.is_available():
+            return torch.tensor(numbers, dtype=dtype, device="cpu", pin_memory=True)
+        made = strided_on_cpu((len(numbers),), _VECTOR, dtype)
+        put_ints(made.data_ptr(), numbers, dtype.itemsize)  # torch.tensor takes three times as long
+        return made
 
-    def _counts(self, memory: Any, result: Any, local: int, alignment: int, limit: int | None) -> Counts:
-        """Returns the counts of a dispatch. memory: what the library has written. limit: the capacity, if rows beyond
+    def _counts_on_cpu(self, numbers: list[int], local: int, limit: int | None) -> Counts:
+        """Returns the counts of a dispatch. numbers: what the library has written. limit: the capacity, if rows beyond
         it are dropped without an error."""
-        ranks = self.ranks
-        real = memory[ranks : ranks + local]
+        prefix, ends = numbers[self.ranks : -local], numbers[-local:]
+        most = prefix[-1] if limit is None else limit
+        begins = [min(begin, most) for begin in prefix]
+        real = [min(end, most) - begin for begin, end in zip(begins, ends)]
+        padded = [end - begin for begin, end in zip(begins, begins[1:])]
+        overflow = [int(ends[-1] > most)]
+        experts, counts = self._on_host(real, torch.int32), self._on_host(padded, torch.int64)
+        return Counts(experts, counts, self._on_host(overflow, torch.int32), begins[-1])
+
+    def _counts_on_gpu(self, memory: Any, result: Any, local: int, limit: int | None) -> Counts:
+        """Does the same with tensors. The capacity is a multiple of the alignment. So rows are dropped exactly if the
+        last row that belongs to an expert has no place."""
+        ends = memory[-local:]
         if limit is None:
             rounded = ints_at(result.recv_tokens_per_expert, local)
             overflow = self.place.zeros((1,), torch.int32)
-            return Counts(real.clone(), self._on_host(rounded, torch.int64), overflow, sum(rounded))
-        begins = memory[ranks + local : -1]
-        cut = torch.minimum(real, (limit - begins).clamp_(min=0))
-        padded = cut.long()
-        if alignment > 1:
-            padded = (padded + (alignment - 1)).div_(alignment, rounding_mode="floor").mul_(alignment)
-        overflow = (cut != real).any().to(torch.int32).view(1)
-        known = ints_at(result.recv_tokens_per_expert, local) if result.recv_tokens_per_expert else None
-        return Counts(cut, padded, overflow, -1 if known is None else min(sum(known), limit))
+            return Counts(ends - memory[self.ranks : -local - 1], self._on_host(rounded, torch.int64), overflow, sum(rounded))
+        prefix = memory[self.ranks : -local].clamp(max=limit)
+        begins = prefix[:-1]
+        overflow = (memory[-1:] > limit).to(torch.int32)
+        return Counts(ends.clamp(max=limit).sub_(begins), (prefix[1:] - begins).long(), overflow, -1)
 
     def dispatch_again(self, x: Any, scales: Any, slots: Slots, routing: Routing, permuted: bool) -> list[Any]:
         """Makes a dispatch with a routing: returns [rows, scales, probs]."""

@@ -336,7 +336,7 @@ class HybridEPBuffer(Shared):
         owner = mode.place.vector(1, torch.int32)
         config = self._config(hidden.shape[1], local, pad_multiple, hidden.dtype)
         handle = wrap_permuted(routing, owner, mode.place.opaque(), dispatched, config)
-        cut = [None if each is None else each[: routing.capacity] for each in found]
+        cut = [None if each is None else _with_rows(each, routing.capacity) for each in found]
         return self._given_back(cut[0], hidden), cut[2], cut[1], counts.padded, handle
 
     @staticmethod
@@ -507,8 +507,9 @@ class HybridEPBuffer(Shared):
 
 def _with_rows(tensor: Any, rows: int) -> Any:
     """Returns the first rows of a tensor. If it has fewer, those after them are not filled."""
-    if rows <= tensor.shape[0]:
-        return tensor[:rows]
+    many = tensor.shape[0]
+    if rows <= many:
+        return tensor if rows == many else tensor[:rows]
     more = tensor.new_empty((rows, *tensor.shape[1:]))
-    more[: tensor.shape[0]] = tensor
+    more[:many] = tensor
     return more

@@ -18,6 +18,15 @@ group_attachment *group_kept(const expar_group *group, void (*end)(group_attachm
     return attachment;
 }
 
+void group_attachments_leave(expar_group *group)
+{
+    group_attachment *attachment = atomic_load_explicit(&group->attachments, memory_order_acquire);
+    for (; attachment; attachment = attachment->next) {
+        if (attachment->leave) attachment->leave(attachment);
+        attachment->leave = NULL;
+    }
+}
+
 void group_attachments_end(expar_group *group)
 {
     group_attachment *attachment = atomic_load_explicit(&group->attachments, memory_order_acquire);

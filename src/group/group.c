@@ -32,6 +32,7 @@ static void group_free_memory(expar_group *group)
 
 void group_free(expar_group *group, bool sound)
 {
+    group_attachments_leave(group);
     sym_forget_boot(group->sym);
     /* This comes first: it stops the monitor, which may call on_gone until then. */
     group->boot->ops->leave(group->boot, sound);
@@ -257,6 +258,7 @@ expar_status expar_group_destroy(expar_group *group)
         atomic_store_explicit(&group->ended, false, memory_order_relaxed);
         return group_ended(group, status);
     }
+    group_attachments_leave(group);
     if (sym_is_sound(group->sym)) kinds_end(group->sym, true);
     bool sound = sym_is_sound(group->sym);
     if (sound && group->boot->ops->finish(group->boot) != EXPAR_OK) LOG(LOG_INFO, "leaving: %s", expar_last_error());

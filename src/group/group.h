@@ -18,6 +18,9 @@ typedef struct group_attachment {
        nothing else refers to the object. The function also tells one kind from another: a group keeps one object of
        each. */
     void (*end)(struct group_attachment *self);
+    /* NULL, or a function that is called once before `end`, when no call on the group runs any more. Boot, transports
+       and heaps are still there. It must not wait for other ranks. */
+    void (*leave)(struct group_attachment *self);
     /* the object that was attached before it; set by group_keep */
     struct group_attachment *next;
 } group_attachment;

@@ -52,7 +52,9 @@ void group_threads_release(group_threads *threads);
 
 /* ---- attached objects (attachments.c) ---------------------------------------------------------------------------- */
 
-/* Ends all objects that layers above have attached to the group. */
+/* Calls `leave` of all objects that layers above have attached to the group, each once. */
+void group_attachments_leave(expar_group *group);
+/* Ends these objects. */
 void group_attachments_end(expar_group *group);
 
 /* ---- making and freeing (group.c) -------------------------------------------------------------------------------- */

@@ -64,6 +64,8 @@ typedef struct cuda_device {
     bool posix_fd;
     /* a network's device can register such memory if it was made for that */
     bool direct_rdma;
+    /* its atomics on pinned memory are atomic with those of CPUs */
+    bool host_atomics;
 } cuda_device;
 
 expar_status cuda_device_count(int32_t *count);

@@ -27,14 +27,15 @@ static expar_status find_handle(int32_t index, cu_device *handle)
 
 static expar_status read_attributes(cuda_device *self)
 {
-    int vmm = 0, posix_fd = 0, direct_rdma = 0;
+    int vmm = 0, posix_fd = 0, direct_rdma = 0, host_atomics = 0;
     const struct {
         int attribute, *value;
     } wanted[] = {
-        {CU_ATTRIBUTE_CC_MAJOR, &self->major},    {CU_ATTRIBUTE_CC_MINOR, &self->minor},
-        {CU_ATTRIBUTE_NUM_SMS, &self->num_sms},   {CU_ATTRIBUTE_SHARED_BYTES_OPTIN, &self->shared_bytes},
-        {CU_ATTRIBUTE_L2_BYTES, &self->l2_bytes}, {CU_ATTRIBUTE_VMM, &vmm},
-        {CU_ATTRIBUTE_POSIX_FD, &posix_fd},       {CU_ATTRIBUTE_DIRECT_RDMA, &direct_rdma},
+        {CU_ATTRIBUTE_CC_MAJOR, &self->major},      {CU_ATTRIBUTE_CC_MINOR, &self->minor},
+        {CU_ATTRIBUTE_NUM_SMS, &self->num_sms},     {CU_ATTRIBUTE_SHARED_BYTES_OPTIN, &self->shared_bytes},
+        {CU_ATTRIBUTE_L2_BYTES, &self->l2_bytes},   {CU_ATTRIBUTE_VMM, &vmm},
+        {CU_ATTRIBUTE_POSIX_FD, &posix_fd},         {CU_ATTRIBUTE_DIRECT_RDMA, &direct_rdma},
+        {CU_ATTRIBUTE_HOST_ATOMICS, &host_atomics},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(wanted); i++) {
         expar_status status = CUDA_CALL(DeviceGetAttribute, wanted[i].value, wanted[i].attribute, self->handle);
@@ -43,6 +44,7 @@ static expar_status read_attributes(cuda_device *self)
     self->vmm = vmm != 0;
     self->posix_fd = vmm && posix_fd;
     self->direct_rdma = vmm && direct_rdma;
+    self->host_atomics = host_atomics;
     return EXPAR_OK;
 }
 

@@ -49,6 +49,7 @@ enum cu_device_attribute {
     CU_ATTRIBUTE_CC_MAJOR = 75,
     CU_ATTRIBUTE_CC_MINOR = 76,
     CU_ATTRIBUTE_SHARED_BYTES_OPTIN = 97,
+    CU_ATTRIBUTE_HOST_ATOMICS = 86, /* "host native atomic supported" */
     CU_ATTRIBUTE_VMM = 102,
     CU_ATTRIBUTE_POSIX_FD = 103,
     /* "GPUDirect RDMA with CUDA VMM supported": for memory that MemCreate makes with flags.direct_rdma */

@@ -3,12 +3,13 @@
  *
  * As for the host's heap, each call gathers the requests of all ranks before any change becomes final. */
 #include "shmem/device_heap_parts.h"
+#include "shmem/kinds.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The arena's first block, so that no offset given to a caller is 0. */
-#define FIRST_BYTES 4096
+/* The least size and the alignment of the first block. */
+#define FIRST_UNIT ((uint64_t)4096)
 /* The heap has as many addresses as the largest GPU has memory, rounded up to this. */
 #define RANGE_UNIT ((uint64_t)1 << 30)
 /* Larger than the driver's granularity only to have fewer chunks. */
@@ -105,7 +106,7 @@ static expar_status open_own(device_heap *self, int32_t index, heap_card *card)
 /* Checks that this rank's GPU can reach that of rank r, and gives its index in this process. */
 static expar_status check_reach(const device_heap *self, int32_t r, const heap_card *card, int32_t *index)
 {
-    cuda_link link = {0};
+    cuda_link link = {0}, back = {0};
     int32_t own = self->device->index, rank = self->sym->rank;
     *index = cuda_device_find(&card->uuid);
     if (*index < 0)
@@ -114,7 +115,11 @@ static expar_status check_reach(const device_heap *self, int32_t r, const heap_c
                          "the GPUs of all ranks of the host",
                          r, card->bus_id, rank);
     expar_status status = cuda_link_between(own, *index, &link);
-    if (status == EXPAR_OK && link.access && self->for_node) status = cuda_link_between(*index, own, &link);
+    self->atomics[r] = status == EXPAR_OK && link.atomics;
+    if (status == EXPAR_OK && link.access && self->for_node) {
+        status = cuda_link_between(*index, own, &back);
+        link.access = back.access;
+    }
     if (status == EXPAR_OK && !link.access)
         return error_set(EXPAR_ERR_UNSUPPORTED,
                          "no peer access between GPU %s of rank %d and GPU %s of rank %d (`nvidia-smi topo -p2p r` "
@@ -175,7 +180,7 @@ static expar_status heap_open_range(device_heap *self)
 {
     uint64_t first;
     expar_status status = mem_arena_create(self->range_bytes, &self->arena);
-    if (status == EXPAR_OK && !mem_arena_take(self->arena, FIRST_BYTES, FIRST_BYTES, &first))
+    if (status == EXPAR_OK && !mem_arena_take(self->arena, self->first_bytes, FIRST_UNIT, &first))
         status = error_set(EXPAR_ERR_MEMORY, "no memory");
     return status == EXPAR_OK ? heap_reserve(self) : status;
 }
@@ -204,12 +209,14 @@ static device_heap *heap_new(sym *symmetric, bool for_node)
     self->sym = symmetric;
     self->for_node = for_node;
     self->unit_bytes = CHUNK_UNIT_MIN;
+    self->first_bytes = for_node ? align_up(2 * KINDS_SYNC_ROWS * size * sizeof(uint64_t), FIRST_UNIT) : FIRST_UNIT;
     self->reaches = calloc(size, sizeof *self->reaches);
+    self->atomics = calloc(size, sizeof *self->atomics);
     self->bases = calloc(size, sizeof *self->bases);
     self->quiet = calloc(size, sizeof *self->quiet);
     self->grown = calloc(size, sizeof *self->grown);
     self->devices = calloc(size + 1, sizeof *self->devices);
-    if (self->bases && self->quiet && self->grown && self->devices && self->reaches) return self;
+    if (self->bases && self->quiet && self->grown && self->devices && self->reaches && self->atomics) return self;
     device_heap_destroy(self, true);
     return NULL;
 }
@@ -252,8 +259,14 @@ void device_heap_destroy(device_heap *self, bool quiet)
     free(self->bases);
     free(self->quiet);
     free(self->devices);
+    free(self->atomics);
     free(self->reaches);
     free(self);
+}
+
+expar_status heap_first_clear(const device_heap *self, cu_address base)
+{
+    return self->for_node ? mem_device_clear(self->device, base, self->first_bytes) : EXPAR_OK;
 }
 
 /* ---- taking and giving ------------------------------------------------------------------------------------------- */
@@ -353,7 +366,19 @@ bool device_heap_offset(const device_heap *self, cu_address address, uint64_t by
 
 bool device_heap_finds(const device_heap *self, cu_address address, uint64_t bytes, uint64_t *offset)
 {
-    return device_heap_offset(self, address, bytes, offset) && *offset >= FIRST_BYTES && *offset < self->range_bytes;
+    return device_heap_offset(self, address, bytes, offset) && *offset >= self->first_bytes &&
+           *offset < self->range_bytes;
+}
+
+void device_heap_users_range(const device_heap *self, uint64_t *begin, uint64_t *end)
+{
+    *begin = self->first_bytes;
+    *end = heap_mapped(self);
+}
+
+bool device_heap_has_atomics(const device_heap *self, int32_t pe)
+{
+    return self->atomics[pe];
 }
 
 bool device_heap_maps(const device_heap *self, cu_address address)
@@ -374,7 +399,7 @@ bool device_heap_block_bytes(device_heap *self, uint64_t offset, uint64_t *bytes
 
 void device_heap_get_facts(device_heap *self, device_heap_facts *out)
 {
-    *out = (device_heap_facts){.first_bytes = FIRST_BYTES, .unit_bytes = self->unit_bytes};
+    *out = (device_heap_facts){.first_bytes = self->first_bytes, .unit_bytes = self->unit_bytes};
     pthread_mutex_lock(&self->sym->lock);
     mem_arena_get_stats(self->arena, &out->arena);
     pthread_mutex_unlock(&self->sym->lock);

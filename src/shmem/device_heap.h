@@ -27,7 +27,9 @@ typedef struct device_heap device_heap;
 expar_status device_heap_create(sym *sym, int32_t index, device_heap **out);
 /* The same for a heap of which a rank may reach only some PEs. It does not reach PEs of other nodes, nor those whose
    GPU it does not see or has no peer access to. Their bases are 0. The symmetric part takes its memory in larger chunks
-   than it needs; by CUDA IPC it takes EXPAR_DEVICE_HEAP_SIZE at once. */
+   than it needs; by CUDA IPC it takes EXPAR_DEVICE_HEAP_SIZE at once. Its first block has words for barriers of
+   kernels: KINDS_SYNC_ROWS rows of a flag for each PE, and as many rows of counts. They are zero before any PE uses
+   them. */
 expar_status device_heap_create_for_node(sym *sym, int32_t index, device_heap **out);
 /* Collective while the group is sound. quiet: no kernel of any rank uses the heap any more; all ranks pass the same
    value, which device_heap_give returns. If not quiet, or if the group has failed, some memory stays. Memory that other
@@ -92,6 +94,10 @@ bool device_heap_finds(const device_heap *heap, cu_address address, uint64_t byt
 bool device_heap_maps(const device_heap *heap, cu_address address);
 /* Returns whether a block of the symmetric part starts at the offset, and its size. */
 bool device_heap_block_bytes(device_heap *heap, uint64_t offset, uint64_t *bytes);
+/* Gives the offsets of the symmetric part, without its first block. */
+void device_heap_users_range(const device_heap *heap, uint64_t *begin, uint64_t *end);
+/* Returns whether atomics of kernels of this rank's GPU on pe's memory are atomic with those of other GPUs. */
+bool device_heap_has_atomics(const device_heap *heap, int32_t pe);
 /* How full the symmetric part is. */
 typedef struct device_heap_facts {
     mem_arena_stats arena;

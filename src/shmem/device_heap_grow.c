@@ -109,6 +109,10 @@ static expar_status grow_by_chunk(device_heap *self, const char *what, uint64_t 
     expar_status own = heap_pieces_prepare(&self->chunks);
     if (own == EXPAR_OK) own = heap_pieces_prepare(&self->part->symmetric);
     if (own == EXPAR_OK) own = heap_chunk_make(self, before, bytes, &fd);
+    if (own == EXPAR_OK && before == 0) {
+        own = heap_first_clear(self, self->bases[self->sym->rank]);
+        if (own != EXPAR_OK) heap_chunk_unmake(self, before, bytes);
+    }
     expar_status status = heap_agree(self, what, request, own);
     if (status == EXPAR_OK && !self->sym->by_threads) status = share_alike(self, what, fd, bytes);
     if (status == EXPAR_OK) {
@@ -146,7 +150,10 @@ static expar_status open_peers(device_heap *self, const cu_ipc_memory *handles)
 static expar_status make_whole(device_heap *self, uint64_t bytes, mem_ipc *own)
 {
     const uint64_t mapped = heap_mapped(self);
-    if (mapped == 0) return mem_ipc_create(self->device, bytes, own);
+    if (mapped == 0) {
+        expar_status status = mem_ipc_create(self->device, bytes, own);
+        return status == EXPAR_OK ? heap_first_clear(self, own->address) : status;
+    }
     return error_set(EXPAR_ERR_MEMORY,
                      "by CUDA IPC the device heap cannot grow beyond the %llu MiB that were taken first%s",
                      (unsigned long long)(mapped >> 20), self->for_node ? " (EXPAR_DEVICE_HEAP_SIZE)" : "");

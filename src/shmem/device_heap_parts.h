@@ -49,8 +49,10 @@ struct device_heap {
     bool counted;
     /* made by device_heap_create_for_node */
     bool for_node;
-    /* [size] this rank's GPU reaches that of the PE */
-    bool *reaches;
+    /* [size] this rank's GPU reaches that of the PE; and its atomics there are atomic with other GPUs' */
+    bool *reaches, *atomics;
+    /* The arena's first block, so that no offset given to a caller is 0. Groups have words in it. */
+    uint64_t first_bytes;
     /* by CUDA IPC: the least size of the one piece, the same on all ranks; 0: what the first take needs */
     uint64_t whole_bytes;
     /* [num_devices] GPUs of this process whose ranks map what this rank maps */
@@ -94,6 +96,9 @@ typedef struct heap_word {
     void *all;
     size_t mine_bytes;
 } heap_word;
+
+/* Zeroes the words of the first block, where the heap has them: after its memory was made, before PEs agree on that. */
+expar_status heap_first_clear(const device_heap *heap, cu_address base);
 
 /* ---- device_heap.c ----------------------------------------------------------------------------------------------- */
 /* Collective: OK on all ranks, or on none. own: why this rank cannot take part, with the last error's text. */

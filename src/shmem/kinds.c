@@ -268,6 +268,28 @@ void *kinds_peer_on_device(const sym *self, const kinds_place *place, int32_t pe
     return place->memory == TRANSPORT_HOST ? NULL : kinds_peer_at(self, place, pe);
 }
 
+bool kinds_users_range(const sym *self, transport_memory memory, kinds_range *out)
+{
+    *out = (kinds_range){.begin = SYM_CONTROL_BYTES};
+    if (memory == TRANSPORT_HOST) {
+        out->end = atomic_load_explicit(&self->grown_bytes, memory_order_acquire);
+    } else if (memory == TRANSPORT_PINNED && pinned_of(self)) {
+        out->begin = SYM_PINNED_BEGIN;
+        out->end = atomic_load_explicit(&self->pinned_bytes, memory_order_acquire);
+    } else if (memory == TRANSPORT_DEVICE && device_of(self)) {
+        device_heap_users_range(device_of(self), &out->begin, &out->end);
+    }
+    return out->end > out->begin;
+}
+
+bool kinds_has_gpu_atomics(const sym *self, transport_memory memory, int32_t pe)
+{
+    const device_heap *device = device_of(self);
+    if (!device || memory == TRANSPORT_HOST) return false;
+    if (memory == TRANSPORT_PINNED) return device_heap_device(device)->host_atomics;
+    return device_heap_has_atomics(device, pe);
+}
+
 /* A driver may fail; then no rank goes on. */
 expar_status kinds_copy(sym *self, const char *what, const kinds_place *dest, const kinds_place *source, uint64_t bytes)
 {

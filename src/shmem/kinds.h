@@ -18,6 +18,9 @@
 /* The alignment of device blocks that is to be had in any case; more may be missing by CUDA IPC. */
 #define KINDS_ALIGNMENT_DEVICE ((uint64_t)256)
 
+/* Rows of words at the begin of device heaps of groups, for barriers of kernels: one for each team (pgas/device). */
+#define KINDS_SYNC_ROWS ((uint64_t)64)
+
 /* Where an address lies: the kind, and the offset in the heap of that kind. */
 typedef struct kinds_place {
     transport_memory memory;
@@ -63,6 +66,16 @@ int32_t kinds_device(const sym *sym, transport_memory memory);
 expar_status kinds_copy(sym *sym, const char *what, const kinds_place *dest, const kinds_place *source, uint64_t bytes);
 /* Fills the members that the kind has. All are 0 if it has no heap yet. */
 void kinds_get_stats(sym *sym, transport_memory memory, struct expar_heap_stats *out);
+
+/* Users' memory of a kind: offsets in its heap. */
+typedef struct kinds_range {
+    uint64_t begin, end;
+} kinds_range;
+/* Returns false if the group has no heap of that kind yet, or no memory in it. */
+bool kinds_users_range(const sym *sym, transport_memory memory, kinds_range *out);
+/* Returns whether atomics of this rank's GPU on that memory of pe are atomic with those of all others: for device
+   memory, of kernels; for pinned memory, of CPUs, too. */
+bool kinds_has_gpu_atomics(const sym *sym, transport_memory memory, int32_t pe);
 
 bool kinds_points_to_device(const sym *sym, const void *address);
 /* Returns whether the address is memory of a GPU, of the group or any other: no CPU may touch it. Groups without device

@@ -159,7 +159,7 @@ cu_result cuDeviceCanAccessPeer(int *can, cu_device device, cu_device peer)
 cu_result cuDeviceGetP2PAttribute(int *value, int attribute, cu_device from, cu_device to)
 {
     if (from == to) return INVALID_VALUE;
-    *value = attribute == CU_P2P_PERFORMANCE_RANK ? 3 + to : from < to;
+    *value = attribute == CU_P2P_PERFORMANCE_RANK ? 3 + to : from < to || setting("FAKE_ATOMICS", 0);
     return CU_OK;
 }
 

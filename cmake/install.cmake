@@ -99,7 +99,8 @@ if(EXPAR_PYTHON3)
 else()
   message(STATUS "expar: no man pages of calls, since there is no python3")
 endif()
-install(FILES ${PROJECT_SOURCE_DIR}/man/expar_pgas.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+install(FILES ${PROJECT_SOURCE_DIR}/man/expar_kernel.3 ${PROJECT_SOURCE_DIR}/man/expar_pgas.3
+  DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 
 # Documentation and examples.
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -98,9 +98,13 @@ def tidy(text: str) -> str:
     return re.sub(r"\[\([^]]*\)\]", "[]", text)  # a length that is a sum of constants; the text names it
 
 
+# Calls of kernels have one page, which is not made of the header (expar_kernel.3).
+APART = ("mpi.h", "device.h")
+
+
 def preprocessed(include: Path, compiler: list[str]) -> str:
     """All headers as the compiler sees them. mpi.h is taken as it is, since it needs MPI."""
-    headers = sorted(f"expar/{path.name}" for path in (include / "expar").glob("*.h") if path.name != "mpi.h")
+    headers = sorted(f"expar/{path.name}" for path in (include / "expar").glob("*.h") if path.name not in APART)
     source = "".join(f"#include <{header}>\n" for header in headers)
     command = [*compiler, f"-I{include}", "-E", "-x", "c", "-"]
     text = subprocess.run(command, input=source, capture_output=True, text=True, check=True).stdout

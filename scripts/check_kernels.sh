@@ -35,7 +35,7 @@ number=$1 file=$2
 shift 2
 set -- $(for macro; do echo "-D$macro"; done)
 log=$WORK/$number.log
-"$NVCC" -fatbin -std=c++17 -fmad=false -Werror all-warnings -Xptxas -v -Isrc -I. -Itools/expar \
+"$NVCC" -fatbin -std=c++17 -fmad=false -Werror all-warnings -Xptxas -v -Isrc -Iinclude -I. -Itools/expar \
     $(for arch in $ARCHS; do echo "-gencode arch=compute_$arch,code=sm_$arch"; done) \
     "$@" -o "$WORK/$number.fatbin" "$file" >"$log" 2>&1 || echo "nvcc failed" >>"$log"
 awk -v what="$file $*" -v most="$STATIC" '

@@ -29,6 +29,7 @@
 
 #include <expar/atomics.h>
 #include <expar/collective.h>
+#include <expar/device_handle.h>
 #include <expar/dlpack.h>
 #include <expar/ep.h>
 #include <expar/event.h>

@@ -160,6 +160,17 @@ class Cmp(Named):
     LE = 5
 
 
+class DeviceTarget(Named):
+    """Who runs the kernels.
+
+    GPU: this rank's GPU: the one on which its device memory lies.
+    CPU: threads of this process, with expar/device.h compiled as C: for development and tests without a GPU.
+    """
+
+    GPU = 0
+    CPU = 1
+
+
 class Dtype(Named):
     """Element types. Values are part of the ABI.
 
@@ -483,6 +494,42 @@ class CtxOptions(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
         ("flags", c_uint32),
+    ]
+
+
+class DeviceOptions(Structure):
+    struct_size: int
+    version: int
+    target: int
+    team: int | None
+    ctx: int | None
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("version", c_uint32),
+        ("target", c_int),
+        ("team", c_void_p),
+        ("ctx", c_void_p),
+    ]
+
+
+class DeviceError(Structure):
+    struct_size: int
+    status: int
+    pe: int
+    operation: bytes | None
+    offset: int
+    seen: int
+    awaited: int
+    text: Array[c_char]
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("status", c_int),
+        ("pe", c_int32),
+        ("operation", c_char_p),
+        ("offset", c_uint64),
+        ("seen", c_uint64),
+        ("awaited", c_uint64),
+        ("text", c_char * 512),
     ]
 
 
@@ -1271,6 +1318,8 @@ STRUCTS: dict[str, type[Structure]] = {
     "expar_memory_place": MemoryPlace,
     "expar_team_config": TeamConfig,
     "expar_ctx_options": CtxOptions,
+    "expar_device_options": DeviceOptions,
+    "expar_device_error": DeviceError,
     "expar_device": Device,
     "expar_tensor": Tensor,
     "expar_dl_device": DlDevice,
@@ -1316,6 +1365,7 @@ ENUMS: dict[str, type[Named]] = {
     "expar_memory_kind": MemoryKind,
     "expar_signal_op": SignalOp,
     "expar_cmp": Cmp,
+    "expar_device_target": DeviceTarget,
     "expar_dtype": Dtype,
     "expar_device_type": DeviceType,
     "expar_dl_code": DlCode,
@@ -1357,6 +1407,8 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_ctx_iget_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_ssize_t, c_ssize_t, c_size_t, c_size_t, c_int32]),
     "expar_ctx_put_signal": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_uint64, c_int, c_int32]),
     "expar_ctx_put_signal_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_uint64, c_int, c_int32]),
+    "expar_device_get": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_device_get_error": (Status, [c_void_p, c_void_p]),
     "expar_tensor_from_dlpack": (Status, [c_void_p, c_uint32, c_int32, c_void_p]),
     "expar_tensor_to_dlpack": (Status, [c_void_p, c_uint32, c_void_p, c_void_p, c_void_p]),
     "expar_ep_get_buffer_size": (Status, [c_void_p, c_int32, c_void_p]),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The making, end, fence and quiet of contexts (expar/context.h). */
 #include "pgas/context.h"
+#include "pgas/device/handles.h"
 #include "pgas/team/team.h"
 
 #include <stdlib.h>
@@ -80,6 +81,7 @@ expar_status expar_ctx_create(expar_team *team, const expar_ctx_options *options
 static void context_retire(expar_ctx *ctx)
 {
     team_table *table = ctx->team->table;
+    handles_end_of_context(ctx);
     pthread_mutex_lock(&table->lock);
     ctx->team = NULL;
     pthread_mutex_unlock(&table->lock);

@@ -2,6 +2,7 @@
 /* The public calls of expar/memory.h. */
 #include "pgas/memory.h"
 #include "group/group.h"
+#include "pgas/device/handles.h"
 #include "shmem/kinds.h"
 
 #include <string.h>
@@ -47,6 +48,7 @@ static expar_status memory_enter(expar_group *group, const char *what)
 
 static expar_status memory_leave(expar_group *group, expar_status status)
 {
+    if (status == EXPAR_OK) handles_renew(group);
     group_leave(group);
     return status;
 }

@@ -51,6 +51,7 @@ table='
 7 ep/low_latency   (ll.h)
 7 pgas             pgas.h
 7 pgas/team        team.h
+7 pgas/device      handles.h
 - openshmem
 '
 # Heights inside ep and exec: a folder includes headers of those below it. Folders of one height do not know each other.

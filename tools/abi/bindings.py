@@ -35,7 +35,7 @@ PLAIN = {
     "unsigned char": "c_ubyte",
 }
 # Headers of other libraries' names, and of types that only a C compiler knows.
-OTHER_HEADERS = re.compile(r"^(mpi|shmem.*)\.h$")
+OTHER_HEADERS = re.compile(r"^(mpi|device|shmem.*)\.h$")
 
 
 def class_name(name):

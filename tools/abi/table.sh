@@ -7,6 +7,6 @@ set -eu
 [ $# -ge 2 ] || { echo "usage: table.sh INCLUDE_DIR COMPILER…" >&2 && exit 2; }
 include=$1
 shift
-# All but those that need MPI, and OpenSHMEM's, whose types are the standard's.
-includes=$(cd "$include" && printf '#include <%s>\n' expar/*.h | grep -vE '/(mpi|shmem[a-z_]*)[.]h>$')
+# All but those that need MPI, OpenSHMEM's, whose types are the standard's, and device.h, which is for kernels.
+includes=$(cd "$include" && printf '#include <%s>\n' expar/*.h | grep -vE '/(mpi|device|shmem[a-z_]*)[.]h>$')
 echo "$includes" | "$@" -I"$include" -E -x c - | awk -v includes="$includes" -f "$(dirname "$0")/table.awk"

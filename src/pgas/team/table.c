@@ -40,8 +40,15 @@ static void channels_lay_out(team_table *table, const sym *self)
     }
 }
 
+/* Flags of kernels' barriers come after the channels. */
+static uint64_t kernel_flags_bytes(const sym *self)
+{
+    return TEAM_SLOTS * (uint64_t)self->size * sizeof(uint64_t);
+}
+
 static void clear_flags(const team_table *table, sym *self)
 {
+    sym_clear(self, table->kernel_flags, kernel_flags_bytes(self));
     for (int32_t s = 0; s < TEAM_SLOTS; s++)
         sym_clear(self, table->channels[s].flags, (uint64_t)self->size * sizeof(uint64_t));
 }
@@ -157,6 +164,7 @@ static void table_end(group_attachment *attachment)
         free(table->channels[s].peers);
         team_reach_free(&table->teams[s].reach);
     }
+    free(table->kernel_counts);
     context_free_list(table->contexts);
     free_formed(table->formed);
     pthread_mutex_destroy(&table->turn);
@@ -176,13 +184,18 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
     *out = table;
     if (table) return EXPAR_OK;
     table = calloc(1, sizeof *table);
-    if (!table)
+    if (table) table->kernel_counts = calloc(1, kernel_flags_bytes(self));
+    if (!table || !table->kernel_counts) {
+        free(table);
         return sym_reject(self, call, error_set(EXPAR_ERR_MEMORY, "%s: no memory for the table of teams", call));
+    }
     table->attachment.end = table_end;
     pthread_mutex_init(&table->turn, NULL);
     pthread_mutex_init(&table->lock, NULL);
     table->piece_bytes = piece_bytes_for(self);
-    expar_status status = sym_take(self, call, TEAM_SLOTS * slot_bytes_of(table, self), 128, &table->offset);
+    const uint64_t channels_bytes = TEAM_SLOTS * slot_bytes_of(table, self);
+    expar_status status = sym_take(self, call, channels_bytes + kernel_flags_bytes(self), 128, &table->offset);
+    table->kernel_flags = table->offset + channels_bytes;
     if (status == EXPAR_OK) {
         channels_lay_out(table, self);
         clear_flags(table, self);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public calls of expar/team.h that make, end and describe teams. */
 #include "pgas/team/team.h"
+#include "pgas/device/handles.h"
 #include "pgas/pgas.h"
 
 #include <stdlib.h>
@@ -180,6 +181,7 @@ static expar_status agree_on_slot(const char *call, expar_team *parent, bool mem
 static void team_retire(expar_team *team)
 {
     team_table *table = team->table;
+    handles_end_of_team(team);
     pthread_mutex_lock(&table->lock);
     if (team->slot != TEAM_FORMED_SLOT) table->used &= ~(UINT64_C(1) << team->slot);
     team_reach_free(&team->reach);
@@ -193,6 +195,10 @@ static void slot_begin(const expar_team *made)
     const boot_topic topic = team_topic(made);
     boot_note_new(made->group->boot, &topic);
     boot_note_met(made->group->boot, &topic);
+    for (int target = 0; target < 2; target++) {
+        const boot_topic kernels = team_kernel_topic(made->slot, target == 1);
+        boot_note_new(made->group->boot, &kernels);
+    }
 }
 
 /* Collective over the parent, with one selection for each rank; all are checked. What may fail comes before all agree,

@@ -75,6 +75,13 @@ static inline boot_topic team_topic(const expar_team *team)
     return topic;
 }
 
+/* Returns the topic of barriers of kernels, by handles of one target, on the team that has the slot. */
+static inline boot_topic team_kernel_topic(int32_t slot, bool on_gpu)
+{
+    const uint32_t target = on_gpu ? 2 : 1;
+    return (boot_topic){.kind = BOOT_KIND_TEAM, .object = (uint32_t)slot | target << 16};
+}
+
 /* Ends a public call on a team, which may be NULL or destroyed. */
 static inline expar_status team_ended(const expar_team *team, expar_status status)
 {
@@ -91,6 +98,10 @@ typedef struct team_table {
        `claimed`: a split of this rank asks whether the other ranks can take slot s, too; no other split may take it
        meanwhile. */
     uint64_t used, claimed;
+    /* Words of the teams' barriers for kernels on the CPU (pgas/device): the offset of TEAM_SLOTS rows of flags in the
+       heap, one flag for each rank, and the counts that belong to them. */
+    uint64_t kernel_flags;
+    uint64_t *kernel_counts;
     team_channel channels[TEAM_SLOTS];
     expar_team teams[TEAM_SLOTS];
     /* Formed teams, guarded by the lock. They live as long as the group, so that a destroyed one can be told from a

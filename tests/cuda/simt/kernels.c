@@ -3,6 +3,7 @@
  * simulated driver launches them. */
 #include "bench/gpu/kernels/forms.h"
 #include "cuda/fake/fake.h"
+#include "cuda/kernels/handles.h"
 #include "cuda/kernels/late_copy.h"
 #include "cuda/kernels/link.h"
 #include "cuda/simt/launch.h"
@@ -42,6 +43,7 @@
     X(bench_ll_turn, ll_turn)                                                                                          \
     X(bench_ll_trip, ll_trip_call)                                                                                     \
     X(bench_ll_nothing, ll_nothing)                                                                                    \
+    X(handles_run, handles_launch)                                                                                     \
     X(late_copy, late_copy_call)                                                                                       \
     X(link_mail, link_mail_call)                                                                                       \
     X(link_count, link_count_call)                                                                                     \

@@ -7,6 +7,8 @@
 #include "base/portable.h"
 #include "cuda/simt/simt.h"
 
+#define EXPAR_DEVICE_PORT "cuda/simt/device_port.h"
+
 #include <math.h>
 #include <time.h>
 

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Definitions that the files of this folder share. Private to it. */
+#ifndef EXPAR_PGAS_DEVICE_PARTS_H
+#define EXPAR_PGAS_DEVICE_PARTS_H
+
+#include "mem/device.h"
+#include "pgas/device/handles.h"
+#include "shmem/kinds.h"
+#include <expar/device.h>
+#include <semaphore.h>
+
+#define HANDLE_TEXT 384
+
+/* ---- slot.c ------------------------------------------------------------------------------------------------------ */
+
+/* The state of one handle. The process owns it and never frees it: a kernel may have a handle that has ended. The
+   members down to report_address stay. A slot that is taken belongs to its group's handles, and their lock guards the
+   members below. */
+typedef struct handle_slot {
+    /* in the process, from 0 */
+    uint32_t number;
+    /* -1: the CPU */
+    int32_t gpu;
+    /* ranks for which the state has entries */
+    int32_t capacity;
+    /* this GPU, which stays open; NULL: the CPU */
+    cuda_device *device;
+    /* the state, where kernels find it, and its size with the entries */
+    cu_address state;
+    uint64_t state_bytes;
+    /* What the host has written to the state. On the CPU it is the state itself; for a GPU it is pinned, and the driver
+       copies parts of it to the state. */
+    expar_dev_state *image;
+    cu_address image_address;
+    expar_dev_report *report;
+    cu_address report_address;
+
+    /* Raised when a handle begins, and when it ends. Under the group's lock and the process's, so that either is enough
+       to read it. */
+    uint32_t generation;
+    /* under the process's lock */
+    bool taken;
+    /* next of the group's */
+    struct handle_slot *next;
+    expar_device_handle handle;
+    /* NULL: the handle is for the group */
+    const expar_team *team;
+    const expar_ctx *ctx;
+    /* Waits of kernels were ended, for the reason in `why`. Under the process's lock, too. */
+    bool ended;
+    char why[HANDLE_TEXT];
+    /* A lasting wait of a kernel. Only the guard uses them. */
+    boot_wait wait;
+    bool waits;
+    uint64_t awaits;
+} handle_slot;
+
+/* Gives a slot for kernels of that GPU (-1: the CPU) and so many ranks. Its image is all zero but for the mark, and is
+   not published yet. EXPAR_ERR_LIMIT, EXPAR_ERR_MEMORY, EXPAR_ERR_CUDA. */
+expar_status slot_take(const char *what, int32_t gpu, int32_t ranks, handle_slot **out);
+/* Copies [at, at + bytes) of the image to the state. */
+expar_status slot_publish(const handle_slot *slot, const void *at, uint64_t bytes);
+/* The handle ends: its calls do nothing from now on. The slot may be taken again. */
+void slot_end(handle_slot *slot);
+/* Says why waits of kernels end, and makes them end. */
+void slot_end_waits(handle_slot *slot, expar_status status, const char *why);
+/* Holds the process's lock; the slot with that number, or NULL. */
+handle_slot *slot_find(uint32_t number);
+void slot_done(void);
+
+/* ---- table.c ----------------------------------------------------------------------------------------------------- */
+
+/* Fills the image's heaps and entries as the group's memory is now. */
+void table_fill(const expar_group *group, handle_slot *slot);
+/* The same, and publishes what has changed. */
+expar_status table_renew(const expar_group *group, handle_slot *slot);
+/* Says where the words of the team's barrier are. */
+void table_fill_sync(const expar_team *team, handle_slot *slot);
+
+/* ---- handles.c, guard.c ------------------------------------------------------------------------------------------ */
+
+/* All handles of a group. */
+typedef struct handles {
+    group_attachment attachment;
+    expar_group *group;
+    pthread_mutex_t lock;
+    /* guarded by the lock */
+    handle_slot *first;
+    /* The guard's thread runs from the first handle on, until the group's end. */
+    pthread_t thread;
+    bool runs;
+    /* Set before `wake` is posted; the guard reads it after that. */
+    atomic_bool closing;
+    /* Posted when the group fails or ends. */
+    sem_t wake;
+    sym_listener listener;
+} handles;
+
+/* Gives the group's handles, and makes them at the first call. EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM. */
+expar_status handles_open(const char *what, expar_group *group, handles **out);
+/* Takes over a slot whose state is published. */
+void handles_add(handles *all, handle_slot *slot);
+
+expar_status guard_start(handles *all);
+void guard_stop(handles *all);
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a handle's state says of memory: this rank's heaps, and where each rank's copies are for this target. */
+#include "pgas/device/parts.h"
+
+/* Words that kernels may read at the same time. */
+static void set_word(uint64_t *word, uint64_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
+static expar_dev_entry *entries_of(const handle_slot *slot, int32_t kind)
+{
+    return (expar_dev_entry *)(void *)(slot->image + 1) + (size_t)kind * (size_t)slot->handle.ranks;
+}
+
+/* The kinds that the target loads and stores; EXPAR_DEV_… numbers them. */
+static const transport_memory memories[EXPAR_DEV_KINDS] = {
+    [EXPAR_DEV_HOST] = TRANSPORT_HOST, [EXPAR_DEV_DEVICE] = TRANSPORT_DEVICE, [EXPAR_DEV_PINNED] = TRANSPORT_PINNED};
+
+static bool target_uses(const handle_slot *slot, int32_t kind)
+{
+    return kind == EXPAR_DEV_PINNED || kind == (slot->gpu < 0 ? EXPAR_DEV_HOST : EXPAR_DEV_DEVICE);
+}
+
+/* CPUs are atomic with each other where all ranks use loads and stores. GPUs are if their link has atomics. */
+static bool has_atomics(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank)
+{
+    if (slot->gpu >= 0) return kinds_has_gpu_atomics(self, memory, rank);
+    return memory != TRANSPORT_HOST || rank == self->rank || self->direct[rank];
+}
+
+static void fill_entry(const sym *self, const handle_slot *slot, int32_t kind, int32_t rank)
+{
+    const kinds_place start = {.memory = memories[kind]};
+    expar_dev_entry *entry = &entries_of(slot, kind)[rank];
+    const uint64_t base = (uintptr_t)kinds_peer_at(self, &start, rank);
+    if (!base) return;
+    __atomic_store_n(&entry->way, EXPAR_DEV_WAY_MAPPED, __ATOMIC_RELEASE);
+    __atomic_store_n(&entry->atomics, has_atomics(self, slot, memories[kind], rank), __ATOMIC_RELEASE);
+    set_word(&entry->base, base);
+}
+
+void table_fill(const expar_group *group, handle_slot *slot)
+{
+    const sym *self = group->sym;
+    for (int32_t kind = 0; kind < EXPAR_DEV_KINDS; kind++) {
+        kinds_range users;
+        expar_dev_heap *heap = &slot->image->heaps[kind];
+        if (!target_uses(slot, kind) || !kinds_users_range(self, memories[kind], &users)) continue;
+        for (int32_t r = 0; r < self->size; r++)
+            fill_entry(self, slot, kind, r);
+        set_word(&heap->base, (uintptr_t)kinds_at(self, &(kinds_place){.memory = memories[kind]}));
+        set_word(&heap->begin, users.begin);
+        set_word(&heap->end, users.end);
+    }
+}
+
+expar_status table_renew(const expar_group *group, handle_slot *slot)
+{
+    const uint64_t entries_bytes = slot->state_bytes - sizeof *slot->image;
+    table_fill(group, slot);
+    /* Kernels find new memory by `heaps`, and then read its entries. */
+    expar_status status = slot_publish(slot, slot->image + 1, entries_bytes);
+    return status == EXPAR_OK ? slot_publish(slot, slot->image->heaps, sizeof slot->image->heaps) : status;
+}
+
+void table_fill_sync(const expar_team *team, handle_slot *slot)
+{
+    expar_dev_state *state = slot->image;
+    const uint64_t size = (uint64_t)team->group->size, row = size * (uint64_t)team->slot;
+    state->sync_slot = team->slot == TEAM_FORMED_SLOT ? -1 : team->slot;
+    if (slot->gpu < 0) {
+        state->sync_kind = EXPAR_DEV_HOST;
+        state->sync_offset = team->table->kernel_flags + row * sizeof(uint64_t);
+        state->counts = (uintptr_t)(team->table->kernel_counts + row);
+        return;
+    }
+    /* A row of flags for each slot, and after all of them a row of counts for each. */
+    const uint64_t base = (uintptr_t)kinds_at(team->group->sym, &(kinds_place){.memory = TRANSPORT_DEVICE});
+    state->sync_kind = EXPAR_DEV_DEVICE;
+    state->sync_offset = row * sizeof(uint64_t);
+    state->counts = base + (KINDS_SYNC_ROWS * size + row) * sizeof(uint64_t);
+}

@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Handles in kernels: the litmus suite with delays at random, scripts against what the host knows, growth, and bad
+ * input. The target is the CPU, or a GPU, which several ranks may share. Ranks are threads, or processes. */
+#include "pgas/device/runner.h"
+#include "shmem/kind.h"
+
+#include "cuda/cuda.h"
+
+#include <stdio.h>
+
+#define RANKS  4
+#define WORDS  4096
+#define ROUNDS 12
+#define BYTES  1000
+
+static uint32_t seed; /* of the ranks that run now */
+
+/* ---- memory and handles ------------------------------------------------------------------------------------------ */
+
+static void *take(expar_group *group, expar_memory_kind kind, size_t bytes)
+{
+    void *block = NULL;
+    expar_memory_options options = EXPAR_MEMORY_OPTIONS_INIT;
+    options.kind = kind;
+    options.device = kind == EXPAR_MEMORY_HOST ? 0 : runner_gpu(group);
+    options.bytes = bytes;
+    options.zeroed = 1;
+    CHECK_OK(expar_memory_alloc(group, &options, &block));
+    return block;
+}
+
+static expar_device_options options_for(expar_team *team)
+{
+    expar_device_options options = EXPAR_DEVICE_OPTIONS_INIT;
+    options.target = runner_target();
+    options.team = team;
+    return options;
+}
+
+static expar_device_handle handle_for(expar_group *group, expar_team *team)
+{
+    expar_device_handle handle = {0};
+    const expar_device_options options = options_for(team);
+    CHECK_OK(expar_device_get(group, &options, &handle));
+    return handle;
+}
+
+/* Kernels of this rank, a handle, and device memory, without which a GPU has no handle. */
+typedef struct setting {
+    runner runner;
+    expar_device_handle handle;
+    void *first;
+} setting;
+
+static bool setting_open(setting *s, expar_group *group, int32_t threads)
+{
+    s->first = take(group, runner_kind(), 4096);
+    if (!s->first || !runner_open(&s->runner, group, threads, seed)) return false;
+    s->handle = handle_for(group, NULL);
+    return CHECK_OK(expar_group_barrier(group));
+}
+
+static void setting_close(setting *s, expar_group *group)
+{
+    CHECK_OK(expar_group_barrier(group));
+    runner_close(&s->runner);
+    CHECK_OK(expar_free(group, s->first));
+}
+
+static expar_device_error error_of(const expar_device_handle *handle)
+{
+    expar_device_error error = EXPAR_DEVICE_ERROR_INIT;
+    CHECK_OK(expar_device_get_error(handle, &error));
+    return error;
+}
+
+/* ---- calls that succeed ------------------------------------------------------------------------------------------ */
+
+/* Words and data of those kinds. */
+static handles_call call_open(expar_group *group, handles_test test, expar_memory_kind words, expar_memory_kind data,
+                              runner *r)
+{
+    return (handles_call){.test = test,
+                          .scope = EXPAR_DEV_BLOCK,
+                          .rounds = ROUNDS,
+                          .seed = 5 + seed,
+                          .words = take(group, words, WORDS * sizeof(uint64_t)),
+                          .data = take(group, data, (size_t)group->size * BYTES),
+                          .bytes = BYTES,
+                          .own = runner_alloc(r, HANDLES_OWN_BYTES(group->size, BYTES))};
+}
+
+static void call_close(expar_group *group, const handles_call *call, runner *r)
+{
+    runner_free(r, call->own);
+    CHECK_OK(expar_free(group, call->words));
+    CHECK_OK(expar_free(group, call->data));
+}
+
+static void run_well(setting *s, expar_group *group, const expar_device_handle *handle, const handles_call *call)
+{
+    runner *r = &s->runner;
+    CHECK_OK(expar_group_barrier(group));
+    runner_start(r, handle, call);
+    runner_await(r);
+    const expar_device_error error = error_of(handle);
+    CHECK(error.status == EXPAR_OK, "test %d with %d, scope %d: %s", call->test, call->with, call->scope, error.text);
+    CHECK(*r->wrong == 0, "test %d with %d, scope %d: %llu wrong", call->test, call->with, call->scope,
+          (unsigned long long)*r->wrong);
+    for (int32_t i = 0; i < r->threads; i++)
+        CHECK(r->status[i] == EXPAR_OK, "test %d: thread %d ended with %d", call->test, i, r->status[i]);
+    CHECK_OK(expar_group_barrier(group));
+}
+
+/* Adds by kernels to pinned words need a GPU whose atomics CPUs see. */
+static bool has_atomics(const expar_group *group, expar_memory_kind kind)
+{
+    cuda_device facts;
+    if (kind != EXPAR_MEMORY_PINNED || runner_target() == EXPAR_DEVICE_CPU) return true;
+    return CHECK_OK(cuda_device_read(runner_gpu(group), &facts)) && facts.host_atomics;
+}
+
+static void pass_messages(setting *s, expar_group *group, expar_memory_kind words, expar_memory_kind data)
+{
+    for (int with = 0; with < HANDLES_WITHS; with++)
+        for (int scope = EXPAR_DEV_THREAD; scope <= EXPAR_DEV_BLOCK; scope++) {
+            if ((with == HANDLES_ADD || with == HANDLES_QUIET) && !has_atomics(group, words)) continue;
+            handles_call call = call_open(group, HANDLES_PASS, words, data, &s->runner);
+            call.with = with;
+            call.scope = scope;
+            run_well(s, group, &s->handle, &call);
+            call_close(group, &call, &s->runner);
+        }
+}
+
+static void pass_all_messages(setting *s, expar_group *group)
+{
+    const expar_memory_kind kind = runner_kind();
+    pass_messages(s, group, kind, kind);
+    if (kind == EXPAR_MEMORY_HOST) return;
+    pass_messages(s, group, EXPAR_MEMORY_PINNED, EXPAR_MEMORY_PINNED);
+    pass_messages(s, group, kind, EXPAR_MEMORY_PINNED);
+    pass_messages(s, group, EXPAR_MEMORY_PINNED, kind);
+}
+
+static void run_one(setting *s, expar_group *group, handles_test test, int scope)
+{
+    handles_call call = call_open(group, test, runner_kind(), runner_kind(), &s->runner);
+    call.scope = scope;
+    if (test == HANDLES_SCRIPT) call.rounds = 60;
+    run_well(s, group, &s->handle, &call);
+    call_close(group, &call, &s->runner);
+}
+
+static void litmus(expar_group *group, void *shared)
+{
+    setting s;
+    (void)shared;
+    if (!setting_open(&s, group, 3)) return;
+    pass_all_messages(&s, group);
+    run_one(&s, group, HANDLES_STORES, EXPAR_DEV_BLOCK);
+    run_one(&s, group, HANDLES_ADDS, EXPAR_DEV_BLOCK);
+    for (int scope = EXPAR_DEV_THREAD; scope <= EXPAR_DEV_BLOCK; scope++)
+        run_one(&s, group, HANDLES_BARRIERS, scope);
+    setting_close(&s, group);
+}
+
+/* More threads than a warp has. */
+static void two_warps(expar_group *group, void *shared)
+{
+    setting s;
+    (void)shared;
+    if (!setting_open(&s, group, 35)) return;
+    run_one(&s, group, HANDLES_BARRIERS, EXPAR_DEV_WARP);
+    handles_call call = call_open(group, HANDLES_PASS, runner_kind(), runner_kind(), &s.runner);
+    call.rounds = 3;
+    call.scope = EXPAR_DEV_WARP;
+    run_well(&s, group, &s.handle, &call);
+    call_close(group, &call, &s.runner);
+    setting_close(&s, group);
+}
+
+/* What all ranks' scripts leave in this rank's data, and in its words. */
+static void check_script(expar_group *group, const handles_call *call)
+{
+    const size_t bytes = (size_t)group->size * BYTES;
+    uint8_t *expected = calloc(1, bytes), *seen = malloc(bytes);
+    uint64_t sums[RANKS] = {0}, sums_seen[RANKS];
+    for (int32_t r = 0; r < group->size; r++)
+        for (int32_t number = 0; number < call->rounds; number++) {
+            const handles_step step = handles_step_of(call, r, group->size, number);
+            uint8_t *at = expected + (size_t)r * BYTES + step.at;
+            if (step.pe != group->rank) continue;
+            if (step.kind == HANDLES_STEP_PUT || step.kind == HANDLES_STEP_PUT_SIGNAL)
+                for (uint32_t i = 0; i < step.bytes; i++)
+                    at[i] = handles_step_byte(&step, i);
+            if (step.kind == HANDLES_STEP_P) *at = (uint8_t)step.value;
+            if (step.kind == HANDLES_STEP_PUT_SIGNAL) sums[r]++;
+            if (step.kind == HANDLES_STEP_ADD) sums[r] += step.value;
+        }
+    CHECK_OK(expar_get(group, seen, call->data, bytes, group->rank));
+    CHECK_OK(expar_get(group, sums_seen, call->words + 8, (size_t)group->size * sizeof *sums, group->rank));
+    CHECK(memcmp(seen, expected, bytes) == 0, "seed %u: a script left other bytes", call->seed);
+    CHECK(memcmp(sums_seen, sums, (size_t)group->size * sizeof *sums) == 0, "seed %u: other sums", call->seed);
+    free(expected);
+    free(seen);
+}
+
+static void scripts(expar_group *group, void *shared)
+{
+    setting s;
+    (void)shared;
+    if (!setting_open(&s, group, 2)) return;
+    for (uint32_t number = 0; number < 4; number++) {
+        handles_call call = call_open(group, HANDLES_SCRIPT, runner_kind(), runner_kind(), &s.runner);
+        call.rounds = 60;
+        call.seed += number;
+        run_well(&s, group, &s.handle, &call);
+        check_script(group, &call);
+        call_close(group, &call, &s.runner);
+    }
+    setting_close(&s, group);
+}
+
+static void run_litmus(void)
+{
+    for (seed = 0; seed < 3; seed++) {
+        kind_run((ranks_plan){0}, 2, litmus);
+        if (seed < 2) kind_run((ranks_plan){0}, RANKS, litmus);
+    }
+    seed = 0;
+}
+
+static void test_order_holds_with_threads_that_are_late(void **state)
+{
+    (void)state;
+    run_litmus();
+}
+
+static void test_warps_meet(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, two_warps);
+}
+
+static void test_scripts_leave_what_they_say(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, scripts);
+}
+
+/* ---- growth and teams -------------------------------------------------------------------------------------------- */
+
+static void growth(expar_group *group, void *shared)
+{
+    setting s;
+    (void)shared;
+    if (!setting_open(&s, group, 2)) return;
+    for (int i = 0; i < 4; i++) {
+        void *large = take(group, runner_kind(), (size_t)3 << 20);
+        handles_call call = call_open(group, HANDLES_PASS, runner_kind(), runner_kind(), &s.runner);
+        call.rounds = 2;
+        run_well(&s, group, &s.handle, &call);
+        call_close(group, &call, &s.runner);
+        CHECK(large != NULL, "no memory");
+    }
+    setting_close(&s, group);
+}
+
+static void test_a_handle_serves_memory_that_is_newer(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, growth);
+}
+
+/* Every other rank, from the last one down. */
+static void teams(expar_group *group, void *shared)
+{
+    setting s;
+    expar_team *world = NULL, *team = NULL;
+    (void)shared;
+    if (!setting_open(&s, group, 2)) return;
+    CHECK_OK(expar_team_get_world(group, &world));
+    for (int again = 0; again < 2; again++) {
+        CHECK_OK(expar_team_split_strided(world, group->size - 1, -2, group->size / 2, NULL, &team));
+        expar_device_handle handle = team ? handle_for(group, team) : s.handle;
+        handles_call call = call_open(group, HANDLES_PASS, runner_kind(), runner_kind(), &s.runner);
+        if (team) {
+            CHECK(expar_kernel_n_pes(&handle) == group->size / 2, "%d PEs", expar_kernel_n_pes(&handle));
+            CHECK(expar_kernel_translate_pe(&handle, 0, &s.handle) == group->size - 1, "PE 0 is another rank");
+            CHECK(expar_kernel_translate_pe(&s.handle, group->size - 2, &handle) == -1, "a rank is no member");
+            CHECK(expar_kernel_translate_pe(&s.handle, group->rank, &handle) == expar_kernel_my_pe(&handle), "not me");
+            CHECK_OK(expar_team_sync(team));
+            runner_start(&s.runner, &handle, &call);
+            runner_await(&s.runner);
+            CHECK(s.runner.status[0] == EXPAR_OK && *s.runner.wrong == 0, "%s", error_of(&handle).text);
+            call.test = HANDLES_BARRIERS;
+            CHECK_OK(expar_team_sync(team));
+            runner_start(&s.runner, &handle, &call);
+            runner_await(&s.runner);
+            CHECK(s.runner.status[0] == EXPAR_OK && *s.runner.wrong == 0, "%s", error_of(&handle).text);
+            CHECK_OK(expar_team_destroy(team));
+            /* The handle has ended with its team. */
+            call.test = HANDLES_BAD;
+            call.with = HANDLES_BAD_PE;
+            runner_start(&s.runner, &handle, &call);
+            runner_await(&s.runner);
+            CHECK(s.runner.status[0] == EXPAR_ERR_HANDLE, "ended with %d", s.runner.status[0]);
+            CHECK(error_of(&handle).status == EXPAR_ERR_HANDLE, "%s", error_of(&handle).text);
+            const expar_device_handle next = handle_for(group, NULL);
+            /* Ranks that are threads may take each other's slots. */
+            CHECK(next.number == handle.number || kind_of_ranks == RANKS_THREADS, "the slot is not used again");
+            CHECK(next.number != handle.number || next.mark != handle.mark, "two handles of one generation");
+            CHECK(error_of(&next).status == EXPAR_OK, "%s", error_of(&next).text);
+        }
+        CHECK_OK(expar_group_barrier(group));
+        call_close(group, &call, &s.runner);
+    }
+    setting_close(&s, group);
+}
+
+static void test_handles_have_the_numbers_of_their_team(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, teams);
+}
+
+static void contexts(expar_group *group, void *shared)
+{
+    setting s;
+    expar_team *world = NULL;
+    expar_ctx *ctx = NULL;
+    (void)shared;
+    if (!setting_open(&s, group, 2)) return;
+    CHECK_OK(expar_team_get_world(group, &world));
+    CHECK_OK(expar_ctx_create(world, NULL, &ctx));
+    expar_device_options options = options_for(NULL);
+    options.ctx = ctx;
+    expar_device_handle handle;
+    CHECK_OK(expar_device_get(group, &options, &handle));
+    handles_call call = call_open(group, HANDLES_PASS, runner_kind(), runner_kind(), &s.runner);
+    run_well(&s, group, &handle, &call);
+    CHECK_OK(expar_ctx_destroy(ctx));
+    CHECK(error_of(&handle).status == EXPAR_ERR_HANDLE, "%s", error_of(&handle).text);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_device_get(group, &options, &handle));
+    CHECK(error_of(&s.handle).status == EXPAR_OK, "%s", error_of(&s.handle).text);
+    call_close(group, &call, &s.runner);
+    setting_close(&s, group);
+}
+
+static void test_handles_end_with_their_context(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, contexts);
+}
+
+/* ---- bad input --------------------------------------------------------------------------------------------------- */
+
+static void one_bad(setting *s, expar_group *group, handles_call call, handles_bad bad, expar_status expected,
+                    const char *text)
+{
+    uint64_t words[2] = {3, 4}, seen = 0;
+    const expar_device_handle handle = handle_for(group, NULL);
+    call.with = bad;
+    CHECK_OK(expar_put(group, s->first, words, sizeof words, group->rank));
+    CHECK_OK(expar_group_barrier(group));
+    runner_start(&s->runner, &handle, &call);
+    runner_await(&s->runner);
+    const expar_device_error error = error_of(&handle);
+    CHECK(s->runner.status[0] == (int)expected, "bad %d: status %d", bad, s->runner.status[0]);
+    CHECK(*s->runner.wrong == 0, "bad %d: %llu wrong", bad, (unsigned long long)*s->runner.wrong);
+    CHECK(error.status == expected, "bad %d: %d, %s", bad, (int)error.status, error.text);
+    CHECK(strstr(error.text, text) != NULL, "bad %d: '%s' has no '%s'", bad, error.text, text);
+    CHECK_OK(expar_get(group, &seen, s->first, sizeof seen, group->rank));
+    CHECK(seen == 3, "bad %d: the word holds %llu", bad, (unsigned long long)seen);
+    CHECK_OK(expar_group_barrier(group));
+}
+
+/* Memory of a kind that the target does not load: kernels of GPUs get the host's. */
+static void bad_kernels(expar_group *group, void *shared)
+{
+    setting s;
+    (void)shared;
+    if (!setting_open(&s, group, 1)) return;
+    handles_call call = {.test = HANDLES_BAD, .words = s.first, .own = runner_alloc(&s.runner, 64), .bytes = 8};
+    uint64_t *elsewhere = runner_alloc(&s.runner, 64);
+    one_bad(&s, group, call, HANDLES_BAD_PE, EXPAR_ERR_RANGE, "put: PE 2, expected 0 to 1");
+    one_bad(&s, group, call, HANDLES_BAD_NEGATIVE_PE, EXPAR_ERR_RANGE, "g: PE -1");
+    one_bad(&s, group, call, HANDLES_BAD_END, EXPAR_ERR_ADDRESS, "get: address");
+    one_bad(&s, group, call, HANDLES_BAD_COUNT, EXPAR_ERR_ADDRESS, "put: address");
+    one_bad(&s, group, call, HANDLES_BAD_ALIGNMENT, EXPAR_ERR_ALIGNMENT, "atomic: address");
+    one_bad(&s, group, call, HANDLES_BAD_CMP, EXPAR_ERR_ARGUMENT, "wait_until: ");
+    one_bad(&s, group, call, HANDLES_BAD_OP, EXPAR_ERR_ARGUMENT, "signal_op: ");
+    call.words = elsewhere;
+    one_bad(&s, group, call, HANDLES_BAD_ADDRESS, EXPAR_ERR_ADDRESS, "put_signal: address");
+    one_bad(&s, group, call, HANDLES_BAD_WAIT, EXPAR_ERR_ADDRESS, "wait_until: address");
+    if (runner_target() == EXPAR_DEVICE_GPU) {
+        call.words = take(group, EXPAR_MEMORY_HOST, 64);
+        one_bad(&s, group, call, HANDLES_BAD_ADDRESS, EXPAR_ERR_ADDRESS, "device or pinned");
+    }
+    expar_group *other = ranks_join_again(group);
+    if (other) {
+        call.words = take(other, runner_kind(), 4096);
+        const expar_device_handle ended = handle_for(other, NULL);
+        one_bad(&s, group, call, HANDLES_BAD_ADDRESS, EXPAR_ERR_ADDRESS, "put_signal: address");
+        CHECK_OK(expar_group_destroy(other));
+        CHECK(error_of(&ended).status == EXPAR_ERR_HANDLE, "%s", error_of(&ended).text);
+        call.words = s.first;
+        runner_start(&s.runner, &ended, &call);
+        runner_await(&s.runner);
+        CHECK(s.runner.status[0] == EXPAR_ERR_HANDLE, "ended with %d", s.runner.status[0]);
+    }
+    runner_free(&s.runner, elsewhere);
+    runner_free(&s.runner, call.own);
+    setting_close(&s, group);
+}
+
+static void test_the_first_error_of_a_kernel_stays(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, bad_kernels);
+}
+
+/* Nodes of one rank: no kernel reaches another one. */
+static void far_ranks(expar_group *group, void *shared)
+{
+    setting s;
+    (void)shared;
+    if (!setting_open(&s, group, 1)) return;
+    handles_call call = {
+        .test = HANDLES_BAD, .words = s.first, .own = runner_alloc(&s.runner, 64), .peer = 1 - group->rank};
+    one_bad(&s, group, call, HANDLES_BAD_FAR, EXPAR_ERR_UNSUPPORTED, "no way of kernels leads to");
+    one_bad(&s, group, call, HANDLES_BAD_SYNC, EXPAR_ERR_UNSUPPORTED, "no way of kernels leads to");
+    runner_free(&s.runner, call.own);
+    setting_close(&s, group);
+}
+
+static void test_ranks_that_are_not_mapped_are_told(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.ranks_per_node = 1}, 2, far_ranks);
+}
+
+static void bad_calls(expar_group *group, void *shared)
+{
+    expar_device_handle handle = {.number = 77};
+    expar_device_options options = options_for(NULL);
+    expar_device_error error = EXPAR_DEVICE_ERROR_INIT;
+    expar_team *world = NULL;
+    (void)shared;
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_device_get(NULL, &options, &handle));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_device_get(group, &options, NULL));
+    if (runner_target() == EXPAR_DEVICE_GPU) {
+        CHECK_STATUS(EXPAR_ERR_STATE, expar_device_get(group, &options, &handle));
+        CHECK_TEXT("no device memory yet", "expar_memory_alloc");
+        CHECK(take(group, EXPAR_MEMORY_DEVICE, 64) != NULL, "no memory");
+    } else {
+        CHECK_STATUS(EXPAR_ERR_STATE, expar_device_get(group, NULL, &handle));
+    }
+    options.version = EXPAR_DEVICE_VERSION + 1;
+    CHECK_STATUS(EXPAR_ERR_VERSION, expar_device_get(group, &options, &handle));
+    CHECK_TEXT("too new", "expected version 1");
+    options.version = 0;
+    CHECK_STATUS(EXPAR_ERR_VERSION, expar_device_get(group, &options, &handle));
+    CHECK_TEXT("too old");
+    options = options_for(NULL);
+    options.struct_size = sizeof options + 1;
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_device_get(group, &options, &handle));
+    options = options_for(NULL);
+    options.target = (expar_device_target)2;
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_device_get(group, &options, &handle));
+    CHECK_TEXT("options.target 2");
+    expar_group *other = ranks_join_again(group);
+    if (other && CHECK_OK(expar_team_get_world(other, &world))) {
+        options = options_for(world);
+        CHECK_STATUS(EXPAR_ERR_HANDLE, expar_device_get(group, &options, &handle));
+        CHECK_TEXT("options.team is of another group");
+        expar_ctx *ctx = NULL;
+        CHECK_OK(expar_ctx_create(world, NULL, &ctx));
+        options.ctx = ctx;
+        CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_device_get(group, &options, &handle));
+        CHECK_TEXT("both set");
+        CHECK_OK(expar_group_destroy(other));
+    }
+    CHECK(handle.number == 77, "a call that failed changed the handle");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_device_get_error(NULL, &error));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_device_get_error(&handle, &error));
+    CHECK_TEXT("is none that expar_device_get has filled");
+    handle = handle_for(group, NULL);
+    error.struct_size = 1;
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_device_get_error(&handle, &error));
+}
+
+static void test_calls_reject_bad_arguments(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, bad_calls);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order_holds_with_threads_that_are_late),
+        cmocka_unit_test(test_warps_meet),
+        cmocka_unit_test(test_scripts_leave_what_they_say),
+        cmocka_unit_test(test_a_handle_serves_memory_that_is_newer),
+        cmocka_unit_test(test_handles_have_the_numbers_of_their_team),
+        cmocka_unit_test(test_handles_end_with_their_context),
+        cmocka_unit_test(test_the_first_error_of_a_kernel_stays),
+        cmocka_unit_test(test_ranks_that_are_not_mapped_are_told),
+        cmocka_unit_test(test_calls_reject_bad_arguments),
+    };
+    kind_read(argc, argv);
+    if (!runner_is_able()) return 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

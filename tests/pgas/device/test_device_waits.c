@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waits of kernels that nothing fulfils. They end when a rank dies, leaves, falls silent, aborts or records that it
+ * does not come, at the late limit, and where the host has stopped. Target and ranks are as in test_device_calls.c. */
+#include "pgas/device/runner.h"
+#include "shmem/kind.h"
+
+#include <signal.h>
+#include <stdio.h>
+
+#define DEADLINE_MS 120000
+
+static void *take_words(expar_group *group)
+{
+    void *block = NULL;
+    expar_memory_options options = EXPAR_MEMORY_OPTIONS_INIT;
+    options.kind = runner_kind();
+    options.device = options.kind == EXPAR_MEMORY_HOST ? 0 : runner_gpu(group);
+    options.bytes = 4096;
+    options.zeroed = 1;
+    CHECK_OK(expar_memory_alloc(group, &options, &block));
+    return block;
+}
+
+/* A rank that can run kernels. */
+typedef struct waiter {
+    runner runner;
+    expar_device_handle handle;
+    handles_call call;
+} waiter;
+
+static bool waiter_open(waiter *w, expar_group *group)
+{
+    expar_device_options options = EXPAR_DEVICE_OPTIONS_INIT;
+    options.target = runner_target();
+    w->call = (handles_call){.words = take_words(group)};
+    if (!w->call.words || !runner_open(&w->runner, group, 3, 0)) return false;
+    if (!CHECK_OK(expar_device_get(group, &options, &w->handle))) return false;
+    return CHECK_OK(expar_group_barrier(group));
+}
+
+static void start(waiter *w, handles_test test, int scope)
+{
+    w->call.test = test;
+    w->call.scope = scope;
+    runner_start(&w->runner, &w->handle, &w->call);
+}
+
+/* All threads have left with that status, and the host says why. */
+static void await_end(waiter *w, expar_status expected, const char *text)
+{
+    expar_device_error error = EXPAR_DEVICE_ERROR_INIT;
+    runner_await(&w->runner);
+    for (int32_t i = 0; i < w->runner.threads; i++)
+        CHECK(w->runner.status[i] == (int)expected, "thread %d: status %d", i, w->runner.status[i]);
+    CHECK_OK(expar_device_get_error(&w->handle, &error));
+    CHECK(error.status == expected, "status %d: %s", (int)error.status, error.text);
+    CHECK(strstr(error.text, text) != NULL, "'%s' has no '%s'", error.text, text);
+    CHECK(error.seen == 0 && error.awaited > 0, "saw %llu, awaited %llu", (unsigned long long)error.seen,
+          (unsigned long long)error.awaited);
+}
+
+/* Waits of each form in turn, each with a handle and kernels of its own. */
+typedef struct wait_form {
+    handles_test test;
+    int scope;
+} wait_form;
+static const wait_form forms[] = {
+    {HANDLES_WAIT, EXPAR_DEV_BLOCK}, {HANDLES_WAIT, EXPAR_DEV_WARP}, {HANDLES_SYNC, EXPAR_DEV_BLOCK}};
+#define FORMS 3
+static int form; /* of the ranks that run now */
+
+static void start_form(waiter *w)
+{
+    start(w, forms[form].test, forms[form].scope);
+}
+
+static void with_each_form(ranks_plan plan, int32_t size, ranks_body body)
+{
+    for (form = 0; form < FORMS; form++)
+        kind_run(plan, size, body);
+    form = 0;
+}
+
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
+
+static void abort_while_waiting(expar_group *group, void *shared)
+{
+    waiter w;
+    (void)shared;
+    if (!waiter_open(&w, group)) return;
+    if (group->rank == 0) {
+        start_form(&w);
+        CHECK_OK(expar_group_abort(group));
+        await_end(&w, EXPAR_ERR_ABORTED, "abort");
+    } else {
+        /* Rank 0 does not come. */
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_group_barrier(group));
+    }
+    runner_close(&w.runner);
+    CHECK_OK(expar_group_destroy(group));
+}
+
+static void test_an_abort_ends_waits(void **state)
+{
+    (void)state;
+    with_each_form((ranks_plan){.ends_itself = true}, 2, abort_while_waiting);
+}
+
+static void leave_while_others_wait(expar_group *group, void *shared)
+{
+    waiter w;
+    (void)shared;
+    if (!waiter_open(&w, group)) return;
+    if (group->rank == 1) {
+        expar_group_abandon(group);
+    } else {
+        start_form(&w);
+        await_end(&w, EXPAR_ERR_PEER, "rank 1");
+        expar_group_abandon(group);
+    }
+    runner_close(&w.runner);
+}
+
+static void test_a_rank_that_leaves_ends_waits(void **state)
+{
+    (void)state;
+    with_each_form((ranks_plan){.ends_itself = true}, 3, leave_while_others_wait);
+}
+
+/* Rank 1 comes to the barrier when rank 0 has given it up; a note tells it so. */
+static void come_late(expar_group *group, void *shared)
+{
+    waiter w;
+    (void)shared;
+    if (!waiter_open(&w, group)) return;
+    if (group->rank == 0) {
+        group->boot->late_limit_ms = 1;
+        start(&w, HANDLES_SYNC, EXPAR_DEV_BLOCK);
+        await_end(&w, EXPAR_ERR_PEER, "late");
+        group->boot->late_limit_ms = RANKS_TIMEOUT_MS;
+        CHECK_OK(expar_group_barrier(group));
+    } else {
+        CHECK_OK(expar_group_barrier(group));
+        /* Rank 0 has told rank 1 once, so only a second barrier waits. */
+        start(&w, HANDLES_SYNC, EXPAR_DEV_BLOCK);
+        runner_await(&w.runner);
+        CHECK(w.runner.status[0] == EXPAR_OK, "status %d", w.runner.status[0]);
+        start(&w, HANDLES_SYNC, EXPAR_DEV_BLOCK);
+        runner_await(&w.runner);
+        expar_device_error error = EXPAR_DEVICE_ERROR_INIT;
+        CHECK_OK(expar_device_get_error(&w.handle, &error));
+        CHECK(error.status == EXPAR_ERR_PEER && error.pe == 0, "%d, PE %d: %s", (int)error.status, error.pe,
+              error.text);
+    }
+    CHECK_OK(expar_group_barrier(group));
+    runner_close(&w.runner);
+    CHECK_OK(expar_free(group, w.call.words));
+}
+
+static void test_the_late_limit_ends_a_barrier_and_is_noted(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, come_late);
+}
+
+/* A host that does not move the pulse within a moment has stopped. */
+static void lose_host(expar_group *group, void *shared)
+{
+    waiter w;
+    (void)shared;
+    if (!waiter_open(&w, group)) return;
+    w.handle.orphan_ns = 1;
+    start(&w, HANDLES_WAIT, EXPAR_DEV_BLOCK);
+    await_end(&w, EXPAR_ERR_STATE, "orphan time-out");
+    CHECK_OK(expar_group_barrier(group));
+    runner_close(&w.runner);
+    CHECK_OK(expar_free(group, w.call.words));
+}
+
+static void test_kernels_leave_a_host_that_has_stopped(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, lose_host);
+}
+
+/* ---- processes that are killed or stopped ------------------------------------------------------------------------ */
+
+static void die_while_others_wait(expar_group *group, void *shared)
+{
+    const int signal_number = *(const int *)shared;
+    waiter w;
+    if (!waiter_open(&w, group)) return;
+    if (signal_number == SIGSTOP) kind_set_silence(group, 3000);
+    if (group->rank == 1) raise(signal_number);
+    start_form(&w);
+    await_end(&w, EXPAR_ERR_PEER, "rank 1");
+    runner_close(&w.runner);
+    expar_group_abandon(group);
+}
+
+static void run_with_signal(int signal_number)
+{
+    enum { SIZE = 3 };
+    ranks_host host;
+    pid_t pids[SIZE];
+    bool late = false;
+    const int64_t end_ms = ranks_clock_ms() + DEADLINE_MS;
+    const ranks_plan plan = {.kind = RANKS_PROCESSES, .size = SIZE, .ends_itself = true};
+    assert_true(ranks_host_start(&host));
+    for (int32_t r = 0; r < SIZE; r++)
+        pids[r] = ranks_fork(&plan, &host.id, r, die_while_others_wait, &signal_number);
+    assert_int_equal(ranks_wait(pids[0], end_ms, &late), 0);
+    assert_int_equal(ranks_wait(pids[2], end_ms, &late), 0);
+    kill(pids[1], SIGKILL);
+    ranks_wait(pids[1], end_ms, &late);
+    assert_false(late);
+    assert_true(ranks_host_stop(&host));
+}
+
+static void test_a_killed_rank_ends_waits(void **state)
+{
+    (void)state;
+    if (kind_of_ranks != RANKS_PROCESSES) skip();
+    for (form = 0; form < FORMS; form++)
+        run_with_signal(SIGKILL);
+    form = 0;
+}
+
+static void test_a_stopped_rank_ends_waits(void **state)
+{
+    (void)state;
+    if (kind_of_ranks != RANKS_PROCESSES) skip();
+    form = 2;
+    run_with_signal(SIGSTOP);
+    form = 0;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_abort_ends_waits),
+        cmocka_unit_test(test_a_rank_that_leaves_ends_waits),
+        cmocka_unit_test(test_the_late_limit_ends_a_barrier_and_is_noted),
+        cmocka_unit_test(test_kernels_leave_a_host_that_has_stopped),
+        cmocka_unit_test(test_a_killed_rank_ends_waits),
+        cmocka_unit_test(test_a_stopped_rank_ends_waits),
+    };
+    kind_read(argc, argv);
+    if (!runner_is_able()) return 77;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -129,6 +129,29 @@ class Combinations(unittest.TestCase):
         on_ranks(2, body)
 
 
+    def test_bytes(self) -> None:
+        """FP8 rows as bytes, by the constructor's use_fp8 and by the call's, which overrides it."""
+
+        def body(comm: Any) -> None:
+            h = Hybrid(World(2, 4, 128, 9), 12)
+            rank, there = group_for(comm).rank, [row for row in h.permuted(group_for(comm).rank, 1) if row is not None]
+            as_bytes = [x.view(torch.uint8) for x in h.fp8]
+            for of_buffer, of_call in ((True, None), (False, True), (True, True)):
+                rows, _, scales, _, handle = buffer_of(comm, h, use_fp8=of_buffer).dispatch_with_permute(
+                    hidden=as_bytes[rank], routing_map=h.maps[rank], scaling_factor=h.scales[rank], use_fp8=of_call
+                )
+                assert rows.dtype is torch.uint8 and handle[9].token_data_type is torch.uint8
+                same(rows, h.gathered(as_bytes, there))
+                same(scales, h.gathered(h.scales, there))
+            rows, _, scales, _, _ = buffer_of(comm, h, use_fp8=True).dispatch_with_permute(
+                hidden=h.x[rank], routing_map=h.maps[rank], scaling_factor=h.scales[rank], use_fp8=False
+            )
+            same(rows, h.gathered(h.x, there))
+            assert scales is None
+
+        on_ranks(2, body)
+
+
 class Nodes(unittest.TestCase):
     def test_two_nodes(self) -> None:
         self._on(4, 2)

@@ -13,7 +13,7 @@ import deep_ep_hybrid_calls as calls
 import ranks
 import simulated_torch
 import torch
-from deep_ep_hybrid_callers import megatron, nemo
+from deep_ep_hybrid_callers import CALLERS
 from deep_ep_hybrid_layer import training_steps
 from deep_ep_hybrid_reference import Hybrid, World
 from deep_ep_replicas_calls import everything
@@ -106,7 +106,7 @@ class Gpu(unittest.TestCase):
         self.on_ranks(rejected, more_tokens_elsewhere)
 
     def test_callers(self) -> None:
-        self.on_ranks(megatron, nemo)
+        self.on_ranks(*CALLERS)
 
     def test_layer(self) -> None:
         self.on_ranks(trained)

@@ -27,6 +27,23 @@ class Moves(unittest.TestCase):
     def test_on_two_nodes(self) -> None:
         ranks.on_threads(4, in_turn, (everything,), ranks_per_node=2)
 
+    def test_other_types(self) -> None:
+        """Slots and experts may have other shapes and types, if an expert has as many bytes."""
+
+        def body(comm: Any) -> None:
+            storage = torch.zeros(64, dtype=torch.uint8)
+            weights = torch.arange(24.0).view(3, 2, 4) + 100 * group_for(comm).rank
+            mapping = torch.tensor([[4, -1], [-1, 2]], dtype=torch.int32)
+            slots = storage.view(torch.int16).view(2, 16)
+            Replicas(group_for(comm), storage).prefetch(slots, weights, mapping, None).wait()
+            found = slots.view(-1).view(torch.float32).view(2, 2, 4)
+            if group_for(comm).rank == 0:
+                same(found[0], weights[1] + 100)
+            else:
+                same(found[1], weights[2] - 100)
+
+        on_threads(2, body)
+
     def test_without_slots(self) -> None:
         """Nothing moves, and nobody waits."""
 

@@ -17,6 +17,8 @@
 #        gpu.sh engine_view DIR [TOKENS]  calls as engines make them, through deep_ep and expar with PyTorch, beside
 #                                       the C API's isolated and looped calls in the same run, on all GPUs
 #        gpu.sh long_waits DIR          how much later kernels end that have waited for a late rank, on 2 GPUs or more
+#        gpu.sh ring DIR                the proxy's rings from kernels, by a transport that does nothing: time of a
+#                                       command, and commands a second of one ring, two and four
 #        gpu.sh sanitize DIR            tests under compute-sanitizer, as many at a time as there are GPUs
 #        gpu.sh sanitize_ll DIR         likewise the benchmark of low-latency mode, of one rank
 #        gpu.sh call DIR SECONDS [PART…]  what fits into so many seconds, in this order; a part is a word from
@@ -477,6 +479,14 @@ long_waits() {
     return $code
 }
 
+ring() {
+    local code=0 start=$EPOCHREALTIME
+    limited "$here/bin/rate_gpu_ring" >"$logs/ring" 2>&1 || code=$?
+    grep 'command issued\|commands a second' "$logs/ring" || tail -n 3 "$logs/ring"
+    note ring "$start" "$code"
+    return $code
+}
+
 # ---- several of them -------------------------------------------------------------------------------------------------
 
 test_and_measure() {
@@ -494,11 +504,11 @@ check_again() {
 check_part() {
     case $1 in
         run | run=* | spread | spread=* | measure | measure=* | measure_ll | measure_ll=* | python | python=* | engine_view | engine_view=*) ;;
-        sanitize | sanitize_ll | demo | long_waits | turns=?*) ;;
+        sanitize | sanitize_ll | demo | long_waits | ring | turns=?*) ;;
         again=*) check_again "${1#again=}" ;;
         again) check_again '' ;;
-        sanitize=* | sanitize_ll=* | demo=* | long_waits=*) echo "gpu.sh: '$1': ${1%%=*} takes no argument" >&2 && return 2 ;;
-        *) echo "gpu.sh: '$1': run, spread, again, measure, measure_ll, turns=OTHER, python, engine_view, long_waits, sanitize, sanitize_ll or demo is expected" >&2 && return 2 ;;
+        sanitize=* | sanitize_ll=* | demo=* | long_waits=* | ring=*) echo "gpu.sh: '$1': ${1%%=*} takes no argument" >&2 && return 2 ;;
+        *) echo "gpu.sh: '$1': run, spread, again, measure, measure_ll, turns=OTHER, python, engine_view, long_waits, ring, sanitize, sanitize_ll or demo is expected" >&2 && return 2 ;;
     esac
 }
 
@@ -513,7 +523,7 @@ part() {
         python) IFS=, read -ra words <<<"$argument" && python "${words[@]}" ;;
         again) again "$argument" ;;
         turns) turns "$argument" ;;
-        sanitize | sanitize_ll | demo | long_waits) "$word" ;;
+        sanitize | sanitize_ll | demo | long_waits | ring) "$word" ;;
     esac
 }
 
@@ -557,7 +567,7 @@ case ${1:-}:$# in
         open_packed "$2"
         "$1" "${@:3}"
         ;;
-    run:[23] | spread:[23] | measure:[23] | measure_ll:[23] | engine_view:[23] | again:3 | turns:[34] | demo:2 | long_waits:2 | sanitize:2 | sanitize_ll:2)
+    run:[23] | spread:[23] | measure:[23] | measure_ll:[23] | engine_view:[23] | again:3 | turns:[34] | demo:2 | long_waits:2 | ring:2 | sanitize:2 | sanitize_ll:2)
         open_packed "$2"
         : >"$logs/results"
         case $1 in

@@ -25,12 +25,12 @@ table='
 3 net/gda          gda.h keys.h queue.h
 3 net/gda/nic      nic.h
 3 net/p2p          access.h
-3 net/proxy        proxy.h
+3 net/proxy        proxy.h ring.h waits.h
 4 shmem            sym.h kinds.h device_heap.h doorbell.h tree.h (pinned_heap.h)
 4 shmem/copies     (copies.h)
 5 group            group.h members.h tools.h
 5 link             link.h
-5 link/device      ptx.h bulk.h
+5 link/device      ptx.h bulk.h ring.h
 6 exec             executor.h normal.h step.h event.h low_latency.h
 6 exec/cpu         create.h
 6 exec/cpu/core    (calls.h) (delay.h) (rows.h) (encode.h) (workers.h)

@@ -46,7 +46,7 @@ plant "$1" exec/cpu/core/copy.c exec/cpu/normal/cpu.h 'exec/cpu/normal/cpu.h is 
 plant "$1" exec/cpu/low_latency/plan.c exec/cpu/normal/cpu.h 'exec/cpu/normal/cpu.h is of a folder that exec/cpu/low_latency does not stand on'
 plant "$1" exec/cpu/low_latency/wait.c exec/cpu/low_latency/far/links.h 'exec/cpu/low_latency/far/links.h is of a folder that exec/cpu/low_latency does not stand on'
 plant "$1" exec/cpu/normal/layout.c exec/cpu/nodes/rails.h 'exec/cpu/nodes/rails.h is of a folder that exec/cpu/normal does not stand on'
-plant "$1" shmem/barrier.c net/proxy/ring.h 'net/proxy/ring.h is private to net/proxy'
+plant "$1" shmem/barrier.c net/proxy/parts.h 'net/proxy/parts.h is private to net/proxy'
 plant "$1" boot/join.c boot/meet/mesh.h 'boot/meet/mesh.h is private to boot/meet'
 plant "$1" boot/sockets/ask.c boot/place.h 'boot/place.h is private to boot'
 # Headers that folders of a layer show to each other alone.

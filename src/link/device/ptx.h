@@ -3,10 +3,10 @@
  * the forms of kernels and of shared memory. All PTX is here and in bulk.h, so that kernels can run without a GPU:
  * tests/cuda/simt has other files of these names.
  *
- * There is one back-end: mapped memory. Kernels take addresses of peers' heaps from a table (gpu_place.heaps). No
- * argument of a kernel has a ring of the proxy. net/proxy/ring.h compiles for kernels, but no kernel includes it.
- * Buffers on GPUs whose ranks do not map each other would need the proxy. Their creation is rejected by name
- * (ep/normal/shape.c, exec/cuda/low_latency/create.c), as tests/exec/cuda/test_fake_nodes.c checks. */
+ * There are two back-ends. By mapped memory, kernels take addresses of peers' heaps from a table (gpu_place.heaps). By
+ * the proxy, they issue commands to a ring (ring.h). No kernel of the library uses the ring yet: the creation of
+ * buffers on GPUs whose ranks do not map each other is rejected by name (ep/normal/shape.c,
+ * exec/cuda/low_latency/create.c), as tests/exec/cuda/test_fake_nodes.c checks. */
 #ifndef EXPAR_LINK_DEVICE_PTX_H
 #define EXPAR_LINK_DEVICE_PTX_H
 

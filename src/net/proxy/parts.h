@@ -84,6 +84,11 @@ struct proxy {
     int32_t rank, size;
     proxy_ring *ring;
     size_t ring_bytes;
+    /* where the words lie with which a port in a GPU's memory begins */
+    size_t image_at;
+    /* the GPU that the ring serves, and the port there; NULL: it serves none. Only the owner uses them. */
+    const cuda_device *gpu;
+    cu_address gpu_port;
     /* for the producers */
     proxy_port port;
     /* flights are the commands from done to taken - 1 */

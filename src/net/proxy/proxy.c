@@ -35,8 +35,9 @@ static void start_counters(proxy *self)
 static expar_status make_ring(proxy *self)
 {
     const uint64_t num_slots = self->plan.num_slots, first = self->plan.first;
-    const size_t bytes = sizeof(proxy_ring) + num_slots * sizeof(proxy_slot) + (size_t)self->size * sizeof(uint64_t);
-    self->ring_bytes = align_up(bytes, (uint64_t)sysconf(_SC_PAGESIZE));
+    const size_t port_bytes = sizeof(proxy_port) + (size_t)self->size * sizeof(uint64_t);
+    self->image_at = sizeof(proxy_ring) + num_slots * sizeof(proxy_slot) + (size_t)self->size * sizeof(uint64_t);
+    self->ring_bytes = align_up(self->image_at + port_bytes, (uint64_t)sysconf(_SC_PAGESIZE));
     void *pages = mmap(NULL, self->ring_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) return error_errno("proxy: a ring of %llu slots", (unsigned long long)num_slots);
     self->ring = pages;
@@ -124,6 +125,7 @@ void proxy_close(proxy *self)
 {
     if (!self) return;
     proxy_stop(self);
+    proxy_leave_gpu(self);
     proxy_gate_destroy(&self->moved);
     proxy_gate_destroy(&self->work);
     if (self->ring) munmap(self->ring, self->ring_bytes);

@@ -9,6 +9,7 @@
  *   flight.c   commands in progress, PE by PE     join.c       puts that touch
  *   consumer.c the thread: turns, naps, end       crew.c       one thread that watches for several
  *   gate.c     sleeping, and being woken          proxy.c      creation and end
+ *   serve.c    rings for the kernels of a GPU
  *
  * Commands are taken in order. If a transport has no free space for one, it is tried again. No command to the same PE
  * passes it meanwhile; those to other PEs do. After a fence nothing is sent to a PE before all that came before the
@@ -18,6 +19,7 @@
 #ifndef EXPAR_NET_PROXY_PROXY_H
 #define EXPAR_NET_PROXY_PROXY_H
 
+#include "cuda/cuda.h"
 #include "net/proxy/ring.h"
 #include "net/transport.h"
 
@@ -88,6 +90,12 @@ void proxy_wake(proxy *self);
 void proxy_expect(proxy *self);
 /* Ends the ring for good: all waits on it, and all its commands, end with the status. Any thread, also again. */
 void proxy_poison(proxy *self, expar_status status);
+/* Pins the ring for kernels of the GPU, and gives a port in its memory, with which link/device/ring.h works. No command
+   was issued before. The device must stay open until the proxy is closed, or has left it. EXPAR_ERR_UNSUPPORTED: the
+   driver cannot pin the ring in place. */
+expar_status proxy_serve_gpu(proxy *self, const cuda_device *device, cu_address *port);
+/* No kernel uses the port any more. Also for a proxy that serves no GPU. */
+void proxy_leave_gpu(proxy *self);
 /* Returns the port, for producers with code of their own. */
 proxy_port *proxy_port_of(proxy *self);
 

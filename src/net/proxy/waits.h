@@ -106,7 +106,8 @@ PORTABLE_FUNC void proxy_watch_counters(proxy_wait *w)
     proxy_raise(&port->done, words[1]);
 }
 
-/* Ends the waits of all producers if the beat has stood still for too long; passes on what they wait for. */
+/* Ends the waits of all producers if the beat has stood still for too long; passes on what they wait for. Another watch
+   may have stored a later time. */
 PORTABLE_FUNC void proxy_watch_beat(proxy_wait *w, uint64_t now_ns)
 {
     proxy_port *port = w->port;
@@ -116,7 +117,7 @@ PORTABLE_FUNC void proxy_watch_beat(proxy_wait *w, uint64_t now_ns)
     if (stale || beat != proxy_load(&port->beat)) {
         proxy_store(&port->beat, beat);
         proxy_store(&port->beat_ns, now_ns);
-    } else if (port->orphan_ns && now_ns - proxy_load(&port->beat_ns) > port->orphan_ns) {
+    } else if (port->orphan_ns && (int64_t)(now_ns - proxy_load(&port->beat_ns)) > (int64_t)port->orphan_ns) {
         proxy_store(&port->ended, proxy_failure(1, PROXY_ORPHANED, 0));
     }
 }

@@ -4,8 +4,10 @@
  *
  * link_mail: block p of the first half of the grid sends to block p of the second half; each waits for the other with
  * a deadline. Dynamic shared memory: with LINK_WAY_BULK row_bytes and 8. link_count: no waits, no shared memory.
- * link_bulk: a block; dynamic shared memory: stage_bytes and 8 for each warp. */
+ * link_bulk: a block; dynamic shared memory: stage_bytes and 8 for each warp. link_storm and link_rate: warps that do
+ * not wait for each other, but for the rings' threads on the host. */
 #include "link/device/bulk.h"
+#include "link/device/ring.h"
 #include "tests/cuda/kernels/link.h"
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -122,6 +124,44 @@ GPU_FUNC void send_by_bulk(bulk_stage *stage, uint8_t *stages, uint8_t *row, int
 }
 #endif
 
+/* ---- mail by a ring ---------------------------------------------------------------------------------------------- */
+
+/* The row leaves from the sender's own memory, which it may write again when the command is complete. */
+GPU_FUNC int32_t send_by_ring(const link_mail_call *c, int32_t pair, uint32_t round)
+{
+    const uint64_t row = (uint64_t)pair * (uint64_t)c->row_bytes;
+    uint64_t after = 0, ended = 0;
+    fill_row(c->sources + row, c->row_bytes, pair, round);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        proxy_command put = {0};
+        put.kind = PROXY_PUT_SIGNAL;
+        put.pe = 1;
+        put.offset = c->rows_at + row;
+        put.local = c->sources_host + row;
+        put.bytes = (uint64_t)c->row_bytes;
+        put.signal = c->flags_at + (uint64_t)pair * LINK_FLAG_WORDS * 8;
+        put.operand = round;
+        put.op = 1; /* TRANSPORT_SET */
+        ended = ring_issue(c->port, &put, &after);
+        if (!ended) ended = proxy_await_done_to(c->port, put.pe, after);
+        if (ended || proxy_load(&c->port->failure)) atomicAdd(c->late, 1u);
+    }
+    return !__syncthreads_or(ended != 0);
+}
+
+GPU_FUNC void answer_by_ring(const link_mail_call *c, int32_t pair, uint32_t round)
+{
+    proxy_command word = {0};
+    uint64_t after = 0;
+    word.kind = PROXY_PUT_SIGNAL;
+    word.pe = 1;
+    word.signal = c->flags_at + ((uint64_t)pair * LINK_FLAG_WORDS + LINK_FLAG_WORDS / 2) * 8;
+    word.operand = round;
+    word.op = 1; /* TRANSPORT_SET */
+    if (ring_issue(c->port, &word, &after)) atomicAdd(c->late, 1u);
+}
+
 GPU_FUNC void send_all(const link_mail_call *c, uint8_t *stages, uint8_t *row, uint64_t *flag, int32_t pair)
 {
     bulk_stage stage;
@@ -131,6 +171,10 @@ GPU_FUNC void send_all(const link_mail_call *c, uint8_t *stages, uint8_t *row, u
         if (!await_flag(c, LINK_WAY_FLAG, flag + LINK_FLAG_WORDS / 2, round - 1)) return;
         if (c->way == LINK_WAY_WORDS) {
             send_words(row, c->row_bytes, pair, round);
+            continue;
+        }
+        if (c->way == LINK_WAY_RING) {
+            if (!send_by_ring(c, pair, round)) return;
             continue;
         }
 #ifdef GPU_HAS_BULK
@@ -154,7 +198,11 @@ GPU_FUNC void receive_all(const link_mail_call *c, const uint8_t *row, uint64_t 
             check_row(row, c->row_bytes, pair, round, c->wrong);
             __syncthreads();
         }
-        if (threadIdx.x == 0) store_release(flag + LINK_FLAG_WORDS / 2, round);
+        if (threadIdx.x != 0) continue;
+        if (c->way == LINK_WAY_RING)
+            answer_by_ring(c, pair, round);
+        else
+            store_release(flag + LINK_FLAG_WORDS / 2, round);
     }
 }
 
@@ -168,6 +216,71 @@ GPU_KERNEL(LINK_THREADS) link_mail(GPU_ARGS link_mail_call c)
         send_all(&c, stages, row, flag, pair);
     else
         receive_all(&c, row, flag, pair);
+}
+
+/* ---- rings ------------------------------------------------------------------------------------------------------- */
+
+GPU_FUNC proxy_command storm_command(int32_t lane)
+{
+    proxy_command add = {0};
+    add.kind = PROXY_ATOMIC;
+    add.pe = 1;
+    add.offset = 8 * (uint64_t)lane;
+    add.bytes = 8;
+    add.operand = 1;
+    add.op = 4; /* TRANSPORT_ADD */
+    return add;
+}
+
+GPU_KERNEL(LINK_THREADS) link_storm(GPU_ARGS link_storm_call c)
+{
+    const int32_t lane = threadIdx.x % 32, warp = (int32_t)(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
+    uint64_t ended = 0, after = 0;
+    const proxy_command add = storm_command(lane);
+    for (int32_t round = 0; round < c.rounds && !ended; round++) {
+        ended = ring_issue_warp(c.port, link_storm_wants(warp, lane, round), &add, &after);
+        if (!ended && round % 4 == 0) ended = ring_quiet_warp(c.port);
+    }
+    if (!ended) ended = ring_quiet_warp(c.port);
+    if (ended && lane == 0) atomicAdd(c.late, 1u);
+}
+
+/* A thread that issues a command, and waits until it sees that it is done. */
+GPU_FUNC uint64_t rate_alone(const link_rate_call *c, proxy_port *port)
+{
+    uint64_t ended = 0, after = 0;
+    const proxy_command add = storm_command(0);
+    for (int32_t round = 0; round < c->rounds && !ended; round++) {
+        const uint32_t before = cycles_now();
+        ended = ring_issue(port, &add, &after);
+        if (!ended) ended = proxy_await_done(port, after);
+        c->cycles[round] = cycles_now() - before;
+    }
+    return ended;
+}
+
+GPU_FUNC uint64_t rate_together(const link_rate_call *c, proxy_port *port)
+{
+    uint64_t ended = 0, after = 0;
+    const proxy_command add = storm_command((int32_t)threadIdx.x % 32);
+    for (int32_t round = 0; round < c->rounds && !ended; round++)
+        ended = ring_issue_warp(port, 1, &add, &after);
+    return ended ? ended : ring_quiet_warp(port);
+}
+
+GPU_KERNEL(LINK_THREADS) link_rate(GPU_ARGS link_rate_call c)
+{
+    proxy_port *port = c.ports[blockIdx.x % c.num_rings];
+    const uint64_t begin = clock_now();
+    uint64_t ended = 0;
+    if (!c.cycles)
+        ended = rate_together(&c, port);
+    else if (threadIdx.x == 0)
+        ended = rate_alone(&c, port);
+    if (threadIdx.x % 32 != 0) return;
+    if (ended) atomicAdd(c.late, 1u);
+    atomicMin(c.begin, (unsigned long long)begin);
+    atomicMax(c.end, (unsigned long long)clock_now());
 }
 
 /* ---- counters ---------------------------------------------------------------------------------------------------- */

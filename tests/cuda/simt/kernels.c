@@ -47,7 +47,9 @@
     X(late_copy, late_copy_call)                                                                                       \
     X(link_mail, link_mail_call)                                                                                       \
     X(link_count, link_count_call)                                                                                     \
-    X(link_bulk, link_bulk_call)
+    X(link_bulk, link_bulk_call)                                                                                       \
+    X(link_storm, link_storm_call)                                                                                     \
+    X(link_rate, link_rate_call)
 
 #define DECLARE(name, type)                                                                                            \
     void name(const type a);                                                                                           \

@@ -181,7 +181,7 @@ static void send_mail(const cuda_program *program, link_way way, bool on_host, i
 static void send_all_mail(const cuda_program *program)
 {
     static const int64_t units[] = {1, LINK_THREADS + 1, 1000};
-    for (int32_t way = 0; way < LINK_WAYS; way++)
+    for (int32_t way = 0; way < LINK_MAPPED_WAYS; way++)
         for (int32_t on_host = 0; on_host < 2; on_host++)
             for (size_t i = 0; i < ARRAY_LENGTH(units); i++)
                 send_mail(program, (link_way)way, on_host, 16 * units[i]);

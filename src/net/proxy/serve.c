@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rings for the kernels of a GPU: the driver pins the ring, and the port lies in the GPU's memory. */
+#include "mem/device.h"
+#include "net/proxy/parts.h"
+
+/* The words with which the port begins lie behind the ring, in pinned memory, so that the copy needs no other place. */
+static uint64_t write_image(const proxy *self, cu_address at)
+{
+    uint8_t *image = (uint8_t *)self->ring + self->image_at;
+    proxy_port *port = (proxy_port *)(void *)image;
+    uint64_t *done_to = (uint64_t *)(void *)(image + sizeof *port);
+    *port = proxy_port_start(self->ring, self->plan.num_slots, self->plan.first);
+    port->done_to = (PORTABLE_SHARED(uint64_t) *)(uintptr_t)(at + sizeof *port);
+    port->size = self->size;
+    port->orphan_ns = (uint64_t)self->plan.orphan_ns;
+    for (int32_t pe = 0; pe < self->size; pe++)
+        done_to[pe] = self->plan.first;
+    return sizeof *port + (uint64_t)self->size * sizeof *done_to;
+}
+
+static expar_status make_port(proxy *self)
+{
+    const cu_address image = (cu_address)((uintptr_t)self->ring + self->image_at);
+    const uint64_t bytes = self->ring_bytes - self->image_at;
+    expar_status status = cuda_enter(self->gpu);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(MemAlloc, &self->gpu_port, bytes);
+    cuda_leave();
+    if (status != EXPAR_OK) return status;
+    return mem_device_copy(self->gpu, self->gpu_port, image, write_image(self, self->gpu_port));
+}
+
+expar_status proxy_serve_gpu(proxy *self, const cuda_device *device, cu_address *port)
+{
+    expar_status status = mem_host_register(device, self->ring, self->ring_bytes);
+    if (status != EXPAR_OK) return status;
+    self->gpu = device;
+    status = make_port(self);
+    if (status != EXPAR_OK) {
+        proxy_leave_gpu(self);
+        return status;
+    }
+    *port = self->gpu_port;
+    return EXPAR_OK;
+}
+
+void proxy_leave_gpu(proxy *self)
+{
+    if (!self->gpu) return;
+    if (self->gpu_port && cuda_enter(self->gpu) == EXPAR_OK) {
+        if (CUDA_CALL(MemFree, self->gpu_port) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
+        cuda_leave();
+    }
+    mem_host_unregister(self->gpu, self->ring);
+    self->gpu = NULL;
+    self->gpu_port = 0;
+}

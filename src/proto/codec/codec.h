@@ -13,7 +13,7 @@
  *
  * A group is CODEC_GROUP elements with one scale. Its amax, the largest magnitude, is passed as bits
  * (number_magnitude), so that lanes find the largest as integers. A group that holds infinity or NaN decodes to NaN as
- * a whole. Its scale is NaN, and its codes are NaN in FP8 and 0 in INT8. docs/low-latency-formats.md describes this
+ * a whole. Its scale is NaN, and its codes are NaN in FP8 and 0 in INT8. docs/reference/low-latency-formats.md has this
  * for users. */
 #ifndef EXPAR_PROTO_CODEC_CODEC_H
 #define EXPAR_PROTO_CODEC_CODEC_H

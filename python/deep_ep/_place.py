@@ -21,6 +21,7 @@ from expar._event import Event, keep_until
 from expar._library import lib
 
 from ._call import check, held, strided_on_cpu, strided_on_gpu
+from ._scratch import MAP_NORESERVE, repeated
 from .utils.event import EventHandle, event_of
 
 # CUDA's name for the legacy default stream.
@@ -32,7 +33,6 @@ _read_on = held("expar_ep_output_read_on", ctypes.c_void_p, ctypes.c_void_p)
 _forget = lib.expar_event_release
 _ASKS = 50  # queries before the host sleeps: some 100 us
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
-_MAP_NORESERVE = 0x4000  # Linux's; `mmap` has the name from Python 3.13 on
 
 
 # PyTorch's compiled programs call this: one call instead of the ten that make a stream object. Some builds lack it.
@@ -94,9 +94,14 @@ class Place:
         most of them."""
         if count == 0:
             return self.zeros((0,), torch.uint8)
-        pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+        pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
         with torch.inference_mode(False):  # the next caller may be outside of inference mode
             return torch.frombuffer(pages, dtype=torch.uint8)  # the tensor keeps the pages
+
+    def scratch_bytes(self, count: int) -> Any:
+        """Returns uint8 [count] of zeros, which takes little memory even after all of it was written. Places in it may
+        have the same content."""
+        return repeated(count) if count else self.zeros((0,), torch.uint8)
 
     def num_sms(self) -> int:
         return 0
@@ -221,6 +226,8 @@ class Gpu(Place):
 
     def zero_bytes(self, count: int) -> Any:
         return self.zeros((count,), torch.uint8)
+
+    scratch_bytes = zero_bytes
 
     def num_sms(self) -> int:
         if not self._num_sms:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of gpu_torch: `EPBuffer` where PyTorch sees GPUs; but for streams and graphs on the CPU, too."""
+"""Parts of gpu_torch: `EPBuffer`, and low-latency rows of later branches, where PyTorch sees GPUs; but for streams and
+graphs on the CPU, too."""
 
 from __future__ import annotations
 
@@ -150,4 +151,11 @@ def epbuffer_host_time(group: Ranks) -> None:
     tell_held(calls, x, "EPBuffer ", buffer.rank_idx)
 
 
-PARTS = (epbuffer, epbuffer_news, epbuffer_step, epbuffer_streams, epbuffer_graphs, epbuffer_host_time)
+def low_latency_rows(group: Ranks) -> None:
+    """NVFP4 rows, and weights and sources of rows, at once, by hooks and by events."""
+    import deep_ep_rows_calls
+
+    deep_ep_rows_calls.more_rows(group)
+
+
+PARTS = (epbuffer, epbuffer_news, epbuffer_step, epbuffer_streams, epbuffer_graphs, epbuffer_host_time, low_latency_rows)

@@ -13,6 +13,7 @@ from typing import Any, Callable
 from unittest import mock
 
 import deep_ep_ranks
+import deep_ep_rows_calls
 import simulated
 import simulated_torch
 import ranks
@@ -321,6 +322,7 @@ class Gpu(unittest.TestCase):
             deep_ep_ranks.by_hand,
             deep_ep_ranks.micro_batches,
             deep_ep_ranks.masks,
+            deep_ep_rows_calls.more_rows,
             beside,
             slow_work,
             cleaned,

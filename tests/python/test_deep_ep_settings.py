@@ -44,6 +44,13 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def shared_bytes() -> int:
+    """Memory of this process, of which pages that are mapped several times count once."""
+    with open("/proc/self/smaps_rollup") as file:
+        found = dict(line.split(":") for line in file if ":" in line and line.startswith("Pss:"))
+    return int(found["Pss"].split()[0]) * 1024
+
+
 @contextlib.contextmanager
 def told(module: Any) -> Iterator[list[int]]:
     """num_sms of the library's calls that the module makes meanwhile: new forms take their steps in Python."""
@@ -251,21 +258,33 @@ class OfBuffer(unittest.TestCase):
         on_threads(16, body)
 
     def test_local_memory(self) -> None:
-        """Pages come as they are written to; the memory lasts as long as a tensor of it."""
+        """One chunk stands for all; the memory lasts as long as a tensor of it."""
         buffer = alone(num_nvl_bytes=TOO_MUCH, explicitly_destroy=True)
         before = resident_bytes()
-        given = torch.int32, torch.Size([1 << 20]), TOO_MUCH // 2
+        given = torch.int32, torch.Size([1 << 18]), TOO_MUCH // 2
         with torch.inference_mode():
             self.assertEqual(int(buffer.get_local_buffer_tensor(*given).sum()), 0)
         memory = buffer.get_local_buffer_tensor(*given)
         self.assertFalse(memory.is_inference())  # whichever call has asked before
-        memory.copy_(torch.arange(1 << 20, dtype=torch.int32))
+        memory.copy_(torch.arange(1 << 18, dtype=torch.int32))
         self.assertLess(resident_bytes() - before, 256 * MIB)
         self.assertEqual(buffer.get_local_buffer_tensor(torch.uint8).numel(), TOO_MUCH)
         buffer.destroy()
         del buffer
         gc.collect()
-        same(memory, torch.arange(1 << 20, dtype=torch.int32))
+        same(memory, torch.arange(1 << 18, dtype=torch.int32))
+
+    def test_cleared_memory(self) -> None:
+        """Clearing all of it takes one chunk, and tells no call anything."""
+        size = 256 * MIB
+        buffer = alone(num_rdma_bytes=size, low_latency_mode=True)
+        whole = buffer.get_local_buffer_tensor(torch.uint8, use_rdma_buffer=True)
+        before = shared_bytes()
+        whole.fill_(1)
+        self.assertLess(shared_bytes() - before, 32 * MIB)
+        self.assertEqual((whole.numel(), int(whole[-1])), (size, 1))
+        whole.zero_()
+        self.assertFalse(whole[:: 1 << 16].any())
 
     def test_runtime(self) -> None:
         """It is there as long as the group."""

@@ -67,7 +67,7 @@ class Buffer(NormalCalls, LowLatencyCalls):
     num_nvl_bytes, num_rdma_bytes: bytes of memory for results; on a CPU they are hints. On a GPU the buffer allocates
         them when it is made for a device. They are no limit: calls allocate more. In low-latency mode num_rdma_bytes is
         not allocated, except with enable_shrink; the first call of a shape allocates its memory.
-    num_qps_per_rank, allow_mnnvl, use_fabric: stored and shown.
+    num_qps_per_rank, allow_mnnvl, use_fabric, num_nvl_peers: stored and shown. The library finds the ranks of a node.
     allow_nvlink_for_low_latency_mode: False forbids low-latency calls to use mapped memory. On a GPU they then raise
         RuntimeError.
     explicitly_destroy: the caller will call `destroy()`. Without it the garbage collector releases the buffer.
@@ -91,6 +91,7 @@ class Buffer(NormalCalls, LowLatencyCalls):
         explicitly_destroy: bool = False,
         enable_shrink: bool = False,
         comm: Any = None,
+        num_nvl_peers: int | None = None,
     ) -> None:
         for name, count in (("num_nvl_bytes", num_nvl_bytes), ("num_rdma_bytes", num_rdma_bytes)):
             if whole(count, name) < 0:
@@ -109,6 +110,7 @@ class Buffer(NormalCalls, LowLatencyCalls):
         self.allow_nvlink_for_low_latency_mode = allow_nvlink_for_low_latency_mode
         self.allow_mnnvl = allow_mnnvl
         self.use_fabric = use_fabric
+        self.num_nvl_peers = num_nvl_peers
         self.explicitly_destroy = explicitly_destroy
         self.enable_shrink = enable_shrink
         self._of_torch = _choice("EXPAR_DEEP_EP_OUTPUTS", "pool", ("torch",)) == "torch"
@@ -223,12 +225,13 @@ class Buffer(NormalCalls, LowLatencyCalls):
         self, dtype: Any, size: Any = None, offset: int = 0, use_rdma_buffer: bool = False
     ) -> Any:
         """Returns separate memory of num_nvl_bytes, or with use_rdma_buffer of num_rdma_bytes, from byte offset on. No
-        call uses it, so the caller may write anything to it. On a CPU pages are allocated when they are written."""
+        call uses it, so the caller may write anything to it. On a CPU it is one chunk of at least 2 MiB that is mapped
+        over and over, so that clearing all of it takes no memory."""
         self._check_open()
         memory = self._local.get(use_rdma_buffer)
         if memory is None:
             count = self.num_rdma_bytes if use_rdma_buffer else self.num_nvl_bytes
-            memory = self._local[use_rdma_buffer] = _place.usual().zero_bytes(count)
+            memory = self._local[use_rdma_buffer] = _place.usual().scratch_bytes(count)
         item_bytes = torch.empty(0, dtype=dtype, device="cpu").element_size()
         if offset < 0 or offset > memory.numel() or offset % item_bytes:
             raise AssertionError(f"offset is {offset}: expected a multiple of {item_bytes}, at most {memory.numel()}")

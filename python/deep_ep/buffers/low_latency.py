@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Callable, NoReturn
 
 import torch
@@ -12,14 +13,15 @@ from .. import _handles, _place
 from .._checks import whole
 from .._forms import Forms, keep_form
 from .._low_latency import Combined, CombineForm, Dispatched, DispatchForm, LowLatencyMode
+from .._orders import combine_in_either_order, dispatch_in_either_order
+from .._shrink import mask_ms
+from .._signals import signals_of
 from ..utils.event import EventOverlap
+from .low_latency_rows import LowLatencyRows
 from .modes import Modes
 
-def _unsupported(name: str, value: Any, instead: str) -> NoReturn:
-    raise RuntimeError(f"{name} is {value!r}: expected its default; {instead}")
 
-
-class LowLatencyCalls(Modes):
+class LowLatencyCalls(LowLatencyRows, Modes):
     """The low-latency part of `Buffer`."""
 
     rank: int
@@ -53,6 +55,7 @@ class LowLatencyCalls(Modes):
             _place.usual().settle()
             self._group.barrier()
 
+    @dispatch_in_either_order
     def low_latency_dispatch(
         self,
         x: Any,
@@ -68,7 +71,9 @@ class LowLatencyCalls(Modes):
         return_recv_hook: bool = False,
         use_nvfp4: bool = False,
         x_global_scale: Any = None,
-    ) -> tuple[Any, Any, tuple[Any, ...], EventOverlap, Callable[[], None] | None]:
+        topk_weights: Any = None,
+        use_ue8m0_for_sf: bool = False,
+    ) -> Any:
         """Carries each token to its experts. Returns (recv_x [L, N*B, H] or a pair (FP8, scales), rows of each expert
         [L], handle, event, hook). Collective; the first call with new B, H, E, or a larger K allocates memory.
 
@@ -78,11 +83,21 @@ class LowLatencyCalls(Modes):
         dispatch_wait_recv_cost_stats: int64 [N], to which nanoseconds of waiting are added.
         use_fp8: rows are FP8 with scales float32 [L, N*B, H/128]. round_scale: scales are powers of two. use_ue8m0:
             scales are their exponents, int32 [L, N*B, ceil(H/512)]. In memory, scales are contiguous along the rows.
-        return_recv_hook: the call only sends. The hook receives; results are valid after it was called."""
-        if use_nvfp4:
-            _unsupported("use_nvfp4", use_nvfp4, "rows are BF16 or FP8 (use_fp8)")
-        if x_global_scale is not None:
-            _unsupported("x_global_scale", "given", "scales of rows are made here")
+        return_recv_hook: the call only sends. The hook receives; results are valid after it was called.
+        use_nvfp4: rows are NVFP4, uint8 [N*B, H/2, L] with scales e4m3 [32, 4, N*B/128, 4, H/64, L]. x is bf16.
+        x_global_scale: float32 [1], with use_nvfp4: what the scales are multiplied by.
+        topk_weights: float32 [T, K]. With it there are seven results: after the counts come the weight of each row,
+            float32 [L, N*B], and the rank that it is from, int32 [L, N*B]."""
+        if use_nvfp4 or topk_weights is not None or x_global_scale is not None or use_ue8m0_for_sf:
+            return self._dispatch_rows(
+                (x, topk_idx, num_max_dispatch_tokens_per_rank, num_experts),
+                (cumulative_local_expert_recv_stats, dispatch_wait_recv_cost_stats),
+                (use_fp8, round_scale, use_ue8m0),
+                (async_finish, return_recv_hook),
+                x_global_scale if use_nvfp4 else None,
+                (use_nvfp4, x_global_scale is not None, use_ue8m0_for_sf),
+                topk_weights,
+            )
         tokens, experts = num_max_dispatch_tokens_per_rank, num_experts
         if type(tokens) is not int or type(experts) is not int:
             tokens = whole(tokens, "num_max_dispatch_tokens_per_rank")
@@ -110,6 +125,7 @@ class LowLatencyCalls(Modes):
         assert made is not None
         return made
 
+    @combine_in_either_order
     def low_latency_combine(
         self,
         x: Any,
@@ -140,22 +156,20 @@ class LowLatencyCalls(Modes):
         out: [T, H], dtype of x: memory for y from the caller.
         use_logfmt: rows travel in 10 bits an element.
         combine_wait_recv_cost_stats: int64 [N], to which nanoseconds of waiting are added.
+        overlap: a GEMM may still be writing x. The call first waits for its signals, if they are given. Tensors are on
+            the CPU; the host polls. Words count when they equal the value, and none is reset.
+        src_signals: uint32 [L]: all rows of an expert are there when its word is src_signal_expect_value. Or
+            comp_signal: int32 [L*S], S = ceil(N*B / block_m): block_m rows are there when a word is threshold. Only
+            blocks of the first packed_recv_count rows, int32 [L], count.
+        num_sms: a hint.
         """
-        if (
-            overlap
-            or num_sms is not None
-            or block_m != 64
-            or threshold
-            or src_signal_expect_value
-            or packed_recv_count is not None
-            or comp_signal is not None
-            or src_signals is not None
-        ):
-            self._refuse_overlap(
-                dict(overlap=overlap, num_sms=num_sms, block_m=block_m, threshold=threshold),
-                dict(packed_recv_count=packed_recv_count, comp_signal=comp_signal, src_signals=src_signals),
-                src_signal_expect_value,
+        if overlap:
+            signals = signals_of(
+                x, packed_recv_count, comp_signal, block_m, threshold, src_signals, src_signal_expect_value
             )
+            wrong = None if signals is None else signals.wait(mask_ms() / 1000)
+            if wrong is not None:
+                self._refuse_combine(x, topk_idx, topk_weights, handle, wrong)
         found = _handles.find_low_latency(handle)
         shape = getattr(topk_idx, "shape", None)
         key = (shape, found.buffer, out is None, use_logfmt, zero_copy, async_finish, return_recv_hook)
@@ -187,17 +201,12 @@ class LowLatencyCalls(Modes):
         assert made is not None
         return made
 
-    @staticmethod
-    def _refuse_overlap(options: dict[str, Any], tensors: dict[str, Any], expect_value: Any) -> None:
-        reason = "a combine begins when all of x is there"
-        for (name, value), default in zip(options.items(), (False, None, 64, 0)):
-            if value != default:
-                _unsupported(name, value, reason)
-        if expect_value:
-            _unsupported("src_signal_expect_value", expect_value, reason)
-        for name, tensor in tensors.items():
-            if tensor is not None:
-                _unsupported(name, "given", reason)
+    def _refuse_combine(self, x: Any, topk_idx: Any, topk_weights: Any, handle: tuple[Any, ...], text: str) -> NoReturn:
+        """Raises RuntimeError for an error that the library does not know. It first makes a call that the library
+        rejects, so that the other ranks learn of the error."""
+        with contextlib.suppress(RuntimeError):
+            self.low_latency_combine(x[:, :0], topk_idx, topk_weights, handle)
+        raise RuntimeError(text)
 
     @staticmethod
     def _check_hook(async_finish: bool, return_recv_hook: bool) -> None:

@@ -185,7 +185,8 @@ class EPBuffer(EPSizes, ElasticCore, BufferBase):
         """Copies experts to slots of ranks of their node. Collective. Returns an event; its wait returns None.
 
         redundant_expert_weights: contiguous [C, ...] in lb_storage, or a sequence of up to 16.
-        expert_weights: contiguous [L, ...], or as many. An expert has as many bytes in both, a multiple of 16.
+        expert_weights: contiguous [L, ...] of any dtype, such as bf16, or as many. An expert has as many bytes in both,
+            a multiple of 16.
         redundancy_mapping: int32 [ranks of a node, C], equal on the node. Entry (r, c) is the expert for slot c of
             local rank r: its owner's local rank * L + its local expert. Slots of -1 keep what they have.
         num_sms: without effect. previous_event: the call waits for it instead of the current stream."""

@@ -63,6 +63,8 @@ def _ctype(text: str) -> Any:
     array = re.fullmatch(r"(.*\S)\[(\d+)\]", text)
     if array:
         return _ctype(array[1]) * int(array[2])
+    if text == "const char *":
+        return ctypes.c_char_p
     if "*" in text or text.endswith("_fn"):
         return ctypes.c_void_p
     if text in _abi.STRUCTS:

@@ -155,6 +155,30 @@ class Arguments(unittest.TestCase):
         self.assertTrue(torch.equal(y, world.traffic.combined(0)[0]))
 
 
+class HybridWorld:
+    """A buffer of `HybridEPBuffer` with handles."""
+
+    def __init__(self, comm: Any) -> None:
+        self.comm = comm
+        self.buffer = deep_ep.HybridEPBuffer(comm, 32, 4, 2)
+        self.x, experts = torch.ones((3, 32), dtype=torch.bfloat16), 2 * self.buffer.group_size
+        self.given: dict[str, Any] = dict(hidden=self.x, routing_map=torch.ones((3, experts), dtype=torch.bool))
+        self.rows, *_, self.handle = self.buffer.dispatch_with_permute(**self.given)
+        self.plain, _, _, self.of_plain = self.buffer.dispatch(**self.given)
+
+    def calls(self) -> dict[str, Callable[[], Any]]:
+        buffer, permute = self.buffer, self.buffer.dispatch_with_permute
+        return {
+            "dispatch, permuted": lambda: permute(**self.given),
+            "dispatch, capacity": lambda: permute(**self.given, num_permuted_tokens=4, non_blocking=True),
+            "dispatch, permuted, handle": lambda: permute(hidden=self.x, handle=self.handle),
+            "combine, permuted": lambda: buffer.combine_with_unpermute(hidden=self.rows, handle=self.handle),
+            "dispatch": lambda: buffer.dispatch(**self.given),
+            "combine": lambda: buffer.combine(self.plain, handle=self.of_plain),
+            "another buffer": lambda: deep_ep.HybridEPBuffer(self.comm, 32, 4, 2),
+        }
+
+
 def failure_of(calls: list[Callable[[], Any]], read: Callable[[], bool]) -> int:
     """For a child by fork: the number, from 1, of the first call that does not say whose the buffer is. From 100 on: of
     one that went on. 99: results cannot be read."""
@@ -223,6 +247,13 @@ class Fork(unittest.TestCase):
         buffer.destroy()
 
 
+    def test_hybrid_in_a_child(self) -> None:
+        world = HybridWorld(FakeComm(1).rank(0))
+        wanted = world.rows.clone()
+        self.assertEqual(failure_of(list(world.calls().values()), lambda: torch.equal(world.rows, wanted)), 0)
+        self.assertTrue(torch.equal(world.calls()["dispatch, permuted, handle"]()[0], wanted))
+
+
 class Interrupts(unittest.TestCase):
     """Rank 1 has come so far and makes no call any more; rank 0 waits for it until Ctrl-C."""
 
@@ -267,6 +298,11 @@ class Interrupts(unittest.TestCase):
         }.items():
             with self.subTest(name=name):
                 self.interrupted(begin, call)
+
+    def test_each_wait_of_hybrid(self) -> None:
+        for name in HybridWorld(FakeComm(1).rank(0)).calls():
+            with self.subTest(name=name):
+                self.interrupted(HybridWorld, lambda world: world.calls()[name]())
 
     def interrupted(self, begin: Callable[[Any], Any], call: Callable[[Any], Any]) -> None:
         comm = FakeComm(2)

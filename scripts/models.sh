@@ -3,7 +3,7 @@
 # Checks the models of protocols (tests/models) with spin, in all their states. The models must hold, and must still
 # find the errors of weaker forms. Without spin it says so, and passes.
 #   scripts/models.sh FOLDER [MODEL ERRORS [OPTION…]]
-# FOLDER is for the files of spin. With MODEL (`banks`, `clean` or `low_latency`) and its options only that model is
+# FOLDER is for the files of spin. With MODEL (`banks`, `clean`, `gda_queue` or `low_latency`) and its options only that model is
 # checked. ERRORS is the expected number of errors: 0, or 1.
 set -eu
 models=$(cd "$(dirname "$0")/../tests/models" && pwd)
@@ -68,3 +68,9 @@ check clean 0 -DDEATHS=1
 check clean 0 -DDEATHS=1 -DLOSSES=0 -DCLEANS=2
 check clean 1 -DTAKEOVER=0
 check clean 1 -DVECTORS=0 -DCLEANS=2
+check gda_queue 0
+check gda_queue 0 -DTHREADS=3 -DEACH=1
+check gda_queue 0 -DTHREADS=3 -DEACH=1 -DBATCH=1
+for rule in 1 2 3 4 5 6 7; do
+    check gda_queue 1 -DRULE=$rule
+done

@@ -3,8 +3,8 @@
 # Checks the models of protocols (tests/models) with spin, in all their states. The models must hold, and must still
 # find the errors of weaker forms. Without spin it says so, and passes.
 #   scripts/models.sh FOLDER [MODEL ERRORS [OPTION…]]
-# FOLDER is for the files of spin. With MODEL (`banks`, `clean`, `gda_queue` or `low_latency`) and its options only that model is
-# checked. ERRORS is the expected number of errors: 0, or 1.
+# FOLDER is for the files of spin. With MODEL (`banks`, `clean`, `gda_queue` or `low_latency`) and its options only that
+# model is checked. ERRORS is the expected number of errors: 0, or 1.
 set -eu
 models=$(cd "$(dirname "$0")/../tests/models" && pwd)
 if [ $# -lt 1 ] || [ $# -eq 2 ] || { [ $# -gt 2 ] && [ ! -e "$models/$2.pml" ]; }; then

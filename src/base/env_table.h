@@ -45,6 +45,8 @@
     X("EXPAR_FABRIC_CHANNELS", "1 to 16", "1", "endpoints of each rank on the network")                                \
     X("EXPAR_FABRIC_TRAFFIC_CLASS", "best-effort, low-latency, dedicated, bulk, scavenger, control, or 0 to 63",       \
       "the provider's", "class of the network's traffic, or its number in the IP header")                              \
+    X("EXPAR_GDA_NIC", "software", "a device, which this version cannot use yet",                                      \
+      "software: the transport gda runs on a network device in software, for tests")                                   \
     X("EXPAR_RANKS_PER_NODE", "a divisor of the number of ranks", "ranks of the host",                                 \
       "splits the ranks into nodes of this size")                                                                      \
     X("EXPAR_NVRTC", "a path", "where the loader, a CUDA toolkit or a Python wheel has it",                            \

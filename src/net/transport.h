@@ -237,7 +237,7 @@ struct transport {
 const transport_ops *transport_at(size_t place);
 /* Returns the transport of that name; NULL if this build has none. */
 const transport_ops *transport_find(const char *name, size_t name_length);
-/* Returns the names of this build's transports, in the order of preference: "p2p,fabric". */
+/* Returns the names of this build's transports, in the order of preference: "p2p,fabric,gda". */
 const char *transport_names(void);
 
 /* ---- shared helpers of several layers ---------------------------------------------------------------------------- */

@@ -81,8 +81,7 @@ static expar_status open_one(sym *self, const transport_ops *ops, bool asked_for
     expar_status status = ops->open(&self->site, &made);
     if (status == EXPAR_ERR_UNSUPPORTED && !asked_for) {
         LOG(LOG_INFO, "transport %s is not used: %s", ops->name, expar_last_error());
-        free(self->unreached);
-        self->unreached = strdup(expar_last_error());
+        if (!self->unreached) self->unreached = strdup(expar_last_error()); /* of the one that is preferred */
         return EXPAR_OK;
     }
     if (status != EXPAR_OK) return error_prefix(status, "transport %s", ops->name);

@@ -6,8 +6,8 @@
  * Each thread makes submissions of one or two requests. A block holds the index for which it was written. The device
  * writes its counter after each submission's last request, as the collapsed completion queue has it.
  *
- * Checked: the device never reads a block that was not written for that index; no block is written again before its
- * request is complete; the record never goes back; all requests are carried out, and nobody waits for ever.
+ * Checked: the device never reads a block that was not written for that index. No block is written again before its
+ * request is complete. The record never goes back. All requests are carried out, and nobody waits for ever.
  *
  *   spin -a OPTIONS gda_queue.pml && cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -E -n -m200000
  *

@@ -297,7 +297,7 @@ static void quiet_is_over_all(expar_group *group, void *shared)
     stage_close(&s);
 }
 
-/* As many endpoints as were asked for. */
+/* As many endpoints as were asked for, of the transport that has several. */
 static void counts_channels(expar_group *group, void *shared)
 {
     stage s;
@@ -306,7 +306,8 @@ static void counts_channels(expar_group *group, void *shared)
     if (!stage_open(&s, group, shared, 4096)) return;
     if (s.via->ops->describe) s.via->ops->describe(s.via, text, sizeof text);
     snprintf(expected, sizeof expected, ", %s channel", asked_for ? asked_for : "1");
-    CHECK(!s.via->ops->describe || strstr(text, expected), "'%s' without '%s'", text, expected);
+    const bool has_channels = strcmp(s.via->ops->name, "gda") != 0 && s.via->ops->describe;
+    CHECK(!has_channels || strstr(text, expected), "'%s' without '%s'", text, expected);
     stage_close(&s);
 }
 

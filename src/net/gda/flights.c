@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations in progress: each lane has a ring of them, in the order of their requests. The thread that holds the lock
+ * ends those that are complete. */
+#include "base/interrupt.h"
+#include "net/gda/parts.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the queues -------------------------------------------------------------------------------------------------- */
+
+static const gda_plan plan = {.depth = GDA_DEPTH,
+                              .cq_entries = GDA_DEPTH,
+                              .batch = GDA_BATCH,
+                              .most = GDA_MOST,
+                              .num_results = GDA_FLIGHTS,
+                              .scope = GDA_SCOPE_SYSTEM,
+                              .ringer = GDA_RINGER_GPU,
+                              .collapsed = true};
+
+static bool lane_make(gda_lane *lane)
+{
+    lane->blocks = aligned_alloc(GDA_BLOCK_BYTES, (size_t)plan.depth * GDA_BLOCK_BYTES);
+    lane->results = calloc((size_t)plan.num_results + 1, sizeof *lane->results);
+    lane->flights = calloc(GDA_FLIGHTS, sizeof *lane->flights);
+    return lane->blocks && lane->results && lane->flights;
+}
+
+static expar_status lane_register(gda *g, gda_lane *lane)
+{
+    const uint32_t key = GDA_RESULTS_KEY + (uint32_t)lane->pe;
+    const nic_memory results = {.port = (uint32_t)g->rank,
+                                .key = key,
+                                .address = (uintptr_t)lane->results,
+                                .bytes = ((uint64_t)plan.num_results + 1) * sizeof *lane->results,
+                                .base = lane->results,
+                                .access = NIC_LOCAL_WRITE};
+    const gda_parts parts = {.blocks = lane->blocks,
+                             .record = lane->record,
+                             .doorbell = &lane->doorbell,
+                             .cqes = lane->cqe,
+                             .stop = &lane->stop,
+                             .results = lane->results,
+                             .results_address = results.address,
+                             .results_lkey = gda_be32(key)};
+    const uint32_t qpn = 1 + (uint32_t)lane->pe;
+    const nic_queue queue = {.qpn = qpn,
+                             .port = (uint32_t)g->rank,
+                             .peer_port = (uint32_t)lane->pe,
+                             .peer_qpn = 1 + (uint32_t)g->rank,
+                             .depth = plan.depth,
+                             .blocks = lane->blocks,
+                             .record = lane->record,
+                             .doorbell = &lane->doorbell,
+                             .collapsed = true,
+                             .cq_entries = plan.cq_entries,
+                             .cqes = lane->cqe};
+    gda_cqes_clear(&plan, lane->cqe);
+    gda_queue_start(&lane->queue, &plan, &parts, qpn, lane->pe);
+    expar_status status = nic_add_memory(g->nic, &results);
+    return status == EXPAR_OK ? nic_add_queue(g->nic, &queue) : status;
+}
+
+expar_status gda_lanes_open(gda *g)
+{
+    expar_status status = gda_plan_check(&plan);
+    g->lanes = aligned_alloc(64, ((size_t)g->size * sizeof *g->lanes + 63) / 64 * 64);
+    if (g->lanes) memset(g->lanes, 0, (size_t)g->size * sizeof *g->lanes);
+    if (!g->lanes) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for queues to %d ranks", g->size);
+    for (int32_t pe = 0; pe < g->size && status == EXPAR_OK; pe++) {
+        g->lanes[pe].pe = pe;
+        if (!lane_make(&g->lanes[pe]))
+            status = error_set(EXPAR_ERR_MEMORY, "gda: no memory for a queue to rank %d", pe);
+        if (status == EXPAR_OK) status = lane_register(g, &g->lanes[pe]);
+    }
+    return status;
+}
+
+void gda_lanes_close(gda *g)
+{
+    for (int32_t pe = 0; g->lanes && pe < g->size; pe++) {
+        gda_lane *lane = &g->lanes[pe];
+        for (; lane->ended != lane->begun; lane->ended++)
+            free(lane->flights[lane->ended % GDA_FLIGHTS].copy);
+        free(lane->blocks);
+        free(lane->results);
+        free(lane->flights);
+    }
+    free(g->lanes);
+}
+
+/* ---- ends of operations ------------------------------------------------------------------------------------------ */
+
+expar_status gda_lane_error(gda *g, gda_lane *lane)
+{
+    char text[ERROR_TEXT_BYTES];
+    const uint64_t failure = gda_error(&lane->queue);
+    if (!failure) return EXPAR_OK;
+    expar_status status = g->site->check(g->site->context, lane->pe, "gda");
+    if (status != EXPAR_OK) return status;
+    gda_failure_text(failure, lane->pe, text, sizeof text);
+    if (!lane->is_failed) g->site->told(g->site->context, lane->pe);
+    lane->is_failed = true;
+    return error_set(EXPAR_ERR_PEER, "gda: %s", text);
+}
+
+static void store_result(gda_lane *lane, const gda_flight *f)
+{
+    const uint64_t old = gda_result(&lane->queue, f->result, f->result_bytes);
+    if (f->dest && f->result_bytes == 8) *(uint64_t *)f->dest = old;
+    if (f->dest && f->result_bytes == 4) *(uint32_t *)f->dest = (uint32_t)old;
+    gda_give_results(&lane->queue, f->result, 1);
+}
+
+static void end_flight(gda *g, gda_lane *lane, bool failed)
+{
+    gda_flight *f = &lane->flights[lane->ended++ % GDA_FLIGHTS];
+    /* The device must not touch the caller's memory any more. */
+    if (f->key) nic_remove_memory(g->nic, (uint32_t)g->rank, f->key);
+    if (f->result_bytes && !failed) store_result(lane, f);
+    free(f->copy);
+    if (failed) {
+        atomic_store_explicit(&f->batch->pe, lane->pe, memory_order_relaxed);
+        atomic_store_explicit(&f->batch->status, EXPAR_ERR_PEER, memory_order_relaxed);
+    }
+    atomic_fetch_sub_explicit(&f->batch->left, 1, memory_order_release);
+}
+
+static bool reap_lane(gda *g, gda_lane *lane)
+{
+    const uint64_t before = lane->ended;
+    gda_state state = GDA_COMPLETE;
+    while (lane->ended != lane->begun && state == GDA_COMPLETE) {
+        state = gda_look(&lane->queue, lane->flights[lane->ended % GDA_FLIGHTS].end);
+        if (state == GDA_COMPLETE) end_flight(g, lane, false);
+    }
+    while (state == GDA_FAILED && lane->ended != lane->begun)
+        end_flight(g, lane, true);
+    if (lane->ended != before || lane->ended == lane->begun) lane->patience = (transport_patience){0};
+    return lane->ended != before;
+}
+
+bool gda_reap(gda *g)
+{
+    bool some = false;
+    for (int32_t pe = 0; pe < g->size; pe++)
+        some |= reap_lane(g, &g->lanes[pe]);
+    return some;
+}
+
+/* ---- waits ------------------------------------------------------------------------------------------------------- */
+
+/* Gives up the queue: its requests fail, and those who wait for them end. */
+static void lane_give_up(gda_lane *lane)
+{
+    const uint64_t failure = gda_failure(GDA_FAILED_BY_HOST, 0, 0, (uint32_t)gda_load(&lane->queue.cons_idx));
+    gda_store_system(&lane->stop, failure);
+    gda_remember(&lane->queue, failure);
+}
+
+/* Looks at peers for which something is in progress. */
+static void look_at_peers(gda *g)
+{
+    for (int32_t pe = 0; pe < g->size; pe++) {
+        gda_lane *lane = &g->lanes[pe];
+        if (lane->begun == lane->ended || gda_error(&lane->queue)) continue;
+        error_kept kept;
+        error_save(&kept);
+        if (g->site->check(g->site->context, pe, "gda") == EXPAR_ERR_PEER ||
+            !transport_waits_on(g->site, &lane->patience, pe, clock_ns()))
+            lane_give_up(lane);
+        error_put_back(&kept);
+    }
+}
+
+expar_status gda_wait(gda *g, bool (*is_met)(gda *g, const void *of), const void *of, const char *what)
+{
+    int64_t asked_ns = 0;
+    expar_status status = EXPAR_OK;
+    for (uint32_t turn = 1; status == EXPAR_OK; turn++) {
+        gda_reap(g);
+        if (is_met(g, of)) return EXPAR_OK;
+        if (turn % 256 == 0) look_at_peers(g);
+        pthread_mutex_unlock(&g->lock);
+        sched_yield();
+        if (turn % 256 == 0) status = interrupt_look(&asked_ns, what);
+        pthread_mutex_lock(&g->lock);
+    }
+    return status;
+}
+
+static bool batch_is_settled(gda *g, const void *of)
+{
+    (void)g;
+    return atomic_load_explicit(&((const transport_batch *)of)->left, memory_order_acquire) == 0;
+}
+
+expar_status gda_settle_batch(gda *g, transport_batch *batch)
+{
+    pthread_mutex_lock(&g->lock);
+    expar_status status = gda_wait(g, batch_is_settled, batch, "waiting for operations");
+    if (status == EXPAR_OK && atomic_exchange(&batch->status, EXPAR_OK) != EXPAR_OK)
+        status = gda_lane_error(g, &g->lanes[atomic_load(&batch->pe)]);
+    pthread_mutex_unlock(&g->lock);
+    return status;
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The gda transport: CPU threads as producers, on the software NIC of this process.
+ *
+ *     transport.c   the table of operations, opening and closing
+ *     segments.c    registered memory: chunks of segments, keys of peers
+ *     post.c        operations become requests
+ *     flights.c     requests that are not complete, until they are
+ *     devices.c     why no device can be used */
+#ifndef EXPAR_NET_GDA_PARTS_H
+#define EXPAR_NET_GDA_PARTS_H
+
+#include "net/gda/gda.h"
+#include "net/gda/nic/nic.h"
+#include "net/transport.h"
+
+#include <pthread.h>
+
+enum {
+    GDA_DEPTH = 1024,        /* blocks of a queue */
+    GDA_BATCH = 16,          /* indices from one ring to the next, at least */
+    GDA_MOST = 64,           /* blocks of one submission */
+    GDA_FLIGHTS = 512,       /* operations of a queue that are not complete; a power of two */
+    GDA_CHUNKS = 1024,       /* of one segment */
+    GDA_FIRST_KEY = 0x10000, /* keys of memory that is registered for one operation */
+    GDA_RESULTS_KEY = 0x100, /* keys of the queues' results, by PE */
+    GDA_CHUNK_KEY = 0x2000   /* keys of chunks: this, and 0x1000 for each kind of memory, and the chunk */
+};
+
+/* An operation in progress. The holder of the transport's lock reads and writes it. */
+typedef struct gda_flight {
+    uint64_t end;           /* complete when the queue has reached this */
+    transport_batch *batch; /* never NULL: operations without a batch are in `rest` */
+    void *copy;             /* freed at its end; NULL: none */
+    uint32_t key;           /* of memory that was registered for it; 0: none */
+    uint32_t result_bytes;  /* of an atomic; 0: this is none */
+    uint64_t result;        /* number of the result slot */
+    void *dest;             /* where the old word goes; NULL: nowhere */
+} gda_flight;
+
+/* The queue to one PE. */
+typedef struct gda_lane {
+    gda_queue queue;
+    int32_t pe;
+    gda_block *blocks;
+    _Atomic uint32_t record[GDA_RECORD_WORDS];
+    _Atomic uint64_t doorbell;
+    _Atomic uint32_t cqe[GDA_CQE_WORDS];
+    /* Not 0 once a thread has given up the queue. The holder of the transport's lock stores it; see gda_queue.stop. */
+    _Atomic uint64_t stop;
+    uint64_t *results;
+    gda_flight *flights; /* [GDA_FLIGHTS], a ring */
+    uint64_t begun, ended;
+    bool is_failed; /* its failure was reported to the site */
+    /* the end of the wait for the device, while something is in flight */
+    transport_patience patience;
+} gda_lane;
+
+/* One kind of memory, with the tables of its keys. */
+typedef struct gda_segment {
+    bool is_open;
+    uint8_t **peers; /* [size] where this process has each rank's memory */
+    uint64_t *remotes, *ends;
+    uint32_t *lkeys, *rkeys;
+    gda_keys keys;
+} gda_segment;
+
+typedef struct gda {
+    transport base; /* first: a transport of these operations is a gda */
+    const transport_site *site;
+    int32_t rank, size;
+    transport *mapped; /* p2p over all ranks: it maps the peers' memory for the device */
+    transport_site whole;
+    int32_t *one_node;
+    nic *nic;
+    gda_segment segments[TRANSPORT_MEMORIES];
+    gda_lane *lanes; /* [size] */
+    /* Guards all below, lanes and flights. The device's thread does not take it. */
+    pthread_mutex_t lock;
+    pthread_cond_t posted;
+    transport_batch rest; /* operations without a batch */
+    uint32_t next_key;
+    transport_traffic traffic;
+    pthread_t reaper;
+    bool has_reaper, ends;
+} gda;
+
+/* ---- segments.c -------------------------------------------------------------------------------------------------- */
+
+expar_status gda_segment_open(gda *g, transport_memory memory);
+void gda_segment_close(gda *g, transport_memory memory);
+expar_status gda_segment_grow(gda *g, transport_memory memory, uint64_t offset, uint64_t bytes);
+
+/* ---- post.c ------------------------------------------------------------------------------------------------------ */
+
+expar_status gda_post_request(gda *g, const transport_request *request, transport_batch *batch);
+
+/* ---- flights.c --------------------------------------------------------------------------------------------------- */
+
+expar_status gda_lanes_open(gda *g);
+void gda_lanes_close(gda *g);
+/* By the holder of the lock: ends the operations that are complete or have failed. Returns true if there were some. */
+bool gda_reap(gda *g);
+/* Waits, with the lock held, while `is_met` is false. It lets the lock go meanwhile. */
+expar_status gda_wait(gda *g, bool (*is_met)(gda *g, const void *of), const void *of, const char *what);
+/* Returns the error of a lane's queue; EXPAR_OK where there is none. */
+expar_status gda_lane_error(gda *g, gda_lane *lane);
+expar_status gda_settle_batch(gda *g, transport_batch *batch);
+
+/* ---- devices.c --------------------------------------------------------------------------------------------------- */
+
+/* Says why no device of this host can be used; always an error. */
+expar_status gda_devices_reject(void);
+
+#endif

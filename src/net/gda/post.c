@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations become requests of the queue to their PE. Small data travels inside a request. Other memory of the caller
+ * that lies outside the heap is registered for the operation. */
+#include "net/gda/parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- free space -------------------------------------------------------------------------------------------------- */
+
+/* Whether a submission of `most` blocks and one flight more can be posted without a wait. */
+static bool lane_has_space(gda *g, const void *of)
+{
+    gda_lane *lane = (gda_lane *)(uintptr_t)of;
+    (void)g;
+    const uint64_t head = gda_load(&lane->queue.resv_head);
+    if (gda_error(&lane->queue)) return true;
+    return lane->begun - lane->ended < GDA_FLIGHTS &&
+           gda_look(&lane->queue, head + 2 * GDA_MOST - GDA_DEPTH) == GDA_COMPLETE;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+static expar_status aim(gda *g, const gda_lane *lane, transport_memory memory, uint64_t offset, gda_request *request)
+{
+    gda_piece piece;
+    uint64_t bytes;
+    const gda_segment *s = &g->segments[memory];
+    if (memory >= TRANSPORT_MEMORIES || !s->is_open) return transport_reject(&g->base, memory);
+    if (!gda_find_remote(&s->keys, lane->pe, offset, &piece, &bytes))
+        return error_set(EXPAR_ERR_RANGE, "gda: offset %llu at rank %d is not registered", (unsigned long long)offset,
+                         lane->pe);
+    request->remote = piece.remote;
+    request->rkey = piece.rkey;
+    return EXPAR_OK;
+}
+
+/* Each operation of transport_atomic_op as one masked atomic. */
+static void fill_atomic(gda_request *r, transport_atomic_op op, size_t bytes, uint64_t operand, uint64_t compare)
+{
+    const bool wide = bytes == 8;
+    const uint64_t all = wide ? UINT64_MAX : UINT32_MAX;
+    r->form = wide ? GDA_SWAP_MASKED_64 : GDA_SWAP_MASKED_32;
+    r->operand = operand;
+    r->swap_mask = all;
+    r->compare_mask = 0;
+    switch (op) {
+    case TRANSPORT_SET:
+    case TRANSPORT_SWAP:
+        break;
+    case TRANSPORT_COMPARE_SWAP:
+        r->compare = compare;
+        r->compare_mask = all;
+        if (wide) r->form = GDA_COMPARE_SWAP_64;
+        break;
+    case TRANSPORT_AND:
+        r->swap_mask = ~operand & all;
+        break;
+    case TRANSPORT_OR:
+        r->swap_mask = operand & all;
+        break;
+    case TRANSPORT_XOR:
+        r->form = wide ? GDA_ADD_MASKED_64 : GDA_ADD_MASKED_32;
+        r->compare_mask = all;
+        break;
+    case TRANSPORT_FETCH:
+        r->operand = 0;
+        r->form = wide ? GDA_ADD_64 : GDA_ADD_MASKED_32;
+        break;
+    case TRANSPORT_ADD:
+        r->form = wide ? GDA_ADD_64 : GDA_ADD_MASKED_32;
+        break;
+    }
+}
+
+/* The signal of a put. No atomic meets the flag of a put with `flagged`, so that is written; others are atomics. */
+static expar_status fill_signal(gda *g, gda_lane *lane, const transport_request *r, bool flagged, gda_request *signal)
+{
+    *signal = (gda_request){.form = GDA_WRITE_INLINE, .bytes = sizeof r->operand};
+    memcpy(signal->data, &r->operand, sizeof r->operand);
+    if (!flagged) fill_atomic(signal, r->op, sizeof r->operand, r->operand, 0);
+    if (!flagged) gda_to_sink(&lane->queue, signal);
+    return aim(g, lane, (transport_memory)r->signal_memory, r->signal_offset, signal);
+}
+
+/* ---- memory of the caller ---------------------------------------------------------------------------------------- */
+
+/* Registers memory for the operation, unless it lies in the segment whose keys are used. */
+static expar_status register_local(gda *g, const gda_keys *keys, void *address, uint64_t bytes, gda_range *range,
+                                   gda_flight *flight)
+{
+    uint32_t lkey;
+    uint64_t there = 0;
+    if (gda_find_local(keys, (uintptr_t)address, &lkey, &there) &&
+        (uintptr_t)address + bytes <= keys->heap + keys->ends[gda_load(&keys->num_chunks) - 1])
+        return EXPAR_OK;
+    g->next_key = g->next_key >= 0x700000 ? GDA_FIRST_KEY : g->next_key + 1;
+    const nic_memory m = {.port = (uint32_t)g->rank,
+                          .key = g->next_key,
+                          .address = (uintptr_t)address,
+                          .bytes = bytes,
+                          .base = address,
+                          .access = NIC_LOCAL_WRITE};
+    *range = (gda_range){.begin = m.address, .end = m.address + bytes, .lkey = gda_be32(m.key)};
+    flight->key = m.key;
+    return nic_add_memory(g->nic, &m);
+}
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+
+static expar_status post_failed(gda *g, gda_lane *lane)
+{
+    expar_status status = gda_lane_error(g, lane);
+    return status == EXPAR_OK ? error_set(EXPAR_ERR_RANGE, "gda: memory at rank %d is not registered", lane->pe)
+                              : status;
+}
+
+static expar_status post_atomic(gda *g, gda_lane *lane, const transport_request *r, gda_flight *flight)
+{
+    gda_request request = {.form = GDA_ADD_64};
+    fill_atomic(&request, r->op, r->bytes, r->operand, r->compare);
+    expar_status status = aim(g, lane, (transport_memory)r->memory, r->offset, &request);
+    if (status != EXPAR_OK) return status;
+    if (!gda_take_results(&lane->queue, 1, &flight->result)) return post_failed(g, lane);
+    request.local = gda_result_address(&lane->queue, flight->result);
+    request.lkey = lane->queue.results_lkey;
+    flight->result_bytes = (uint32_t)r->bytes;
+    flight->dest = r->dest;
+    return gda_post(&lane->queue, &request, &flight->end) ? EXPAR_OK : post_failed(g, lane);
+}
+
+/* Puts of a few bytes to one chunk. Returns false where the data does not fit. */
+static bool fill_inline(gda *g, const gda_lane *lane, const transport_request *r, gda_request *request)
+{
+    gda_piece piece;
+    uint64_t left;
+    if (r->kind != TRANSPORT_KIND_PUT || r->bytes == 0 || r->bytes > GDA_MOST_INLINE) return false;
+    if (!gda_find_remote(&g->segments[r->memory].keys, lane->pe, r->offset, &piece, &left) || left < r->bytes)
+        return false;
+    *request = (gda_request){
+        .form = GDA_WRITE_INLINE, .remote = piece.remote, .rkey = piece.rkey, .bytes = (uint32_t)r->bytes};
+    memcpy(request->data, r->source, r->bytes);
+    return true;
+}
+
+/* Posts the data, and then the signal, in one submission. */
+static expar_status post_data(gda *g, gda_lane *lane, const transport_request *r, const gda_request *signal,
+                              gda_flight *flight)
+{
+    const bool puts = r->kind == TRANSPORT_KIND_PUT;
+    gda_keys *keys = &g->segments[r->memory].keys;
+    gda_range range = {0};
+    void *local = puts ? (void *)(uintptr_t)r->source : r->dest;
+    if (puts && r->copies && r->bytes) {
+        flight->copy = malloc(r->bytes);
+        if (!flight->copy) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for a copy of %zu bytes", r->bytes);
+        local = memcpy(flight->copy, r->source, r->bytes);
+    }
+    if (r->bytes) {
+        expar_status status = register_local(g, keys, local, r->bytes, &range, flight);
+        if (status != EXPAR_OK) return status;
+    }
+    keys->ranges = &range;
+    keys->num_ranges = flight->key ? 1 : 0;
+    const int posted = gda_transfer(&lane->queue, keys, puts ? GDA_WRITE : GDA_READ, r->offset, (uintptr_t)local,
+                                    r->bytes, signal, &flight->end);
+    keys->num_ranges = 0;
+    return posted ? EXPAR_OK : post_failed(g, lane);
+}
+
+static expar_status post_transfer(gda *g, gda_lane *lane, const transport_request *r, gda_flight *flight)
+{
+    gda_request signal, data;
+    const transport_request apart = r->flagged ? transport_flag_apart(r) : *r;
+    if (apart.signals) {
+        expar_status status = fill_signal(g, lane, &apart, r->flagged, &signal);
+        if (status != EXPAR_OK) return status;
+    }
+    flight->end = gda_load(&lane->queue.resv_head); /* if there are no bytes */
+    if (!fill_inline(g, lane, &apart, &data)) return post_data(g, lane, &apart, apart.signals ? &signal : NULL, flight);
+    bool posted = gda_post(&lane->queue, &data, &flight->end);
+    if (posted && apart.signals) posted = gda_post(&lane->queue, &signal, &flight->end);
+    return posted ? EXPAR_OK : post_failed(g, lane);
+}
+
+static void gda_count(gda *g, const transport_request *r)
+{
+    transport_count *counts[] = {&g->traffic.puts, &g->traffic.gets, &g->traffic.atomics};
+    counts[r->kind]->operations++;
+    counts[r->kind]->bytes += r->bytes;
+    if (!r->signals) return;
+    g->traffic.atomics.operations++;
+    g->traffic.atomics.bytes += sizeof r->operand;
+}
+
+/* With the lock held, when there is space. */
+static expar_status post_now(gda *g, gda_lane *lane, const transport_request *r, transport_batch *batch)
+{
+    gda_flight flight = {.batch = batch};
+    expar_status status = gda_lane_error(g, lane);
+    if (status != EXPAR_OK) return status;
+    if (r->memory >= TRANSPORT_MEMORIES || !g->segments[r->memory].is_open)
+        return transport_reject(&g->base, (transport_memory)r->memory);
+    status = r->kind == TRANSPORT_KIND_ATOMIC ? post_atomic(g, lane, r, &flight) : post_transfer(g, lane, r, &flight);
+    if (status != EXPAR_OK) {
+        if (flight.key) nic_remove_memory(g->nic, (uint32_t)g->rank, flight.key);
+        free(flight.copy);
+        return status;
+    }
+    atomic_fetch_add_explicit(&batch->left, 1, memory_order_relaxed);
+    lane->flights[lane->begun++ % GDA_FLIGHTS] = flight;
+    gda_count(g, r);
+    pthread_cond_signal(&g->posted);
+    return EXPAR_OK;
+}
+
+expar_status gda_post_request(gda *g, const transport_request *request, transport_batch *batch)
+{
+    gda_lane *lane = &g->lanes[request->pe];
+    pthread_mutex_lock(&g->lock);
+    expar_status status = gda_wait(g, lane_has_space, lane, "posting");
+    if (status == EXPAR_OK) status = post_now(g, lane, request, batch ? batch : &g->rest);
+    pthread_mutex_unlock(&g->lock);
+    return status;
+}

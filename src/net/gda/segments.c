@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Registered memory of the transport: each range that grows is a chunk with keys of its own, which all ranks exchange.
+   */
+#include "net/gda/parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define REMOTE_BASE UINT64_C(0x100000000000) /* peers know a heap by addresses that are not those where it lies */
+
+/* A rank tells the others this about a chunk. */
+typedef struct chunk_card {
+    uint64_t address; /* of the segment's first byte, as its device knows it */
+    uint32_t rkey;
+    uint32_t unused;
+} chunk_card;
+
+static uint32_t chunk_key(transport_memory memory, uint64_t chunk)
+{
+    return GDA_CHUNK_KEY + 0x1000 * (uint32_t)memory + (uint32_t)chunk;
+}
+
+static uint64_t remote_base(int32_t rank, transport_memory memory)
+{
+    return REMOTE_BASE * (1 + (uint64_t)memory) + ((uint64_t)(uint32_t)rank << 36 & (REMOTE_BASE - 1));
+}
+
+void gda_segment_close(gda *g, transport_memory memory)
+{
+    gda_segment *s = &g->segments[memory];
+    free(s->peers);
+    free(s->remotes);
+    free(s->ends);
+    free(s->lkeys);
+    free(s->rkeys);
+    *s = (gda_segment){0};
+}
+
+static bool make_tables(gda *g, gda_segment *s)
+{
+    const size_t size = (size_t)g->size;
+    s->peers = calloc(size, sizeof *s->peers);
+    s->remotes = calloc(size, sizeof *s->remotes);
+    s->ends = calloc(GDA_CHUNKS, sizeof *s->ends);
+    s->lkeys = calloc(GDA_CHUNKS, sizeof *s->lkeys);
+    s->rkeys = calloc(size * GDA_CHUNKS, sizeof *s->rkeys);
+    return s->peers && s->remotes && s->ends && s->lkeys && s->rkeys;
+}
+
+expar_status gda_segment_open(gda *g, transport_memory memory)
+{
+    const mem_region *region = g->site->segments[memory].region;
+    gda_segment *s = &g->segments[memory];
+    if (!region || memory == TRANSPORT_DEVICE) return EXPAR_OK;
+    if (!make_tables(g, s)) {
+        gda_segment_close(g, memory);
+        return error_set(EXPAR_ERR_MEMORY, "gda: no memory for the keys of %d ranks", g->size);
+    }
+    for (int32_t r = 0; r < g->size; r++)
+        s->peers[r] = g->mapped->ops->map(g->mapped, r, memory, 0);
+    s->keys.heap = (uintptr_t)region->base;
+    s->keys.remotes = s->remotes;
+    s->keys.ends = s->ends;
+    s->keys.lkeys = s->lkeys;
+    s->keys.rkeys = s->rkeys;
+    s->keys.num_pes = (uint32_t)g->size;
+    s->keys.stride = GDA_CHUNKS;
+    s->is_open = true;
+    return EXPAR_OK;
+}
+
+/* Registers the chunk of one rank with this rank's device: that of this rank also for its own side of requests. */
+static expar_status register_chunk(gda *g, transport_memory memory, int32_t r, const chunk_card *card, uint64_t begin,
+                                   uint64_t end)
+{
+    gda_segment *s = &g->segments[memory];
+    const uint64_t chunk = gda_load(&s->keys.num_chunks);
+    nic_memory m = {.port = (uint32_t)r,
+                    .key = card->rkey,
+                    .address = card->address + begin,
+                    .bytes = end - begin,
+                    .base = s->peers[r] + begin,
+                    .access = NIC_REMOTE_READ | NIC_REMOTE_WRITE | NIC_REMOTE_ATOMIC};
+    expar_status status = nic_add_memory(g->nic, &m);
+    s->remotes[r] = card->address;
+    s->rkeys[(size_t)r * GDA_CHUNKS + chunk] = gda_be32(card->rkey);
+    if (status != EXPAR_OK || r != g->rank) return status;
+    m.key = card->rkey + 0x800000;
+    m.address = s->keys.heap + begin;
+    m.access = NIC_LOCAL_WRITE;
+    s->lkeys[chunk] = gda_be32(m.key);
+    return nic_add_memory(g->nic, &m);
+}
+
+/* A range that starts after the end so far leaves a gap: a chunk with keys that nobody has. */
+static void leave_gap(gda_segment *s, uint64_t offset)
+{
+    const uint64_t chunk = gda_load(&s->keys.num_chunks);
+    if (offset == (chunk ? s->ends[chunk - 1] : 0)) return;
+    s->ends[chunk] = offset;
+    gda_store(&s->keys.num_chunks, chunk + 1);
+}
+
+static expar_status check_range(const gda_segment *s, uint64_t offset, uint64_t bytes)
+{
+    const uint64_t chunks = gda_load(&s->keys.num_chunks);
+    if (chunks + 2 > GDA_CHUNKS)
+        return error_set(EXPAR_ERR_LIMIT, "gda: a segment has %d chunks already, and no more are possible", GDA_CHUNKS);
+    if (!bytes || (chunks && offset < s->ends[chunks - 1]))
+        return error_set(EXPAR_ERR_ARGUMENT, "gda: memory grows by %llu bytes at %llu, expected some at the end",
+                         (unsigned long long)bytes, (unsigned long long)offset);
+    return EXPAR_OK;
+}
+
+expar_status gda_segment_grow(gda *g, transport_memory memory, uint64_t offset, uint64_t bytes)
+{
+    gda_segment *s = &g->segments[memory];
+    boot *ctl = g->site->boot;
+    if (!s->is_open) return transport_reject(&g->base, memory);
+    expar_status status = check_range(s, offset, bytes);
+    chunk_card *cards = calloc((size_t)g->size, sizeof *cards);
+    if (status == EXPAR_OK && !cards) status = error_set(EXPAR_ERR_MEMORY, "gda: no memory for %d keys", g->size);
+    if (status != EXPAR_OK) {
+        free(cards);
+        return status;
+    }
+    leave_gap(s, offset);
+    const uint64_t chunk = gda_load(&s->keys.num_chunks);
+    const chunk_card mine = {.address = remote_base(g->rank, memory), .rkey = chunk_key(memory, chunk)};
+    status = ctl->ops->allgather(ctl, &mine, cards, sizeof mine);
+    for (int32_t r = 0; r < g->size && status == EXPAR_OK; r++)
+        status = register_chunk(g, memory, r, &cards[r], offset, offset + bytes);
+    free(cards);
+    if (status != EXPAR_OK) return status;
+    s->ends[chunk] = offset + bytes;
+    gda_store(&s->keys.num_chunks, chunk + 1);
+    return EXPAR_OK;
+}

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The operations of the gda transport, its creation and its end. With EXPAR_GDA_NIC=software CPU threads post to a
+ * software NIC of their rank, which reaches the memory of all ranks of the host, of simulated nodes, too. */
+#include "base/shown.h"
+#include "net/gda/parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define IDLE_REAP_NS 1000000
+#define BUSY_REAP_NS 50000
+
+extern const transport_ops transport_gda;
+
+static gda *gda_of(const transport *self)
+{
+    return (gda *)(uintptr_t)self;
+}
+
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
+
+/* Ends operations that nobody waits for. The device writes to this rank's memory without a word, so the thread also
+   wakes those who wait for data, from time to time. */
+static void *gda_run_reaper(void *context)
+{
+    gda *g = context;
+    pthread_mutex_lock(&g->lock);
+    while (!g->ends) {
+        const int64_t wait_ns = gda_reap(g) ? BUSY_REAP_NS : IDLE_REAP_NS;
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += wait_ns;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&g->posted, &g->lock, &until);
+        pthread_mutex_unlock(&g->lock);
+        g->site->arrived(g->site->context);
+        pthread_mutex_lock(&g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+    return NULL;
+}
+
+static expar_status start_reaper(gda *g)
+{
+    if (pthread_create(&g->reaper, NULL, gda_run_reaper, g) != 0) return error_errno("gda: no thread");
+    g->has_reaper = true;
+    return EXPAR_OK;
+}
+
+static void stop_reaper(gda *g)
+{
+    if (!g->has_reaper) return;
+    pthread_mutex_lock(&g->lock);
+    g->ends = true;
+    pthread_cond_signal(&g->posted);
+    pthread_mutex_unlock(&g->lock);
+    pthread_join(g->reaper, NULL);
+}
+
+/* ---- opening and closing ----------------------------------------------------------------------------------------- */
+
+static void gda_close(transport *self)
+{
+    gda *g = gda_of(self);
+    stop_reaper(g);
+    if (g->nic) nic_close(g->nic);
+    if (g->lanes) gda_lanes_close(g);
+    for (int k = 0; k < TRANSPORT_MEMORIES; k++)
+        gda_segment_close(g, (transport_memory)k);
+    if (g->mapped) g->mapped->ops->close(g->mapped);
+    pthread_cond_destroy(&g->posted);
+    pthread_mutex_destroy(&g->lock);
+    free(g->one_node);
+    free(g);
+}
+
+/* Opens what needs no peer. */
+static expar_status gda_open_locally(gda *g)
+{
+    static const nic_faults none = {.rnr_retries = 7};
+    const char *kind = env_string("EXPAR_GDA_NIC");
+    if (kind && strcmp(kind, "software") != 0)
+        return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_GDA_NIC=%s: expected software", SHOWN(kind));
+    if (!kind) return gda_devices_reject();
+    expar_status status = nic_open(&none, &g->nic);
+    return status == EXPAR_OK ? gda_lanes_open(g) : status;
+}
+
+/* All ranks learn whether each of them can take part. */
+static expar_status agree_to_open(gda *g, expar_status own)
+{
+    const boot_matter matter = {
+        .what = "gda", .rejected = "cannot use gda", .common = EXPAR_ERR_UNSUPPORTED, .lacks = "has no device for gda"};
+    return boot_agree(g->site->boot, &matter, own, NULL);
+}
+
+static expar_status gda_open(const transport_site *site, transport **out)
+{
+    gda *g = calloc(1, sizeof *g);
+    if (!g) return error_set(EXPAR_ERR_MEMORY, "no memory for the gda transport of %d ranks", site->boot->size);
+    *g = (gda){.base.ops = &transport_gda, .site = site, .rank = site->boot->rank, .size = site->boot->size};
+    pthread_mutex_init(&g->lock, NULL);
+    pthread_cond_init(&g->posted, NULL);
+    g->one_node = calloc((size_t)g->size, sizeof *g->one_node);
+    g->whole = *site;
+    g->whole.nodes = g->one_node;
+    g->next_key = GDA_FIRST_KEY;
+    expar_status status = g->one_node ? gda_open_locally(g) : error_set(EXPAR_ERR_MEMORY, "gda: no memory");
+    status = agree_to_open(g, status);
+    if (status == EXPAR_OK) status = transport_find("p2p", 3)->open(&g->whole, &g->mapped);
+    for (int k = 0; k < TRANSPORT_MEMORIES && status == EXPAR_OK; k++)
+        status = gda_segment_open(g, (transport_memory)k);
+    if (status == EXPAR_OK) status = nic_start(g->nic);
+    if (status == EXPAR_OK) status = start_reaper(g);
+    if (status != EXPAR_OK) {
+        gda_close(&g->base);
+        return status;
+    }
+    *out = &g->base;
+    return EXPAR_OK;
+}
+
+static expar_status gda_add_segment(transport *self, transport_memory memory)
+{
+    gda *g = gda_of(self);
+    gda_segment_close(g, memory);
+    g->whole.segments[memory] = g->site->segments[memory];
+    expar_status status = g->mapped->ops->add(g->mapped, memory);
+    return status == EXPAR_OK ? gda_segment_open(g, memory) : status;
+}
+
+static expar_status gda_grow(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes)
+{
+    return gda_segment_grow(gda_of(self), memory, offset, bytes);
+}
+
+static unsigned gda_reach(const transport *self, int32_t pe, transport_memory memory)
+{
+    const gda_segment *s = &gda_of(self)->segments[memory];
+    const unsigned all = TRANSPORT_PUT | TRANSPORT_GET | TRANSPORT_ATOMIC | TRANSPORT_COHERENT;
+    return s->is_open && s->peers[pe] ? all : 0;
+}
+
+static void *gda_map(const transport *self, int32_t pe, transport_memory memory, uint64_t offset)
+{
+    (void)self;
+    (void)pe;
+    (void)memory;
+    (void)offset;
+    return NULL;
+}
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+
+static expar_status gda_settle(transport *self, transport_batch *batch)
+{
+    return gda_settle_batch(gda_of(self), batch);
+}
+
+static expar_status gda_quiet_all(transport *self)
+{
+    gda *g = gda_of(self);
+    return gda_settle_batch(g, &g->rest);
+}
+
+static expar_status gda_post_one(transport *self, const transport_request *request, transport_batch *batch)
+{
+    return gda_post_request(gda_of(self), request, batch);
+}
+
+static expar_status gda_run(transport *self, const transport_request *request)
+{
+    transport_batch batch = {0};
+    expar_status status = gda_post_request(gda_of(self), request, &batch);
+    return status == EXPAR_OK ? gda_settle_batch(gda_of(self), &batch) : status;
+}
+
+static void gda_describe(const transport *self, char *text, size_t text_bytes)
+{
+    snprintf(text, text_bytes, "software NIC, a queue of %d blocks to each of %d ranks", GDA_DEPTH, gda_of(self)->size);
+}
+
+static void gda_add_traffic(const transport *self, transport_traffic *sum)
+{
+    gda *g = gda_of(self);
+    pthread_mutex_lock(&g->lock);
+    transport_count *to[] = {&sum->puts, &sum->gets, &sum->atomics};
+    const transport_count *from[] = {&g->traffic.puts, &g->traffic.gets, &g->traffic.atomics};
+    for (int i = 0; i < 3; i++) {
+        to[i]->operations += from[i]->operations;
+        to[i]->bytes += from[i]->bytes;
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+const transport_ops transport_gda = {
+    .name = "gda",
+    .summary = "requests of mlx5 devices that threads write themselves; so far on a NIC in software",
+    .open = gda_open,
+    .add = gda_add_segment,
+    .grow = gda_grow,
+    .reach = gda_reach,
+    .map = gda_map,
+    .run = gda_run,
+    .post = gda_post_one,
+    .fence = gda_quiet_all,
+    .quiet = gda_quiet_all,
+    .settle = gda_settle,
+    .describe = gda_describe,
+    .add_traffic = gda_add_traffic,
+    .close = gda_close,
+};

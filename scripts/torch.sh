@@ -17,18 +17,23 @@ toolkit=${CUDA_HOME:-${CUDA_PATH:-/usr/local/cuda}}
 # A release that was built with CUDA 13.0, the Python packages that it needs, and NVIDIA's in the versions that it
 # names.
 torch="torch==2.11.0"
-plain="numpy ml_dtypes mypy mypy_extensions librt pathspec filelock typing-extensions setuptools<82 sympy==1.14.0 mpmath<1.4 networkx jinja2 markupsafe fsspec"
+plain="numpy ml_dtypes filelock typing-extensions setuptools<82 sympy==1.14.0 mpmath<1.4 networkx jinja2 markupsafe fsspec"
 lacking="nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6"
 
 # Imports all that the tests import, so that it is compiled, and checks the version.
 whole() {
     [ -z "$version" ] || "$python" -m pip show torch 2>/dev/null | grep -qx "Version: $version" || return 1
-    "$python" -c 'import numpy, ml_dtypes, mypy, torch.distributed.run, torch._dynamo, functorch.compile' 2>/dev/null
+    "$python" -c 'import numpy, ml_dtypes, torch.distributed.run, torch._dynamo, functorch.compile' 2>/dev/null
 }
 
 # Installs it as well, with or without an MPI.
 has_mpi4py() {
     "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("mpi4py") is None)'
+}
+
+# Checks types of programs that use PyTorch. Which modules it needs depends on its version, so a program is checked.
+has_mypy() {
+    "$python" -m mypy --cache-dir=/dev/null -c pass >/dev/null 2>&1
 }
 
 # Runs the notebook among the examples.
@@ -52,7 +57,7 @@ lend_toolkit() {
 
 fill() {
     # All releases were compiled with NumPy's first versions.
-    [ -z "$version" ] || { install "torch==$version" "numpy<2" ml_dtypes mypy && whole && return 0 || return 1; }
+    [ -z "$version" ] || { install "torch==$version" "numpy<2" ml_dtypes && whole && return 0 || return 1; }
     if [ -e "$toolkit/lib64/libcublas.so.13" ]; then
         # shellcheck disable=SC2086 # words on purpose
         install --no-deps "$torch" $plain $lacking || return 1
@@ -61,7 +66,7 @@ fill() {
     fi
     echo "torch.sh: no toolkit of CUDA 13 that does in '$toolkit': its libraries come by pip, and take 5 GB" >&2
     find "$folder" -path '*/nvidia/*' -type l -delete
-    install "$torch" numpy ml_dtypes mypy && whole
+    install "$torch" numpy ml_dtypes && whole
 }
 
 if ! whole; then
@@ -82,6 +87,10 @@ if ! whole; then
 fi
 has_mpi4py || install --no-deps --only-binary mpi4py "mpi4py>=4.1" || {
     echo "torch.sh: no mpi4py, for what pip says above: it takes a network with packages" >&2
+    exit 1
+}
+has_mypy || install mypy || {
+    echo "torch.sh: no mypy, for what pip says above: it takes a network with packages" >&2
     exit 1
 }
 has_notebooks || install nbconvert ipykernel || {

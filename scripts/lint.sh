@@ -12,6 +12,8 @@ if [ ! -f "$build/compile_commands.json" ]; then
     echo "lint: BUILD_DIR is '$build': a configured build is expected; usage: lint.sh BUILD_DIR [shallow]" >&2
     exit 2
 fi
+work=$(mktemp -d)
+trap 'wait; rm -rf "$work"' EXIT
 depth=(--extra-arg=-Xclang --extra-arg=-analyzer-config --extra-arg=-Xclang --extra-arg=mode="${2:-deep}")
 jobs=$(nproc)
 
@@ -32,6 +34,17 @@ subjects() {
         return
     done
 }
+
+# The compilers of kernels run beside the steps up to "kernels", most of which use one core.
+nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc || true)
+kernels=
+if [ -n "$nvcc" ]; then
+    scripts/check_kernels.sh "$nvcc" >"$work/kernels" 2>&1 &
+    kernels=$!
+elif [ "${EXPAR_REQUIRE_KERNELS:-}" = 1 ]; then
+    echo "lint: EXPAR_REQUIRE_KERNELS=1 asks for every kernel to be compiled, and nvcc is not there" >&2
+    exit 1
+fi
 
 step "commit subjects"
 subjects
@@ -63,10 +76,9 @@ mypy --config-file python/mypy.ini --no-error-summary python/expar python/deep_e
 
 # The programs of the pages for users are checked as users would check them. PyTorch has no types here.
 step "mypy: programs of the documentation"
-programs=$(mktemp -d)
-python3 -B docs/site/programs.py . "$programs"
-MYPYPATH=python mypy --config-file python/mypy.ini --strict --no-error-summary "$programs"
-rm -rf "$programs"
+mkdir "$work/programs"
+python3 -B docs/site/programs.py . "$work/programs"
+MYPYPATH=python mypy --config-file python/mypy.ini --strict --no-error-summary "$work/programs"
 MYPYPATH=man:docs/site mypy --strict --no-error-summary man/headers.py man/make.py docs/site/[bps]*.py docs/site/c_pages.py docs/site/commands.py
 
 step "man pages"
@@ -84,12 +96,11 @@ if grep -rnE '#include "(base|boot|cuda|ep|exec|group|link|mem|net|openshmem|pga
 fi
 
 step "kernels"
-nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc || true)
-if [ -n "$nvcc" ]; then
-    scripts/check_kernels.sh "$nvcc"
-elif [ "${EXPAR_REQUIRE_KERNELS:-}" = 1 ]; then
-    echo "lint: EXPAR_REQUIRE_KERNELS=1 asks for every kernel to be compiled, and nvcc is not there" >&2
-    exit 1
+if [ -n "$kernels" ]; then
+    got=0
+    wait "$kernels" || got=$?
+    cat "$work/kernels"
+    [ "$got" = 0 ]
 fi
 
 step "cppcheck"
@@ -99,11 +110,9 @@ cppcheck --quiet -j "$jobs" --std=c11 --enable=warning,performance,portability -
 
 step "clang-tidy"
 # Warnings and code-generation options of gcc alone (CMakeLists.txt) would be errors for clang.
-commands=$(mktemp -d)
-trap 'rm -rf "$commands"' EXIT
-sed -E 's/ -mmem(set|cpy)-strategy=[^ ]*//g' "$build/compile_commands.json" >"$commands/compile_commands.json"
+sed -E 's/ -mmem(set|cpy)-strategy=[^ ]*//g' "$build/compile_commands.json" >"$work/compile_commands.json"
 # bench/mpi/sum.c is left out: clang 14 has no _Float16 on x86-64.
 find src tools bench examples -name '*.c' ! -path bench/mpi/sum.c | sort |
-    xargs -P "$jobs" -n 4 clang-tidy -p "$commands" --quiet --extra-arg=-Wno-unknown-warning-option "${depth[@]}" \
+    xargs -P "$jobs" -n 4 clang-tidy -p "$work" --quiet --extra-arg=-Wno-unknown-warning-option "${depth[@]}" \
         --warnings-as-errors='*' 2>&1 |
     { grep -v 'warnings\? generated\|^Suppressed\|^Use -header-filter' || true; }

@@ -37,7 +37,9 @@
     X("EXPAR_TRANSPORTS", "names of transports, separated by commas", TRANSPORT_NAMES,                                 \
       "transports that may be used, in order of preference; the default names all of this build")                      \
     X("EXPAR_PROXY", "0, 1", "0", "1: a thread carries out the rank's non-blocking operations, from a ring")           \
-    X("EXPAR_PROXY_RINGS", "1 to 16", "4", "with EXPAR_PROXY=1: rings, and a thread for each, that share out the PEs") \
+    X("EXPAR_PROXY_RINGS", "1 to 16", "4", "rings of commands, with a thread each: of EXPAR_PROXY=1, and of kernels")  \
+    X("EXPAR_PROXY_NAP", "0 to 1000000", "50",                                                                         \
+      "the longest nap, in microseconds, of a thread with a ring of kernels that no call uses; 0: it never naps")      \
     X("EXPAR_FABRIC_PROVIDER", "a provider of libfabric", "cxi, efa, verbs;ofi_rxm or tcp;ofi_rxm",                    \
       "what carries the network's operations")                                                                         \
     X("EXPAR_FABRIC_INTERFACE", "an interface's name, an address, or a device of the provider",                        \

@@ -49,7 +49,13 @@ expar_status sym_proxy_open(sym *self);
 /* sym_proxy_stop ends their threads, before the transports close; sym_proxy_close frees them, after that. */
 void sym_proxy_stop(sym *self);
 void sym_proxy_close(sym *self);
-/* proxy_wake and proxy_quiet for all proxies. */
+/* Returns what all proxies of the rank have in common. */
+proxy_plan sym_proxy_plan(sym *self);
+/* The same for the rings of kernels (rings.c); the calls above call these. */
+void sym_rings_stop(sym *self);
+void sym_rings_close(sym *self);
+void sym_rings_wake(sym *self);
+/* proxy_wake and proxy_quiet for all proxies; quiet does not know the rings of kernels. */
 void sym_proxy_wake(sym *self);
 expar_status sym_proxy_quiet(sym *self, const char *what);
 

@@ -11,10 +11,9 @@ static void ring_doorbell_of(void *context, int32_t pe)
     sym_ring(context, pe);
 }
 
-expar_status sym_proxy_open(sym *self)
+proxy_plan sym_proxy_plan(sym *self)
 {
-    int64_t wanted = 0;
-    const proxy_plan plan = {
+    return (proxy_plan){
         .site = &self->site,
         .ways = self->ways,
         .driven = &self->driven,
@@ -25,7 +24,12 @@ expar_status sym_proxy_open(sym *self)
         .delivered = ring_doorbell_of,
         .context = self,
     };
-    int64_t rings = SYM_RINGS;
+}
+
+expar_status sym_proxy_open(sym *self)
+{
+    const proxy_plan plan = sym_proxy_plan(self);
+    int64_t wanted = 0, rings = SYM_RINGS;
     expar_status status = env_int("EXPAR_PROXY", 0, 1, &wanted);
     if (status == EXPAR_OK) status = env_int("EXPAR_PROXY_RINGS", 1, SYM_MOST_RINGS, &rings);
     for (int32_t i = 0; i < (wanted ? rings : 0) && status == EXPAR_OK; i++) {
@@ -44,6 +48,7 @@ void sym_proxy_stop(sym *self)
 {
     for (int32_t i = 0; i < rings_of(self); i++)
         proxy_stop(self->proxies[i]);
+    sym_rings_stop(self);
 }
 
 void sym_proxy_close(sym *self)
@@ -52,12 +57,14 @@ void sym_proxy_close(sym *self)
     atomic_store_explicit(&self->num_rings, 0, memory_order_release);
     for (int32_t i = 0; i < rings; i++)
         proxy_close(self->proxies[i]);
+    sym_rings_close(self);
 }
 
 void sym_proxy_wake(sym *self)
 {
     for (int32_t i = 0; i < rings_of(self); i++)
         proxy_wake(self->proxies[i]);
+    sym_rings_wake(self);
 }
 
 expar_status sym_proxy_quiet(sym *self, const char *what)

@@ -19,6 +19,7 @@ struct expar_heap_stats; /* expar/memory.h */
 struct device_heap;      /* shmem/device_heap.h */
 struct pinned_heap;      /* shmem/pinned_heap.h */
 struct mem_copier;       /* mem/copier.h */
+struct sym_rings;        /* shmem/rings.h */
 
 /* ---- control page: the first bytes of every PE's heap ------------------------------------------------------------ */
 
@@ -177,6 +178,9 @@ typedef struct sym {
        (acquire). */
     proxy *proxies[SYM_MOST_RINGS];
     _Atomic int32_t num_rings;
+    /* Rings for kernels; NULL: nobody has asked for them. The thread that makes them stores them (compare-swap,
+       release); all threads load them (acquire). */
+    _Atomic(struct sym_rings *) rings;
     /* why other transports are not available, for error texts; or NULL */
     char *unreached;
     /* [size][size][num_transports][TRANSPORT_MEMORIES]: transport_reach of a rank to a PE's memory by a transport. */

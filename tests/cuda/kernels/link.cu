@@ -220,12 +220,12 @@ GPU_KERNEL(LINK_THREADS) link_mail(GPU_ARGS link_mail_call c)
 
 /* ---- rings ------------------------------------------------------------------------------------------------------- */
 
-GPU_FUNC proxy_command storm_command(int32_t lane)
+GPU_FUNC proxy_command storm_command(int32_t pe, uint64_t at, int32_t lane)
 {
     proxy_command add = {0};
     add.kind = PROXY_ATOMIC;
-    add.pe = 1;
-    add.offset = 8 * (uint64_t)lane;
+    add.pe = pe;
+    add.offset = at + 8 * (uint64_t)lane;
     add.bytes = 8;
     add.operand = 1;
     add.op = 4; /* TRANSPORT_ADD */
@@ -236,20 +236,20 @@ GPU_KERNEL(LINK_THREADS) link_storm(GPU_ARGS link_storm_call c)
 {
     const int32_t lane = threadIdx.x % 32, warp = (int32_t)(blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
     uint64_t ended = 0, after = 0;
-    const proxy_command add = storm_command(lane);
+    const proxy_command add = storm_command(c.pe, c.at, lane);
     for (int32_t round = 0; round < c.rounds && !ended; round++) {
         ended = ring_issue_warp(c.port, link_storm_wants(warp, lane, round), &add, &after);
         if (!ended && round % 4 == 0) ended = ring_quiet_warp(c.port);
     }
     if (!ended) ended = ring_quiet_warp(c.port);
-    if (ended && lane == 0) atomicAdd(c.late, 1u);
+    if (lane == 0 && (ended || proxy_load(&c.port->failure))) atomicAdd(c.late, 1u);
 }
 
 /* A thread that issues a command, and waits until it sees that it is done. */
 GPU_FUNC uint64_t rate_alone(const link_rate_call *c, proxy_port *port)
 {
     uint64_t ended = 0, after = 0;
-    const proxy_command add = storm_command(0);
+    const proxy_command add = storm_command(1, 0, 0);
     for (int32_t round = 0; round < c->rounds && !ended; round++) {
         const uint32_t before = cycles_now();
         ended = ring_issue(port, &add, &after);
@@ -262,7 +262,7 @@ GPU_FUNC uint64_t rate_alone(const link_rate_call *c, proxy_port *port)
 GPU_FUNC uint64_t rate_together(const link_rate_call *c, proxy_port *port)
 {
     uint64_t ended = 0, after = 0;
-    const proxy_command add = storm_command((int32_t)threadIdx.x % 32);
+    const proxy_command add = storm_command(1, 0, (int32_t)threadIdx.x % 32);
     for (int32_t round = 0; round < c->rounds && !ended; round++)
         ended = ring_issue_warp(port, 1, &add, &after);
     return ended ? ended : ring_quiet_warp(port);

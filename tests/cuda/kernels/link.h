@@ -41,6 +41,9 @@ typedef struct link_mail_call {
 /* link_storm: warps issue atomics by a ring, those of their lanes that want to. */
 typedef struct link_storm_call {
     struct proxy_port *port;
+    /* lane l changes the word at `at` + 8 l of that PE */
+    int32_t pe;
+    uint64_t at;
     int32_t rounds;
     uint32_t *late; /* waits that have ended in vain; raised by warps, read after the kernel */
 } link_storm_call;

@@ -111,8 +111,10 @@ static void storm(cuda_device *device, cuda_program *program)
     memset(peer.host, 0, peer.bytes);
     scene_open(&s, 1, 64, peer.host, peer.bytes, true);
     s.program = program;
-    link_storm_call call = {
-        .port = (proxy_port *)(uintptr_t)s.ports[0], .rounds = STORM_ROUNDS, .late = scene_word_on_gpu(&s, WORD_LATE)};
+    link_storm_call call = {.port = (proxy_port *)(uintptr_t)s.ports[0],
+                            .pe = 1,
+                            .rounds = STORM_ROUNDS,
+                            .late = scene_word_on_gpu(&s, WORD_LATE)};
     scene_launch(&s, "link_storm", STORM_BLOCKS, &call);
     ASSERT_OK(cuda_synchronize());
     assert_int_equal(*(uint32_t *)scene_word(&s, WORD_LATE), 0);
@@ -137,8 +139,10 @@ static void end_under_kernel(cuda_device *device, cuda_program *program)
     (void)device;
     scene_open(&s, 1, 64, NULL, 0, true);
     s.program = program;
-    link_storm_call call = {
-        .port = (proxy_port *)(uintptr_t)s.ports[0], .rounds = INT32_MAX, .late = scene_word_on_gpu(&s, WORD_LATE)};
+    link_storm_call call = {.port = (proxy_port *)(uintptr_t)s.ports[0],
+                            .pe = 1,
+                            .rounds = INT32_MAX,
+                            .late = scene_word_on_gpu(&s, WORD_LATE)};
     scene_launch(&s, "link_storm", STORM_BLOCKS, &call);
     const int64_t since_ns = clock_ns();
     while (atomic_load(&s.rank.posts) == 0 && clock_ns() - since_ns < (int64_t)TIMEOUT_NS)

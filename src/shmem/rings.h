@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Command rings of a rank for the kernels of its GPU: EXPAR_PROXY_RINGS of them, with a thread each.
+ *
+ * They are made when they are first asked for, and live as long as the group. Kernels take the ports, which lie in the
+ * GPU's memory, and use link/device/ring.h. Commands name offsets in the host's and the pinned heap. Their sources lie
+ * where the CPU reads them, as in the pinned heap. */
+#ifndef EXPAR_SHMEM_RINGS_H
+#define EXPAR_SHMEM_RINGS_H
+
+#include "shmem/sym.h"
+
+/* Read-only after it was made. */
+typedef struct sym_rings {
+    cuda_device *device;
+    proxy_crew *crew;
+    proxy *proxies[SYM_MOST_RINGS];
+    /* addresses of each ring's proxy_port */
+    cu_address ports[SYM_MOST_RINGS];
+    int32_t count;
+} sym_rings;
+
+/* Gives the rings for GPU `index` of this process. Any thread; not collective. EXPAR_ERR_DEVICE: they were made for
+   another GPU. EXPAR_ERR_UNSUPPORTED: the driver cannot pin them. */
+expar_status sym_rings_get(sym *self, int32_t index, const sym_rings **out);
+/* Call this before a launch: the threads spin until the call's last command on each ring (ring_rest). */
+void sym_rings_expect(const sym_rings *rings);
+/* Ends all waits of kernels on the rings, and all their commands, for good. For a GPU whose context has failed. */
+void sym_rings_poison(const sym_rings *rings, expar_status status);
+
+#endif

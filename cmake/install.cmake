@@ -106,7 +106,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/man/expar_kernel.3 ${PROJECT_SOURCE_DIR}/man
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 # docs/site makes the site, and has no pages.
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md" PATTERN site EXCLUDE)
-install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.py" PATTERN "*.ipynb"
+install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.cu" PATTERN "*.py" PATTERN "*.ipynb"
   PATTERN __pycache__ EXCLUDE)
 
 # Removes the files that the last `cmake --install` of this build tree has installed.

@@ -98,6 +98,33 @@ typedef struct expar_device_error {
    of this process. */
 EXPAR_API expar_status expar_device_get_error(const expar_device_handle *handle, expar_device_error *error);
 
+/* ---- launches ---------------------------------------------------------------------------------------------------- */
+
+typedef struct expar_launch_args {
+    /* set by EXPAR_LAUNCH_ARGS_INIT */
+    size_t struct_size;
+    /* CUfunction; cudaGetFuncBySymbol gives one for a kernel of the CUDA runtime */
+    void *function;
+    /* blocks of the grid; 0: as many as run on the GPU at the same time */
+    uint32_t blocks;
+    /* of a block, 1 or more */
+    uint32_t threads;
+    /* dynamic shared memory of a block in bytes. More than 48 KiB must have been allowed for the function */
+    uint32_t shared_bytes;
+    /* [number of the kernel's arguments] addresses of the arguments, as of cuLaunchKernel */
+    void **arguments;
+    /* CUstream; NULL: the default stream */
+    void *stream;
+} expar_launch_args;
+#define EXPAR_LAUNCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_launch_args)
+
+/* Launches a kernel on this rank's GPU so that all its blocks run at the same time. Kernels whose blocks wait for each
+   other, or for other ranks, need that. Ranks that share a GPU divide its space by themselves. *blocks (may be NULL)
+   gets the blocks of the grid. Not collective; follows the stream. Any thread. EXPAR_ERR_NULL; EXPAR_ERR_ARGUMENT (the
+   text names the member); EXPAR_ERR_LIMIT: more blocks than run at the same time, the text has both numbers;
+   EXPAR_ERR_STATE: the group has no device memory, and so no GPU; EXPAR_ERR_ABORTED; EXPAR_ERR_CUDA. */
+EXPAR_API expar_status expar_launch(expar_group *group, const expar_launch_args *args, uint32_t *blocks);
+
 #ifdef __cplusplus
 }
 #endif

@@ -533,6 +533,25 @@ class DeviceError(Structure):
     ]
 
 
+class LaunchArgs(Structure):
+    struct_size: int
+    function: int | None
+    blocks: int
+    threads: int
+    shared_bytes: int
+    arguments: int | None
+    stream: int | None
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("function", c_void_p),
+        ("blocks", c_uint32),
+        ("threads", c_uint32),
+        ("shared_bytes", c_uint32),
+        ("arguments", c_void_p),
+        ("stream", c_void_p),
+    ]
+
+
 class Device(Structure):
     type: int
     index: int
@@ -1320,6 +1339,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "expar_ctx_options": CtxOptions,
     "expar_device_options": DeviceOptions,
     "expar_device_error": DeviceError,
+    "expar_launch_args": LaunchArgs,
     "expar_device": Device,
     "expar_tensor": Tensor,
     "expar_dl_device": DlDevice,
@@ -1409,6 +1429,7 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_ctx_put_signal_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_uint64, c_int, c_int32]),
     "expar_device_get": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_device_get_error": (Status, [c_void_p, c_void_p]),
+    "expar_launch": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_tensor_from_dlpack": (Status, [c_void_p, c_uint32, c_int32, c_void_p]),
     "expar_tensor_to_dlpack": (Status, [c_void_p, c_uint32, c_void_p, c_void_p, c_void_p]),
     "expar_ep_get_buffer_size": (Status, [c_void_p, c_int32, c_void_p]),

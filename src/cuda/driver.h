@@ -241,6 +241,8 @@ typedef struct cu_launch_config {
     X(ModuleUnload, "cuModuleUnload", (cu_module module))                                                              \
     X(ModuleGetFunction, "cuModuleGetFunction", (cu_function * function, cu_module module, const char *name))          \
     X(FuncSetAttribute, "cuFuncSetAttribute", (cu_function function, int attribute, int value))                        \
+    X(OccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor",                        \
+      (int *blocks, cu_function function, int threads, size_t shared_bytes))                                           \
     X(LaunchKernelEx, "cuLaunchKernelEx",                                                                              \
       (const cu_launch_config *config, cu_function function, void **parameters, void **extra))
 

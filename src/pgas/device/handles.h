@@ -8,7 +8,7 @@
  *   table.c    what the state says of heaps and ranks
  *   handles.c  all handles of a group
  *   guard.c    a thread that looks after waits of kernels, as that of exec/cuda/core does for expert parallelism
- *   get.c, error.c  the public calls */
+ *   get.c, error.c, launch.c  the public calls */
 #ifndef EXPAR_PGAS_DEVICE_HANDLES_H
 #define EXPAR_PGAS_DEVICE_HANDLES_H
 

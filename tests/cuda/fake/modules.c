@@ -86,6 +86,16 @@ cu_result cuFuncSetAttribute(cu_function function, int attribute, int value)
     return CU_OK;
 }
 
+/* Each SM holds so many threads, and no more shared memory than this GPU has. */
+cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, cu_function function, int threads,
+                                                      size_t shared_bytes)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    if (!function || threads <= 0) return INVALID_VALUE;
+    *blocks = threads > 1024 || shared_bytes > 232448 ? 0 : 128 / threads;
+    return CU_OK;
+}
+
 bool run_kernel(cu_function function, const kernel_grid *grid, void *arguments)
 {
     int device = current_device();

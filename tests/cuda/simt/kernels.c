@@ -44,6 +44,7 @@
     X(bench_ll_trip, ll_trip_call)                                                                                     \
     X(bench_ll_nothing, ll_nothing)                                                                                    \
     X(handles_run, handles_launch)                                                                                     \
+    X(handles_grid, handles_launch)                                                                                    \
     X(late_copy, late_copy_call)                                                                                       \
     X(link_mail, link_mail_call)                                                                                       \
     X(link_count, link_count_call)                                                                                     \

@@ -38,6 +38,7 @@ OF_SYSTEMS = {"gdb", "jq", "kill", "openssl", "pip", "py-spy", "ip", "nc", "numa
 OF_SLURM = {"-N", "-n", "--mpi", "--nodes", "--ntasks-per-node", "--cpu-bind"}
 # Declarations that fragments in C take from the text around them.
 AROUND_C = """
+#include <expar/device.h>
 #include <expar/expar.h>
 #include <expar/memory.h>
 #include <expar/rma.h>
@@ -45,7 +46,8 @@ AROUND_C = """
 #include <stdio.h>
 #include <stdlib.h>
 extern expar_group *given_group;
-extern int local_rank, rank, size;
+extern expar_device_handle handle;
+extern int index, local_rank, rank, size;
 extern double mine[1024];
 extern float x[64][1024], y[64][1024], topk_weights[64][4];
 extern int32_t topk_idx[64][4];

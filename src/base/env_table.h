@@ -60,6 +60,8 @@
       "by CUDA IPC: the symmetric memory of a rank's GPU, all of which its first allocation takes")                    \
     X("EXPAR_STAGE", "0 or 1", "0",                                                                                    \
       "1: calls reach symmetric memory of other ranks' GPUs only through pinned memory of its owner")                  \
+    X("EXPAR_STREAM_CALLS", "1 to 1048576", "4096",                                                                    \
+      "calls on streams for which a rank with memory of a GPU prepares; calls in graphs keep their place, 64 bytes")   \
     X("EXPAR_MAP_SEGMENTS", "0 or 1", "1",                                                                             \
       "0: combines on GPUs copy rows that lie in the caller's memory, and peers do not map it")                        \
     X("EXPAR_DEEP_EP_SUM", "exact, reduced", "exact", "what low-latency combines of the Python module deep_ep send")   \

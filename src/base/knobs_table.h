@@ -220,10 +220,23 @@
     X(LINK_LINGER_NS, "link.linger", 1000000000, 0, 60000000000, "ns",                                                 \
       "how long a buffer that is given up waits for the network, for what is under way")
 
+/* calls on streams */
+#define KNOBS_STREAM(X)                                                                                                \
+    X(STREAM_YIELD_NS, "stream.yield", 200000, 0, 60000000000, "ns",                                                   \
+      "how long the thread for calls on streams yields the core, after a command, before it naps")                     \
+    X(STREAM_SHORT_NS, "stream.short", 50000000, 0, 60000000000, "ns",                                                 \
+      "how long after a command that thread's naps are short")                                                         \
+    X(STREAM_NAP_NS, "stream.nap", 20000, 1000, 999000000, "ns", "a short nap of that thread")                         \
+    X(STREAM_MOST_NAP_NS, "stream.most_nap", 200000, 1000, 999000000, "ns", "a longer nap of that thread")             \
+    X(STREAM_LOOK_NS, "stream.look", 10000000, 1000, 50000000, "ns",                                                   \
+      "from one look of a wait on a stream at the ranks to the next")
+
 /* X(id): knobs that the ranks of a group need alike. */
 #define KNOBS_ALIKE(X) X(HEAP_EARLY_BYTES) X(HEAP_CHUNK_BYTES) X(TREE_STAR) X(STAGE_SLOT_BYTES)
 
 #define KNOBS_TABLE(X)                                                                                                 \
-    KNOBS_WAIT(X) KNOBS_CPU_CALL(X) KNOBS_EVENT(X) KNOBS_CUDA(X) KNOBS_CPU(X) KNOBS_NET(X) KNOBS_SHMEM(X) KNOBS_LINK(X)
+    KNOBS_WAIT(X)                                                                                                      \
+    KNOBS_CPU_CALL(X)                                                                                                  \
+    KNOBS_EVENT(X) KNOBS_CUDA(X) KNOBS_CPU(X) KNOBS_NET(X) KNOBS_SHMEM(X) KNOBS_LINK(X) KNOBS_STREAM(X)
 
 #endif

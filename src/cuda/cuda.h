@@ -14,6 +14,8 @@
  *   launch.c, pointer.c
  *   later.c              work for another thread, for functions that must not call the driver
  *   mark.c, gate.c       marks: places on streams to wait for; gates: streams wait until a thread opens them
+ *   failed.c             failures of work on streams, for those who wait for marks after it
+ *   command.h, command.c streams ask threads of the library to do something
  *   info.c               the public calls of include/expar/info.h
  *
  * All functions may be called from any thread. */
@@ -229,6 +231,15 @@ expar_status cuda_gate_hold(cuda_gate **gate, void *stream);
 void cuda_gate_open(cuda_gate *gate);
 void cuda_gate_give(cuda_gate *gate); /* opens it, too */
 
+/* A stream runs on after a failure of work that the library has put there. These calls keep the failure for those who
+   wait for a mark after that work (failed.c). `moment`: when the work was put there. Keeps the first one of a stream
+   until cuda_failure_told. Returns its number, which is never 0. */
+uint64_t cuda_failure_keep(unsigned long long stream, uint64_t moment, const error_kept *why);
+/* A caller has got the failure. Marks that are made from now on do not have it any more. */
+void cuda_failure_told(uint64_t number);
+/* Returns the failure of work before the mark, as this thread's last error; EXPAR_OK: there is none. */
+expar_status cuda_failure_before(const cuda_mark *mark);
+
 /* ---- pointers (pointer.c) ---------------------------------------------------------------------------------------- */
 
 /* Where an address points. CUDA_PLACE_HOST covers ordinary and pinned host memory. */
@@ -239,5 +250,8 @@ typedef struct cuda_place {
 } cuda_place;
 /* Opens no driver: in a process without a loaded and started driver, all memory is host memory. */
 cuda_place cuda_place_of(const void *address);
+/* Returns whether the driver knows the address: it is memory of a GPU, or host memory that was allocated pinned or
+   registered. */
+bool cuda_knows(const void *address);
 
 #endif

@@ -82,6 +82,7 @@ enum cu_flags {
     CU_HOST_MAPPED = 2,   /* and mapped for kernels */
     CU_IPC_PEER_ACCESS = 1,
     CU_WAIT_AT_LEAST = 0, /* StreamWaitValue: cyclic */
+    CU_WRITE_FENCED = 0,  /* StreamWriteValue: what the stream did before is seen by all who see the value */
     CU_CAPTURE_GLOBAL = 0,
     CU_CAPTURE_THREAD_LOCAL = 1,
     CU_CAPTURE_RELAXED = 2
@@ -185,6 +186,7 @@ typedef struct cu_launch_config {
     X(MemcpyHtoD, "cuMemcpyHtoD_v2", (cu_address dest, const void *source, size_t bytes))                              \
     X(MemcpyDtoH, "cuMemcpyDtoH_v2", (void *dest, cu_address source, size_t bytes))                                    \
     X(MemsetD8Async, "cuMemsetD8Async", (cu_address dest, unsigned char value, size_t bytes, cu_stream stream))        \
+    X(MemsetD16Async, "cuMemsetD16Async", (cu_address dest, unsigned short value, size_t count, cu_stream stream))     \
     X(MemsetD8, "cuMemsetD8_v2", (cu_address dest, unsigned char value, size_t bytes))                                 \
     X(MemCreate, "cuMemCreate",                                                                                        \
       (cu_memory * memory, size_t bytes, const cu_allocation *allocation, unsigned long long flags))                   \
@@ -210,6 +212,10 @@ typedef struct cu_launch_config {
     X(CtxGetId, "cuCtxGetId", (cu_context context, unsigned long long *number))                                        \
     X(StreamWaitValue, "cuStreamWaitValue32_v2",                                                                       \
       (cu_stream stream, cu_address word, uint32_t value, unsigned int flags))                                         \
+    X(StreamWriteValue32, "cuStreamWriteValue32_v2",                                                                   \
+      (cu_stream stream, cu_address word, uint32_t value, unsigned int flags))                                         \
+    X(StreamWriteValue64, "cuStreamWriteValue64_v2",                                                                   \
+      (cu_stream stream, cu_address word, uint64_t value, unsigned int flags))                                         \
     X(StreamWaitEvent, "cuStreamWaitEvent", (cu_stream stream, cu_event event, unsigned int flags))                    \
     X(StreamIsCapturing, "cuStreamIsCapturing", (cu_stream stream, int *capture_status))                               \
     X(StreamGetCaptureInfo, "cuStreamGetCaptureInfo_v2",                                                               \

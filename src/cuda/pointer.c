@@ -75,3 +75,12 @@ cuda_place cuda_place_of(const void *address)
         return host;
     return (cuda_place){.kind = managed ? CUDA_PLACE_MANAGED : CUDA_PLACE_DEVICE, .device = device};
 }
+
+bool cuda_knows(const void *address)
+{
+    attributes_fn get = address ? find_attributes() : NULL;
+    uint32_t type = 0;
+    int wanted[] = {CU_POINTER_MEMORY_TYPE};
+    void *values[] = {&type};
+    return get && get(ARRAY_LENGTH(wanted), wanted, values, (cu_address)(uintptr_t)address) == CU_OK && type != 0;
+}

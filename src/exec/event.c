@@ -154,7 +154,9 @@ static expar_status look_at_mark(expar_event *event)
 {
     bool passed = false;
     expar_status status = cuda_mark_query(event->keeper.mark, &passed);
-    if (passed) happen(event);
+    if (!passed) return status;
+    error_keep(&event->ended, cuda_failure_before(event->keeper.mark));
+    happen(event);
     return status;
 }
 

@@ -18,6 +18,7 @@ typedef struct fake_controls {
     void *_Atomic streams[FAKE_LAUNCHES]; /* where the last ones were put: launch i at i modulo their number */
     atomic_uint blocks[FAKE_LAUNCHES];    /* of these */
     atomic_int launches;                  /* of kernels, so far */
+    atomic_int host_functions;            /* put on streams, so far */
     atomic_int dispatches;                /* of these, whose names have the word dispatch_impl */
     atomic_int combines;                  /* and combine_impl */
     atomic_int begun;                     /* calls that have asked whether their stream is being captured */

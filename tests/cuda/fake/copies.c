@@ -57,6 +57,11 @@ static void note_range(const void *data, size_t bytes)
     atomic_store(&ranges[at].end, (uintptr_t)data + bytes);
 }
 
+bool fake_knows_host(const void *address)
+{
+    return is_pinned(address);
+}
+
 bool fake_is_pinned(const void *address)
 {
     const uintptr_t at = (uintptr_t)address;
@@ -147,6 +152,8 @@ typedef struct copy {
     void *own;        /* what of `from` was the caller's to change; given back here */
     size_t bytes;
     unsigned char value;
+    uint64_t word; /* is_word: it is stored whole, after what was before */
+    bool is_word;
 } copy;
 
 /* A few aligned words are copied one by one, each whole, as GPUs do it: others may change them meanwhile. */
@@ -200,10 +207,26 @@ static void take_time(const copy *c)
     atomic_fetch_add(&link_ns, c->bytes / (size_t)gbps * (to == setting("FAKE_SLOW_GPU", -1) ? 10 : 1));
 }
 
+static void store_word(const copy *c)
+{
+    size_t bytes = c->bytes;
+    void *to = fake_reach(c->to, &bytes);
+    if (c->bytes == 8)
+        atomic_store((_Atomic uint64_t *)to, c->word);
+    else if (c->bytes == 4)
+        atomic_store((_Atomic uint32_t *)to, (uint32_t)c->word);
+    else
+        atomic_store((_Atomic uint16_t *)to, (uint16_t)c->word);
+}
+
 static void carry_out(void *of)
 {
     const copy *c = of;
     take_time(c);
+    if (c->is_word) {
+        store_word(c);
+        return;
+    }
     for (size_t at = 0; at < c->bytes;)
         at += copy_piece(c, at);
     free(c->own);
@@ -215,8 +238,9 @@ static void put_copy(cu_stream stream, copy c)
     const stream_lane lane = lane_of(stream);
     const unsigned long long capture = capture_of(stream);
     if (capture) graph_add_copy(capture, carry_out, &c, sizeof c);
-    if (capture && !kernels_run_in_captures()) return;
-    if (capture || !queue_put(&lane, QUEUE_APART, carry_out, &c, sizeof c)) carry_out(&c);
+    if (capture && (c.is_word || !kernels_run_in_captures())) return;
+    const queue_when when = c.is_word ? QUEUE_AFTER : QUEUE_APART;
+    if (capture || !queue_put(&lane, when, carry_out, &c, sizeof c)) carry_out(&c);
 }
 
 static void await_stream(cu_stream stream)
@@ -259,6 +283,33 @@ cu_result cuMemsetD8Async(cu_address dest, unsigned char value, size_t bytes, cu
     if (!has_context()) return INVALID_CONTEXT;
     put_copy(stream, (copy){.to = (void *)(uintptr_t)dest, .value = value, .bytes = bytes});
     return CU_OK;
+}
+
+cu_result cuMemsetD16Async(cu_address dest, unsigned short value, size_t count, cu_stream stream)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    if (count != 1 || dest % sizeof value != 0) return INVALID_VALUE; /* all that the library asks for */
+    put_copy(stream, (copy){.to = (void *)(uintptr_t)dest, .word = value, .bytes = sizeof value, .is_word = true});
+    return CU_OK;
+}
+
+/* ---- words of streams -------------------------------------------------------------------------------------------- */
+
+static cu_result put_word(cu_stream stream, cu_address word, uint64_t value, size_t bytes, unsigned int flags)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    if (flags != CU_WRITE_FENCED || word % bytes != 0) return INVALID_VALUE;
+    if (!setting("FAKE_WORDS", 1)) return NOT_SUPPORTED;
+    put_copy(stream, (copy){.to = (void *)(uintptr_t)word, .word = value, .bytes = bytes, .is_word = true});
+    return CU_OK;
+}
+cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_address word, uint32_t value, unsigned int flags)
+{
+    return put_word(stream, word, value, sizeof value, flags);
+}
+cu_result cuStreamWriteValue64_v2(cu_stream stream, cu_address word, uint64_t value, unsigned int flags)
+{
+    return put_word(stream, word, value, sizeof value, flags);
 }
 
 /* The next three: on the null stream, to their ends. */

@@ -508,6 +508,11 @@ static cu_result attribute_of(void *value, int attribute, cu_address address)
 {
     int32_t device = fake_device_at(address);
     uint32_t type = CU_MEMORY_DEVICE, managed = 0;
+    if (device < 0 && attribute == CU_POINTER_MEMORY_TYPE && fake_knows_host((const void *)(uintptr_t)address)) {
+        type = CU_MEMORY_HOST;
+        memcpy(value, &type, sizeof type);
+        return CU_OK;
+    }
     if (device < 0) return INVALID_VALUE;
     if (attribute == CU_POINTER_LEGACY_IPC || attribute == CU_POINTER_BUFFER_ID)
         return allocation_attribute(value, attribute, address);

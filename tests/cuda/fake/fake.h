@@ -44,6 +44,8 @@ void *fake_reach(const void *at, size_t *bytes);
 bool fake_is_pinned(const void *address);
 /* With FAKE_LINK_GBPS: the time of events, which copies between GPUs alone advance (copies.c). False: it is real. */
 bool simulated_time(struct timespec *now);
+/* True for host memory that is pinned now, allocated so or registered. */
+bool fake_knows_host(const void *address);
 /* The GPU whose context is current to this thread. */
 int current_device(void);
 /* The number of a GPU's context, and whether that is still the one that it has. */
@@ -86,6 +88,8 @@ void graph_add_kernel(unsigned long long capture, cu_function function, const ke
 void graph_add_event(unsigned long long capture, cu_event event, bool waits);
 /* Carried out by run, with a copy of what `of` has. */
 void graph_add_copy(unsigned long long capture, void (*run)(void *of), const void *of, size_t bytes);
+/* A wait until the word is at least the value. */
+void graph_add_word(unsigned long long capture, const uint32_t *word, uint32_t value);
 /* The capture has ended: its graph, with the caller's hold. NULL: there is nothing in it. */
 cu_graph graph_close(unsigned long long capture);
 

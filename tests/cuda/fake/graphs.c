@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs of the simulated driver: kernels, copies and external event nodes, in the order in which they were captured. A
- * launch puts them on its stream one after another. As the driver's interface has it, the launch itself records an
- * event, after the nodes before that one. It waits for an event as that was when the graph is launched. No other
- * operation of a capture is in a graph. A graph, and its nodes, go when nobody has it any more and its launches have
- * come to their ends. */
+/* Graphs of the simulated driver: kernels, copies, words and external event nodes, in the order in which they were
+ * captured. A launch puts them on its stream one after another. As the driver's interface has it, the launch itself
+ * records an event, after the nodes before that one. It waits for an event as that was when the graph is launched. No
+ * other operation of a capture is in a graph. A graph, and its nodes, go when nobody has it any more and its launches
+ * have come to their ends. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,7 +12,9 @@
 
 typedef struct node {
     struct node *next;
-    cu_event event;         /* NULL: a kernel or a copy */
+    cu_event event;       /* NULL: a kernel, a copy or a word */
+    const uint32_t *word; /* a wait until it is at least the value; NULL: none */
+    uint32_t value;
     bool waits;             /* for the event, else records it */
     void (*copy)(void *of); /* of the arguments; NULL: none */
     cu_function function;
@@ -73,6 +75,16 @@ void graph_add_copy(unsigned long long capture, void (*run)(void *of), const voi
     pthread_mutex_unlock(&lock);
 }
 
+void graph_add_word(unsigned long long capture, const uint32_t *word, uint32_t value)
+{
+    node *one = calloc(1, sizeof *one);
+    one->word = word;
+    one->value = value;
+    pthread_mutex_lock(&lock);
+    add(capture, one);
+    pthread_mutex_unlock(&lock);
+}
+
 void graph_add_event(unsigned long long capture, cu_event event, bool waits)
 {
     node *one = calloc(1, sizeof *one);
@@ -125,6 +137,8 @@ cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream)
     for (node *one = g->first; one; one = one->next)
         if (one->copy) {
             if (!queue_put(&lane, QUEUE_APART, one->copy, one->arguments, one->bytes)) one->copy(one->arguments);
+        } else if (one->word) {
+            queue_wait_word(&lane, one->word, one->value);
         } else if (!one->event) {
             if (!put_kernel(stream, one->function, &one->grid, one->arguments)) return LAUNCH_FAILED;
         } else if (one->waits) {
@@ -147,16 +161,16 @@ cu_result cuGraphGetNodes(cu_graph of, void **nodes, size_t *count)
 }
 cu_result cuGraphNodeGetType(void *of, int *type)
 {
-    enum { KERNEL = 0, MEMCPY = 1, WAIT_EVENT = 6, EVENT_RECORD = 7 };
+    enum { KERNEL = 0, MEMCPY = 1, WAIT_EVENT = 6, EVENT_RECORD = 7, WORD = 12 };
     const node *one = of;
-    *type = one->copy ? MEMCPY : !one->event ? KERNEL : one->waits ? WAIT_EVENT : EVENT_RECORD;
+    *type = one->copy ? MEMCPY : one->word ? WORD : !one->event ? KERNEL : one->waits ? WAIT_EVENT : EVENT_RECORD;
     return CU_OK;
 }
 /* The driver's parameters begin with the function. */
 cu_result cuGraphKernelNodeGetParams_v2(void *of, void *params)
 {
     const node *one = of;
-    if (one->copy || one->event) return INVALID_VALUE;
+    if (one->copy || one->event || one->word) return INVALID_VALUE;
     memcpy(params, &one->function, sizeof one->function);
     return CU_OK;
 }

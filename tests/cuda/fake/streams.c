@@ -136,6 +136,7 @@ cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
 {
     if (!has_context()) return INVALID_CONTEXT;
     const stream_lane lane = lane_of(stream);
+    atomic_fetch_add(&fake_controls_of()->host_functions, 1);
     const bool graphed = capture_of(stream) != 0, lost = setting("FAKE_FAULT", 0);
     if (lost || (!graphed && queue_put(&lane, QUEUE_AFTER, run, context, 0))) return CU_OK;
     run(context);
@@ -385,7 +386,11 @@ cu_result cuStreamWaitValue32_v2(cu_stream stream, cu_address word, uint32_t val
     if (flags != CU_WAIT_AT_LEAST) return INVALID_VALUE;
     if (!setting("FAKE_WORDS", 1)) return NOT_SUPPORTED;
     const stream_lane lane = lane_of(stream);
-    queue_wait_word(&lane, (const uint32_t *)(uintptr_t)word, value);
+    const unsigned long long capture = capture_of(stream);
+    if (capture)
+        graph_add_word(capture, (const uint32_t *)(uintptr_t)word, value);
+    else
+        queue_wait_word(&lane, (const uint32_t *)(uintptr_t)word, value);
     return CU_OK;
 }
 cu_result cuThreadExchangeStreamCaptureMode(int *mode)

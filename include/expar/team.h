@@ -25,7 +25,7 @@ typedef struct expar_team expar_team;
 
 /* The standing teams: all ranks; the ranks of this node; and the ranks that have this one's number on all nodes. They
    live as long as the group. The first of these calls on a group is collective over the group, since it takes the
-   teams' memory from the symmetric heap. It takes a sixteenth of the heap, at most 16 MiB; or up to 36 KiB for each
+   teams' memory from the symmetric heap. It takes a sixteenth of the heap, at most 16 MiB; or up to 72 KiB for each
    rank of the group if that is more. Later calls are local. EXPAR_ERR_MEMORY. */
 EXPAR_API expar_status expar_team_get_world(expar_group *group, expar_team **team);
 EXPAR_API expar_status expar_team_get_shared(expar_group *group, expar_team **team);

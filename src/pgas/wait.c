@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting for words of one's own, and testing them: the public calls of expar/wait.h. */
 #include "pgas/target.h"
+#include "pgas/words.h"
 #include <expar/wait.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const cmp_signs[] = {"==", "!=", ">", ">=", "<", "<="};
-
 /* Words of this rank and what they are compared with. */
 typedef struct word_set {
     const char *call, *name; /* for error texts */
     const void *words;
-    size_t count, bytes; /* bytes of a word */
-    bool is_signed;
+    size_t count;
+    words_type type;
     const int *skip; /* NULL: none is left out */
     expar_cmp cmp;
     uint64_t value;     /* sign-extended when signed */
@@ -24,55 +23,20 @@ typedef struct word_set {
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
-static bool holds_unsigned(uint64_t seen, expar_cmp cmp, uint64_t value)
-{
-    switch (cmp) {
-    case EXPAR_CMP_EQ:
-        return seen == value;
-    case EXPAR_CMP_NE:
-        return seen != value;
-    case EXPAR_CMP_GT:
-        return seen > value;
-    case EXPAR_CMP_GE:
-        return seen >= value;
-    case EXPAR_CMP_LT:
-        return seen < value;
-    case EXPAR_CMP_LE:
-        return seen <= value;
-    }
-    return false;
-}
-
-/* Widens to 64 bits in the words' own kind of number. */
-static uint64_t widen(const word_set *set, uint64_t raw)
-{
-    if (!set->is_signed || set->bytes == 8) return raw;
-    return (uint64_t)(set->bytes == 4 ? (int64_t)(int32_t)(uint32_t)raw : (int64_t)(int16_t)(uint16_t)raw);
-}
-
-/* Acquire: what the writer did before its release of the word is seen after it. */
 static uint64_t load_word(const word_set *set, size_t i)
 {
-    const void *words = set->image ? set->image : set->words;
-    if (set->bytes == 8) return atomic_load_explicit((const _Atomic uint64_t *)words + i, memory_order_acquire);
-    if (set->bytes == 2)
-        return widen(set, atomic_load_explicit((const _Atomic uint16_t *)words + i, memory_order_acquire));
-    return widen(set, atomic_load_explicit((const _Atomic uint32_t *)words + i, memory_order_acquire));
+    return words_load(set->type, set->image ? set->image : set->words, i);
 }
 
 static uint64_t value_of(const word_set *set, size_t i)
 {
-    if (!set->values) return set->value;
-    if (set->bytes == 8) return ((const uint64_t *)set->values)[i];
-    return widen(set, set->bytes == 4 ? ((const uint32_t *)set->values)[i] : ((const uint16_t *)set->values)[i]);
+    return set->values ? words_load(set->type, set->values, i) : set->value;
 }
 
-/* Signed numbers compare as unsigned ones with the sign turned round. */
 static bool word_holds(const word_set *set, size_t i, uint64_t *seen)
 {
-    const uint64_t turn = set->is_signed ? UINT64_C(1) << 63 : 0;
     *seen = load_word(set, i);
-    return holds_unsigned(*seen ^ turn, set->cmp, value_of(set, i) ^ turn);
+    return words_hold(set->type, *seen, set->cmp, value_of(set, i));
 }
 
 static bool takes_part(const word_set *set, size_t i)
@@ -149,14 +113,14 @@ static expar_status check_set(expar_group *group, word_set *set)
 {
     size_t bytes;
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", set->call);
-    if ((unsigned)set->cmp >= ARRAY_LENGTH(cmp_signs))
+    if (!words_sign(set->cmp))
         return error_set(EXPAR_ERR_ARGUMENT, "%s: cmp %d, expected EXPAR_CMP_EQ to EXPAR_CMP_LE", set->call,
                          (int)set->cmp);
     if (set->count == 0) return sym_check_self(group->sym, set->call);
-    if (size_mul_overflows(set->count, set->bytes, &bytes))
+    if (size_mul_overflows(set->count, set->type.bytes, &bytes))
         return error_set(EXPAR_ERR_ARGUMENT, "%s: count %zu, expected at most %zu words", set->call, set->count,
-                         SIZE_MAX / set->bytes);
-    expar_status status = target_check_word(set->call, group, set->name, set->words, set->bytes, &set->place);
+                         SIZE_MAX / set->type.bytes);
+    expar_status status = target_check_word(set->call, group, set->name, set->words, set->type.bytes, &set->place);
     if (status == EXPAR_OK) status = target_check_place(set->call, group, set->name, set->words, bytes, &set->place);
     if (status == EXPAR_OK) status = check_skip(group, set);
     if (status == EXPAR_OK) status = target_check_host(set->call, group, "values", set->values);
@@ -173,41 +137,31 @@ static expar_status check_result(const expar_group *group, const word_set *set, 
 static expar_status image_make(word_set *set)
 {
     if (set->count == 0 || set->place.memory != TRANSPORT_DEVICE) return EXPAR_OK;
-    set->image = malloc(set->count * set->bytes);
+    set->image = malloc(set->count * set->type.bytes);
     if (set->image) return EXPAR_OK;
     return error_set(EXPAR_ERR_MEMORY, "%s: no memory for a copy of %zu words", set->call, set->count);
-}
-
-/* A value in the words' own kind of number. */
-typedef char number_text[24];
-static const char *number(const word_set *set, uint64_t value, number_text text)
-{
-    if (set->is_signed)
-        snprintf(text, sizeof(number_text), "%lld", (long long)value);
-    else
-        snprintf(text, sizeof(number_text), "%llu", (unsigned long long)value);
-    return text;
 }
 
 /* Adds the first word that is still waited for. */
 static expar_status say_what_is_missing(const word_set *set, expar_status status)
 {
     uint64_t seen;
-    number_text has, wants;
+    words_text has, wants;
     char why[ERROR_TEXT_BYTES];
     size_t i = 0;
     while (i + 1 < set->count && (!takes_part(set, i) || word_holds(set, i, &seen)))
         i++;
     snprintf(why, sizeof why, "%s", expar_last_error());
     return error_set(status, "%s; %s at offset %llu of the heap holds %s, waited for %s %s: any rank may change it",
-                     why, set->name, (unsigned long long)(set->place.offset + i * set->bytes),
-                     number(set, load_word(set, i), has), cmp_signs[set->cmp], number(set, value_of(set, i), wants));
+                     why, set->name, (unsigned long long)(set->place.offset + i * set->type.bytes),
+                     words_show(set->type, load_word(set, i), has), words_sign(set->cmp),
+                     words_show(set->type, value_of(set, i), wants));
 }
 
 static expar_status look_at_set(expar_group *group, const word_set *set, look has_ended, find *result, bool *ended)
 {
     expar_status status = EXPAR_OK;
-    if (set->image) status = target_load(set->call, group, set->words, set->image, set->count * set->bytes);
+    if (set->image) status = target_load(set->call, group, set->words, set->image, set->count * set->type.bytes);
     if (status == EXPAR_OK) *ended = has_ended(set, result);
     return status;
 }
@@ -215,7 +169,7 @@ static expar_status look_at_set(expar_group *group, const word_set *set, look ha
 static expar_status wait_set(expar_group *group, const word_set *set, look has_ended, find *result)
 {
     bool ended = false;
-    sym_rest rest = sym_rest_begin_open(group->sym, set->call, set->place.offset, set->count * set->bytes);
+    sym_rest rest = sym_rest_begin_open(group->sym, set->call, set->place.offset, set->count * set->type.bytes);
     expar_status status = look_at_set(group, set, has_ended, result, &ended);
     while (status == EXPAR_OK && !ended && (status = sym_rest_turn(&rest)) == EXPAR_OK)
         status = look_at_set(group, set, has_ended, result, &ended);
@@ -316,7 +270,7 @@ expar_status expar_signal_wait_until(expar_group *group, const uint64_t *signal,
                     .name = "signal",
                     .words = signal,
                     .count = 1,
-                    .bytes = sizeof *signal,
+                    .type = {.bytes = sizeof *signal},
                     .cmp = cmp,
                     .value = value};
     expar_status status = run_one(group, &set, seen, &last);
@@ -329,8 +283,7 @@ expar_status expar_signal_wait_until(expar_group *group, const uint64_t *signal,
                     .name = #words_,                                                                                   \
                     .words = words_,                                                                                   \
                     .count = count_,                                                                                   \
-                    .bytes = sizeof(T),                                                                                \
-                    .is_signed = (T)-1 < (T)1,                                                                         \
+                    .type = {sizeof(T), (T)-1 < (T)1},                                                                 \
                     .skip = skip_,                                                                                     \
                     .cmp = cmp}
 

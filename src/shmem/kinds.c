@@ -290,6 +290,16 @@ bool kinds_has_gpu_atomics(const sym *self, transport_memory memory, int32_t pe)
     return device_heap_has_atomics(device, pe);
 }
 
+/* Loads and stores carry pinned memory where they carry data of the host's calls. */
+void *kinds_peer_on_stream(const sym *self, const kinds_place *place, int32_t pe)
+{
+    const transport_ways *ways = sym_ways(self, place->memory, pe);
+    if (place->memory == TRANSPORT_HOST) return NULL;
+    if (place->memory == TRANSPORT_DEVICE && !copies_reaches(self, pe)) return NULL;
+    if (place->memory == TRANSPORT_PINNED && pe != self->rank && (!ways->map || ways->map != ways->data)) return NULL;
+    return kinds_peer_at(self, place, pe);
+}
+
 /* A driver may fail; then no rank goes on. */
 expar_status kinds_copy(sym *self, const char *what, const kinds_place *dest, const kinds_place *source, uint64_t bytes)
 {

@@ -121,7 +121,7 @@ expar_status channel_hear(const expar_team *team, int32_t from, const char *call
 
 size_t channel_piece_bytes(const expar_team *team)
 {
-    return team->table->piece_bytes;
+    return channel_of(team)->piece_bytes;
 }
 
 /* The offset of a rank's pieces in the heap of their receiver. */

@@ -17,27 +17,18 @@ static uint64_t flags_bytes_of(const sym *self)
     return align_up((uint64_t)self->size * sizeof(uint64_t), 64);
 }
 
-static uint64_t piece_bytes_for(const sym *self)
+/* The pieces of TEAM_SLOTS channels that share so much memory. */
+static size_t piece_bytes_for(const sym *self, uint64_t all)
 {
-    const uint64_t all = self->heap.bytes / 16 < CHANNELS_BYTES ? self->heap.bytes / 16 : CHANNELS_BYTES;
     const uint64_t flags = flags_bytes_of(self), slot = all / TEAM_SLOTS;
     const uint64_t piece = slot < flags ? 0 : (slot - flags) / (2 * (uint64_t)self->size) & ~UINT64_C(63);
     if (piece < LEAST_PIECE_BYTES) return LEAST_PIECE_BYTES;
     return piece < MOST_PIECE_BYTES ? piece : MOST_PIECE_BYTES;
 }
 
-static uint64_t slot_bytes_of(const team_table *table, const sym *self)
+static uint64_t channel_bytes_of(const sym *self, size_t piece_bytes)
 {
-    return flags_bytes_of(self) + 2 * (uint64_t)self->size * table->piece_bytes;
-}
-
-static void channels_lay_out(team_table *table, const sym *self)
-{
-    const uint64_t flags_bytes = flags_bytes_of(self), slot_bytes = slot_bytes_of(table, self);
-    for (uint64_t s = 0; s < TEAM_SLOTS; s++) {
-        table->channels[s].flags = table->offset + s * slot_bytes;
-        table->channels[s].scratch = table->channels[s].flags + flags_bytes;
-    }
+    return flags_bytes_of(self) + 2 * (uint64_t)self->size * piece_bytes;
 }
 
 /* Flags of kernels' barriers come after the channels. */
@@ -46,11 +37,35 @@ static uint64_t kernel_flags_bytes(const sym *self)
     return TEAM_SLOTS * (uint64_t)self->size * sizeof(uint64_t);
 }
 
+/* Places the channels one after the other, and returns their bytes. Those of streams get a fifth, or their least. */
+static uint64_t channels_lay_out(team_table *table, const sym *self)
+{
+    const uint64_t all = self->heap.bytes / 16 < CHANNELS_BYTES ? self->heap.bytes / 16 : CHANNELS_BYTES;
+    const size_t on_stream = piece_bytes_for(self, all / 5);
+    const uint64_t taken = TEAM_SLOTS * channel_bytes_of(self, on_stream) + kernel_flags_bytes(self);
+    const size_t on_host = piece_bytes_for(self, taken < all ? all - taken : 0);
+    uint64_t offset = table->offset;
+    for (int32_t s = 0; s < TEAM_CHANNELS; s++) {
+        team_channel *channel = &table->channels[s];
+        channel->piece_bytes = s >= TEAM_ON_STREAM ? on_stream : on_host;
+        channel->flags = offset;
+        channel->scratch = offset + flags_bytes_of(self);
+        offset += channel_bytes_of(self, channel->piece_bytes);
+    }
+    return offset - table->offset;
+}
+
 static void clear_flags(const team_table *table, sym *self)
 {
     sym_clear(self, table->kernel_flags, kernel_flags_bytes(self));
-    for (int32_t s = 0; s < TEAM_SLOTS; s++)
+    for (int32_t s = 0; s < TEAM_CHANNELS; s++)
         sym_clear(self, table->channels[s].flags, (uint64_t)self->size * sizeof(uint64_t));
+}
+
+uint64_t team_number(void)
+{
+    static _Atomic uint64_t last;
+    return atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
 }
 
 /* Every rank is a member of one world, one node and one rail. */
@@ -67,6 +82,7 @@ static expar_status add_standing(const char *call, expar_group *group, team_tabl
         table->teams[s].group = group;
         table->teams[s].table = table;
         table->teams[s].slot = s;
+        table->teams[s].number = team_number();
         expar_status status = team_reach_find(call, &table->teams[s]);
         if (status != EXPAR_OK) return status;
     }
@@ -125,6 +141,24 @@ void team_slot_use(team_table *table, int32_t slot, team_peer *peers)
     pthread_mutex_unlock(&table->lock);
 }
 
+expar_status team_on_stream(const char *call, const expar_team *team, expar_team *out)
+{
+    team_peer *peers = NULL;
+    team_table *table = team->table;
+    const int32_t slot = team->slot + TEAM_ON_STREAM;
+    expar_status status = team_slot_prepare(call, team->group->size, &peers);
+    if (status != EXPAR_OK) return status;
+    pthread_mutex_lock(&table->lock);
+    if (table->channels[slot].peers)
+        free(peers);
+    else
+        table->channels[slot].peers = peers;
+    pthread_mutex_unlock(&table->lock);
+    *out = *team;
+    out->slot = slot;
+    return EXPAR_OK;
+}
+
 expar_status team_turn_begin(const char *call, const expar_team *team)
 {
     if (team->slot != TEAM_FORMED_SLOT) return EXPAR_OK;
@@ -160,10 +194,10 @@ static void free_formed(expar_team *list)
 static void table_end(group_attachment *attachment)
 {
     team_table *table = (team_table *)attachment;
-    for (int32_t s = 0; s < TEAM_SLOTS; s++) {
+    for (int32_t s = 0; s < TEAM_CHANNELS; s++)
         free(table->channels[s].peers);
+    for (int32_t s = 0; s < TEAM_SLOTS; s++)
         team_reach_free(&table->teams[s].reach);
-    }
     free(table->kernel_counts);
     context_free_list(table->contexts);
     free_formed(table->formed);
@@ -192,8 +226,7 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
     table->attachment.end = table_end;
     pthread_mutex_init(&table->turn, NULL);
     pthread_mutex_init(&table->lock, NULL);
-    table->piece_bytes = piece_bytes_for(self);
-    const uint64_t channels_bytes = TEAM_SLOTS * slot_bytes_of(table, self);
+    const uint64_t channels_bytes = channels_lay_out(table, self);
     expar_status status = sym_take(self, call, channels_bytes + kernel_flags_bytes(self), 128, &table->offset);
     table->kernel_flags = table->offset + channels_bytes;
     if (status == EXPAR_OK) {

@@ -192,7 +192,10 @@ static void team_retire(expar_team *team)
 /* Records of the team that had the slot before are over. */
 static void slot_begin(const expar_team *made)
 {
-    const boot_topic topic = team_topic(made);
+    boot_topic topic = team_topic(made);
+    boot_note_new(made->group->boot, &topic);
+    boot_note_met(made->group->boot, &topic);
+    topic.object += (uint32_t)TEAM_ON_STREAM;
     boot_note_new(made->group->boot, &topic);
     boot_note_met(made->group->boot, &topic);
     for (int target = 0; target < 2; target++) {
@@ -226,6 +229,7 @@ static expar_status split(const char *call, expar_team *parent, const selection 
         return status;
     }
     made.slot = slot;
+    made.number = team_number();
     made.config = config ? *config : (expar_team_config)EXPAR_TEAM_CONFIG_INIT;
     if (member) {
         slot_begin(&made);

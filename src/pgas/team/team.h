@@ -25,6 +25,10 @@
 #define TEAM_RAIL_SLOT   2
 #define TEAM_FORMED_SLOT 3
 #define TEAM_FIRST_SLOT  4 /* the first slot of teams that are split off */
+/* Collectives on streams have channels of their own, so that they need no order with those of the host: a team's second
+   channel comes so many slots after its first. */
+#define TEAM_ON_STREAM ((int32_t)TEAM_SLOTS)
+#define TEAM_CHANNELS  (2 * TEAM_SLOTS)
 /* The state of one peer on a channel: this rank's own counts, in private memory. */
 typedef struct team_peer {
     uint64_t told, heard;  /* messages to and from it */
@@ -37,6 +41,7 @@ typedef struct team_channel {
     uint64_t flags;
     /* Offset of size pairs of pieces. Rank r writes pair r before it raises its flag; the owner reads it after that. */
     uint64_t scratch;
+    size_t piece_bytes;
     team_peer *peers; /* [size of the group]; made when the channel is first used */
     /* Puts and flags on their way. They are completed apart from the program's own operations. So failures of those,
        above all with ranks outside the team, are not failures of the team. */
@@ -60,8 +65,9 @@ struct expar_team {
     struct team_table *table;    /* the group's */
     int32_t start, stride, size; /* members in ranks of the group; a single member's stride means nothing */
     int32_t me;                  /* this rank's number */
-    int32_t slot;
-    team_reach reach; /* on a rank that is a member */
+    int32_t slot;                /* of its channel */
+    uint64_t number;             /* no other team of the process has it */
+    team_reach reach;            /* on a rank that is a member */
     expar_team_config config;
 };
 
@@ -92,7 +98,6 @@ static inline expar_status team_ended(const expar_team *team, expar_status statu
 typedef struct team_table {
     group_attachment attachment;
     uint64_t offset; /* of the channels' memory, which is freed with the heap */
-    size_t piece_bytes;
     pthread_mutex_t lock;
     /* Both are guarded by the lock. Bit s of `used`: a team that this rank is a member of has slot s. Bit s of
        `claimed`: a split of this rank asks whether the other ranks can take slot s, too; no other split may take it
@@ -102,7 +107,7 @@ typedef struct team_table {
        heap, one flag for each rank, and the counts that belong to them. */
     uint64_t kernel_flags;
     uint64_t *kernel_counts;
-    team_channel channels[TEAM_SLOTS];
+    team_channel channels[TEAM_CHANNELS];
     expar_team teams[TEAM_SLOTS];
     /* Formed teams, guarded by the lock. They live as long as the group, so that a destroyed one can be told from a
        live one. A new one takes the place of a destroyed one. */
@@ -173,6 +178,8 @@ team_table *team_table_of(const expar_group *group);
 /* Returns the table, and makes it if there is none yet: then it is collective. */
 expar_status team_table_open(const char *call, expar_group *group, team_table **out);
 
+/* Returns a number for a new team. */
+uint64_t team_number(void);
 /* Makes the counts for any slot that will be used. */
 expar_status team_slot_prepare(const char *call, int32_t group_size, team_peer **peers);
 /* Returns the free slots. Bit s: slot s is not taken; another thread may have claimed it. */
@@ -183,6 +190,10 @@ bool team_slot_claim(team_table *table, int32_t slot);
 void team_slot_drop(team_table *table, int32_t slot);
 /* Marks a slot as taken. A slot that was never used gets those counts; otherwise they are freed. */
 void team_slot_use(team_table *table, int32_t slot, team_peer *peers);
+
+/* Fills the team whose collectives use the second channel of this one, which is not formed. It is good as long as this
+   one is. EXPAR_ERR_MEMORY. */
+expar_status team_on_stream(const char *call, const expar_team *team, expar_team *out);
 
 /* These enclose each use of a team's channel. Different threads may use different teams at once. Formed teams share one
    channel, so threads wait for each other there. `begin` fails if earlier calls have left the channel out of step.

@@ -26,6 +26,8 @@ void copies_destroy(sym *sym);
 uint64_t copies_message_bytes(const sym *sym);
 /* Completes this rank's operations on device memory; reports each failure once. */
 expar_status copies_quiet(sym *sym);
+/* Returns whether this rank copies to and from that memory of pe itself. */
+bool copies_reaches(const sym *sym, int32_t pe);
 /* Wakes the thread that serves other ranks. Call it if the network may have brought something. */
 void copies_wake(sym *sym);
 

@@ -20,6 +20,12 @@ static bool is_direct(const copies *self, int32_t pe)
     return base_of(self, pe) && !self->stages && ways->map && ways->map == ways->data;
 }
 
+bool copies_reaches(const sym *symmetric, int32_t pe)
+{
+    const copies *self = (const copies *)atomic_load_explicit(&symmetric->copies, memory_order_acquire);
+    return self && is_direct(self, pe);
+}
+
 static bool sends_to(const sym *self, int32_t from, int32_t to)
 {
     for (int32_t t = 0; t < self->num_transports; t++)

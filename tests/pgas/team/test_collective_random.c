@@ -278,7 +278,7 @@ static void draw_members(dice *d, int32_t ranks, int32_t *start, int32_t *stride
 /* Sizes around those where algorithms change, and where pieces are full. */
 static size_t draw_size(const stage *s, dice *d)
 {
-    const size_t piece = team_table_of(s->group)->piece_bytes;
+    const size_t piece = team_table_of(s->group)->channels[TEAM_WORLD_SLOT].piece_bytes;
     const size_t around[] = {0, 8, 64, piece, 2 * piece, 3 * piece, 1024, 16384, 20000};
     size_t size = around[roll(d, ARRAY_LENGTH(around))] + roll(d, 3);
     return roll(d, 3) == 0 ? roll(d, 3000) : size > 0 ? size - 1 : 0;

@@ -83,7 +83,7 @@ static void take_little(expar_group *group, void *shared)
     CHECK_OK(expar_team_get_world(group, &world));
     CHECK_OK(expar_heap_get_stats(group, &after));
     const uint64_t sixteenth = before.total_bytes / 16, most = (uint64_t)16 << 20;
-    const uint64_t share = sixteenth < most ? sixteenth : most, least = (uint64_t)group->size * (36 << 10);
+    const uint64_t share = sixteenth < most ? sixteenth : most, least = (uint64_t)group->size * (72 << 10);
     const uint64_t taken = after.used_bytes - before.used_bytes;
     CHECK(taken > 0 && taken <= (share > least ? share : least), "%llu bytes of a heap of %llu",
           (unsigned long long)taken, (unsigned long long)before.total_bytes);

@@ -44,6 +44,7 @@
 #include <expar/python.h>
 #include <expar/rma.h>
 #include <expar/status.h>
+#include <expar/stream.h>
 #include <expar/team.h>
 #include <expar/tensor.h>
 #include <expar/types.h>

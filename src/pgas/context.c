@@ -2,6 +2,7 @@
 /* The making, end, fence and quiet of contexts (expar/context.h). */
 #include "pgas/context.h"
 #include "pgas/device/handles.h"
+#include "pgas/stream/stream.h"
 #include "pgas/team/team.h"
 
 #include <stdlib.h>
@@ -90,6 +91,7 @@ static void context_retire(expar_ctx *ctx)
 static expar_status complete(const char *call, expar_ctx *ctx)
 {
     expar_status status = sym_settle(ctx->group->sym, &ctx->batch);
+    if (status == EXPAR_OK) status = stream_failure_take(ctx->group, ctx);
     return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call);
 }
 

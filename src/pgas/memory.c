@@ -3,6 +3,7 @@
 #include "pgas/memory.h"
 #include "group/group.h"
 #include "pgas/device/handles.h"
+#include "pgas/stream/stream.h"
 #include "shmem/kinds.h"
 
 #include <string.h>
@@ -249,9 +250,13 @@ static expar_status take_of_kind(expar_group *group, const char *what, const exp
     kinds_request request = {.memory = TRANSPORT_HOST};
     expar_status status = kinds_agree(group->sym, what, &request, options_read(what, options, out, &request));
     if (status != EXPAR_OK) return status;
-    if (request.bytes > 0) return kinds_take(group->sym, what, &request, out);
-    *out = NULL;
-    return EXPAR_OK;
+    if (request.bytes == 0) {
+        *out = NULL;
+        return EXPAR_OK;
+    }
+    status = kinds_take(group->sym, what, &request, out);
+    if (status == EXPAR_OK && request.memory != TRANSPORT_HOST) stream_prepare(group);
+    return status;
 }
 
 expar_status expar_memory_alloc(expar_group *group, const expar_memory_options *options, void **out)

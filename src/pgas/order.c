@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Fence, quiet and the barrier of the whole group: the public calls of expar/rma.h. */
 #include "pgas/ops.h"
+#include "pgas/stream/stream.h"
 
 /* Ranks that are gone do not keep others from ordering and completing what they do with the living. */
 static expar_status check_group(const char *call, expar_group *group)
@@ -12,15 +13,15 @@ static expar_status check_group(const char *call, expar_group *group)
 expar_status ops_fence(const char *call, expar_group *group)
 {
     expar_status status = check_group(call, group);
-    if (status == EXPAR_OK && (status = sym_fence(group->sym)) != EXPAR_OK) error_prefix(status, "%s", call);
-    return status;
+    if (status == EXPAR_OK && (status = sym_fence(group->sym)) == EXPAR_OK) status = stream_failure_take(group, NULL);
+    return error_prefix(status, "%s", call);
 }
 
 expar_status ops_quiet(const char *call, expar_group *group)
 {
     expar_status status = check_group(call, group);
-    if (status == EXPAR_OK && (status = sym_quiet(group->sym)) != EXPAR_OK) error_prefix(status, "%s", call);
-    return status;
+    if (status == EXPAR_OK && (status = sym_quiet(group->sym)) == EXPAR_OK) status = stream_failure_take(group, NULL);
+    return error_prefix(status, "%s", call);
 }
 
 expar_status expar_fence(expar_group *group)

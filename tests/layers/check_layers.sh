@@ -18,7 +18,7 @@ table='
 1 boot/meet        (meet.h)
 1 boot/sockets     (create.h)
 1 boot/wire        (wire.h)
-1 cuda             cuda.h
+1 cuda             cuda.h command.h
 2 mem              mem.h device.h fence.h place.h copier.h
 3 net              transport.h
 3 net/fabric
@@ -49,9 +49,10 @@ table='
 7 ep/call          (call.h)
 7 ep/normal
 7 ep/low_latency   (ll.h)
-7 pgas             pgas.h
+7 pgas             pgas.h (ops.h) (words.h)
 7 pgas/team        team.h
 7 pgas/device      handles.h
+7 pgas/stream      stream.h
 - openshmem
 '
 # Heights inside ep and exec: a folder includes headers of those below it. Folders of one height do not know each other.

@@ -40,7 +40,7 @@ plant pgas/rma.c openshmem/shm.h 'openshmem/shm.h is of a layer that pgas does n
 # A private header of a folder, from a layer above and from a folder of the same layer.
 plant group/group.c shmem/parts.h 'shmem/parts.h is private to shmem'
 plant pgas/wait.c pgas/team/collective.h 'pgas/team/collective.h is private to pgas/team'
-plant pgas/team/fan.c pgas/ops.h 'pgas/ops.h is private to pgas'
+plant pgas/team/fan.c pgas/memory.h 'pgas/memory.h is private to pgas'
 plant exec/cuda/normal/rows.c exec/cpu/core/encode_log.h 'exec/cpu/core/encode_log.h is private to exec/cpu/core'
 # Heights inside ep and exec.
 plant ep/call/vote.c ep/normal/normal.h 'ep/normal/normal.h is of a folder that ep/call does not stand on'

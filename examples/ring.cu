@@ -2,7 +2,7 @@
 /* A token goes around all GPUs, passed on by kernels alone.
  *
  * Each rank runs one kernel with one block. The kernel waits for the token and the row that comes with it, adds 1 to
- * each number of the row, and passes both on to the next rank. After some laps the host checks the row. Where a rank
+ * each number of the row, and passes both on to the next rank. After some rounds the host checks the row. Where a rank
  * dies, the kernels of the others leave, and their hosts say why.
  *
  *   nvcc -std=c++14 ring.cu -o ring -lexpar
@@ -15,22 +15,22 @@
 #include <cstdlib>
 
 constexpr int COUNT = 1024;
-constexpr int LAPS = 100;
+constexpr int ROUNDS = 100;
 
 /* All pointers are this rank's symmetric addresses; `mine` is any memory of this GPU. */
 __global__ void pass_token(expar_device_handle h, int32_t *row, uint64_t *token, int32_t *mine)
 {
     const int me = expar_kernel_my_pe(&h), size = expar_kernel_n_pes(&h), next = (me + 1) % size;
-    for (uint64_t lap = 1; lap <= LAPS; lap++) {
-        /* Rank 0 begins each lap with the row of the lap before. */
-        const uint64_t awaited = me == 0 ? lap - 1 : lap;
+    for (uint64_t round = 1; round <= ROUNDS; round++) {
+        /* Rank 0 begins each round with the row of the round before. */
+        const uint64_t awaited = me == 0 ? round - 1 : round;
         if (expar_kernel_signal_wait_until_block(&h, token, EXPAR_CMP_EQ, awaited, nullptr) != EXPAR_OK) return;
         for (int i = threadIdx.x; i < COUNT; i += blockDim.x)
             mine[i] = row[i] + 1;
-        expar_kernel_put_signal_i32_block(&h, row, mine, COUNT, token, lap, EXPAR_SIGNAL_SET, next);
+        expar_kernel_put_signal_i32_block(&h, row, mine, COUNT, token, round, EXPAR_SIGNAL_SET, next);
     }
     /* The last row comes back to rank 0. */
-    if (me == 0) expar_kernel_signal_wait_until_block(&h, token, EXPAR_CMP_EQ, LAPS, nullptr);
+    if (me == 0) expar_kernel_signal_wait_until_block(&h, token, EXPAR_CMP_EQ, ROUNDS, nullptr);
 }
 
 static void must(expar_status status)
@@ -60,14 +60,14 @@ static void *symmetric(expar_group *group, int gpu, size_t bytes)
     return block;
 }
 
-/* Each of the ranks added 1 in each lap. */
+/* Each of the ranks added 1 in each round. */
 static int check_row(expar_group *group, const int32_t *row)
 {
     int32_t seen[COUNT], wrong = 0;
     must(cudaMemcpy(seen, row, sizeof seen, cudaMemcpyDeviceToHost));
     for (int32_t each : seen)
-        wrong += each != LAPS * expar_group_size(group);
-    std::printf("%d laps over %d ranks: %s\n", LAPS, expar_group_size(group), wrong ? "WRONG" : "right");
+        wrong += each != ROUNDS * expar_group_size(group);
+    std::printf("%d rounds over %d ranks: %s\n", ROUNDS, expar_group_size(group), wrong ? "WRONG" : "right");
     return wrong;
 }
 

@@ -9,8 +9,8 @@
  * There is no library for the device, no symbol to fill and no initialisation. The host gets a handle by
  * expar_device_get, and the kernel takes it as an argument, by value or by address.
  *
- * Arguments. `h` is the handle. `dest` of a put, `source` of a get, and every signal or word is the *local* symmetric
- * address; pe names the rank that has the remote copy, in the numbers of the handle's team. Handles for the GPU serve
+ * Arguments. `h` is the handle. Every signal or word, `dest` of a put, and `source` of a get are *local* symmetric
+ * addresses. pe names the rank that has the remote copy, in the numbers of the handle's team. Handles for the GPU serve
  * device and pinned memory, handles for the CPU serve host and pinned memory. The other side of a put or get may be any
  * memory that the thread can access.
  *
@@ -154,8 +154,8 @@ typedef struct expar_dev_report {
     expar_uint32 status, operation;
     expar_int32 pe;
     expar_uint64 offset, seen, awaited;
-    /* What a lasting wait is for (EXPAR_DEV_AWAIT_WORD). Kernels write it, the host's guard reads it; relaxed, because
-       the word stands for itself. */
+    /* The reason for a lasting wait (EXPAR_DEV_AWAIT_WORD). Kernels write it, the host's guard reads it;
+       relaxed, because the word stands for itself. */
     expar_uint64 awaits;
     /* EXPAR_DEV_ABORT, and the pulse, which the host's guard raises by EXPAR_DEV_BEAT. The guard writes it (release),
        one waiting thread of the kernel reads it (acquire). */
@@ -204,7 +204,7 @@ struct expar_device_handle {
     expar_int32 rank, ranks;   /* this rank, and the size of the group */
 };
 
-/* What failed: expar_dev_report.operation. */
+/* The operation that failed: expar_dev_report.operation. */
 enum {
     EXPAR_DEV_NONE = 0,
     EXPAR_DEV_PUT,
@@ -221,7 +221,7 @@ enum {
     EXPAR_DEV_OPERATIONS
 };
 
-/* What a wait is for: the words of a wait or a test, which any rank may change, or a barrier. */
+/* The reason for a wait: the words of a wait or a test, which any rank may change, or a barrier. */
 enum { EXPAR_DEV_AWAITS_NONE = 0, EXPAR_DEV_AWAITS_WORD = 1, EXPAR_DEV_AWAITS_SYNC = 2 };
 #define EXPAR_DEV_PULSE_MASK 0xffffffu
 /* pulse << 40 | kind << 32 | rank awaited */
@@ -403,7 +403,7 @@ EXPAR_DEV_FUNC uint4 expar_dev_load_unit(const uint4 *at)
                  : "memory");
     return v;
 }
-/* Copies [from, from + bytes), `place.count` threads together, by the largest units to which both sides are aligned
+/* Copies [from, from + bytes), `place.count` threads together, by the largest words to which both sides are aligned
    alike. fetches: `from` is the remote side. */
 EXPAR_DEV_FUNC void expar_dev_copy_units(expar_uint64 to, expar_uint64 from, expar_size units, expar_dev_place place,
                                          int fetches)
@@ -661,7 +661,7 @@ EXPAR_DEV_FUNC int expar_dev_status_of(const expar_device_handle *h)
     return mark >> 32 == h->mark >> 32 ? (int)(mark & 0xff) : (int)EXPAR_ERR_HANDLE;
 }
 
-/* What failed, for the report. */
+/* A failure, for the report. */
 typedef struct expar_dev_fault {
     int operation;
     int pe; /* -1: none */
@@ -833,8 +833,8 @@ EXPAR_DEV_MOVES(get, , void, bytes, 1)
     EXPAR_DEV_MOVES(get, _##S, T, count, sizeof(T))
 EXPAR_DEV_DATA_TYPES(EXPAR_DEV_TYPED_MOVES)
 
-/* Single elements. The names of p and g end with the suffix of a type, such as u64. p takes h, dest, value and pe, and
- * puts one element. g takes h, source and pe, and returns one. */
+/* Single elements. Names of the two families have the suffix of a type, such as u64. expar_kernel_p_u64 takes h, dest,
+ * value and pe, and puts one element. expar_kernel_g_u64 takes h, source and pe, and returns one. */
 #define EXPAR_DEV_SINGLES(T, S, W)                                                                                     \
     EXPAR_DEV_FUNC void expar_kernel_p_##S(const expar_device_handle *h, T *dest, T value, int pe)                     \
     {                                                                                                                  \
@@ -951,10 +951,12 @@ EXPAR_DEV_SIGNAL(_block, EXPAR_DEV_BLOCK)
  * reach it by handles of the same target. They are not atomic with atomics of the host on device memory
  * (docs/reference/device-memory.md).
  *
- * Names are expar_kernel, atomic, the operation, and the suffix of the type, joined by underscores:
- *   fetch(h, word, pe), set(h, word, value, pe), swap(h, word, value, pe): integers of 32 and 64 bits, f32, f64;
- *   compare swap(h, word, expected, desired, pe): integers;
- *   add, and, or, xor(h, word, value, pe), inc(h, word, pe), and the same with fetch before the operation: integers.
+ * Names are expar_kernel, atomic, the operation, and the suffix of the type, joined by underscores.
+ * - Integers of 32 and 64 bits, f32 and f64 have fetch(h, word, pe), set(h, word, value, pe) and
+ *   swap(h, word, value, pe).
+ * - Integers also have compare swap(h, word, expected, desired, pe), and inc(h, word, pe).
+ * - Integers have add, and, or, xor(h, word, value, pe). These and inc also have a form with fetch before the
+ *   operation.
  * Fetching forms return the value before. */
 #define EXPAR_DEV_ATOMIC_SWAPS(T, S, W)                                                                                \
     EXPAR_DEV_FUNC T expar_kernel_atomic_fetch_##S(const expar_device_handle *h, const T *word, int pe)                \
@@ -1278,8 +1280,9 @@ EXPAR_DEV_FUNC expar_dev_set expar_dev_set_of(const void *words, expar_size coun
     return set;
 }
 
-/* Waits for words of this rank. Names are expar_kernel, wait_until or test, the form (all, any, some, and each with
- * vector after it; none for one word), the suffix of the type (i16 … u64), and the scope, joined by underscores:
+/* Waits for words of this rank. The parts of a name are joined by underscores: expar_kernel, wait_until or test, the
+ * form, the suffix of the type (i16 … u64), and the scope. Forms are all, any, some, and each with vector after it. One
+ * word needs no form.
  *   one:  (h, word, cmp, value, seen): *seen, if seen is not NULL, gets the value that ended the wait;
  *   all:  (h, words, count, skip, cmp, value);
  *   any:  (h, words, count, skip, cmp, value, index): *index is the first word that holds;

@@ -21,7 +21,7 @@ extern "C" {
    that the kernel reads. It holds no reference and needs no end. */
 typedef struct expar_device_handle expar_device_handle;
 
-/* Who runs the kernels. */
+/* The processor that runs the kernels. */
 typedef enum expar_device_target {
     /* this rank's GPU: the one on which its device memory lies */
     EXPAR_DEVICE_GPU = 0,
@@ -64,14 +64,14 @@ typedef struct expar_device_options {
  * kernels that wait are launched, since this call allocates memory of the GPU. The first handle without a team is
  * collective over the group if no call on teams was made before (expar_team_get_world), others are not. Any thread.
  *
- * *handle is set on success only. EXPAR_ERR_NULL; EXPAR_ERR_ARGUMENT (the text names the member); EXPAR_ERR_VERSION:
- * the header of the kernels is too old or too new; EXPAR_ERR_STATE: the rank has no device memory; EXPAR_ERR_HANDLE:
- * the team or context has ended, or is of another group; EXPAR_ERR_LIMIT: the process has too many handles;
+ * *handle is set on success only. EXPAR_ERR_NULL. EXPAR_ERR_ARGUMENT: the text names the member. EXPAR_ERR_VERSION: the
+ * header of the kernels is too old or too new. EXPAR_ERR_STATE: the rank has no device memory. EXPAR_ERR_HANDLE: the
+ * team or context has ended, or is of another group. EXPAR_ERR_LIMIT: the process has too many handles.
  * EXPAR_ERR_MEMORY, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
 EXPAR_API expar_status expar_device_get(expar_group *group, const expar_device_options *options,
                                         expar_device_handle *handle);
 
-/* What went wrong first in the calls of kernels with a handle. */
+/* The first error in the calls of kernels with a handle. */
 typedef struct expar_device_error {
     /* set by EXPAR_DEVICE_ERROR_INIT */
     size_t struct_size;
@@ -120,9 +120,9 @@ typedef struct expar_launch_args {
 
 /* Launches a kernel on this rank's GPU so that all its blocks run at the same time. Kernels whose blocks wait for each
    other, or for other ranks, need that. Ranks that share a GPU divide its space by themselves. *blocks (may be NULL)
-   gets the blocks of the grid. Not collective; follows the stream. Any thread. EXPAR_ERR_NULL; EXPAR_ERR_ARGUMENT (the
-   text names the member); EXPAR_ERR_LIMIT: more blocks than run at the same time, the text has both numbers;
-   EXPAR_ERR_STATE: the group has no device memory, and so no GPU; EXPAR_ERR_ABORTED; EXPAR_ERR_CUDA. */
+   gets the blocks of the grid. Not collective; follows the stream. Any thread. EXPAR_ERR_NULL.
+   EXPAR_ERR_ARGUMENT: the text names the member. EXPAR_ERR_LIMIT: more blocks than run at the same time; the text has
+   both numbers. EXPAR_ERR_STATE: the group has no device memory, and so no GPU. EXPAR_ERR_ABORTED, EXPAR_ERR_CUDA. */
 EXPAR_API expar_status expar_launch(expar_group *group, const expar_launch_args *args, uint32_t *blocks);
 
 #ifdef __cplusplus

@@ -161,7 +161,7 @@ class Cmp(Named):
 
 
 class DeviceTarget(Named):
-    """Who runs the kernels.
+    """The processor that runs the kernels.
 
     GPU: this rank's GPU: the one on which its device memory lies.
     CPU: threads of this process, with expar/device.h compiled as C: for development and tests without a GPU.

@@ -4,7 +4,7 @@
  * tests/cuda/simt has other files of these names.
  *
  * There are two back-ends. By mapped memory, kernels take addresses of peers' heaps from a table (gpu_place.heaps). By
- * the proxy, they issue commands to a ring (ring.h). No kernel of the library uses the ring yet: the creation of
+ * the proxy, they issue commands to a ring (ring.h). No kernel of the library uses the ring yet. The creation of
  * buffers on GPUs whose ranks do not map each other is rejected by name (ep/normal/shape.c,
  * exec/cuda/low_latency/create.c), as tests/exec/cuda/test_fake_nodes.c checks. */
 #ifndef EXPAR_LINK_DEVICE_PTX_H

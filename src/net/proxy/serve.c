@@ -3,7 +3,7 @@
 #include "mem/device.h"
 #include "net/proxy/parts.h"
 
-/* The words with which the port begins lie behind the ring, in pinned memory, so that the copy needs no other place. */
+/* The words with which the port begins lie after the ring, in pinned memory, so that the copy needs no other place. */
 static uint64_t write_image(const proxy *self, cu_address at)
 {
     uint8_t *image = (uint8_t *)self->ring + self->image_at;

@@ -12,7 +12,7 @@ static const char what[] = "expar_device_get";
 
 #define HOURS_MS(hours) ((int64_t)(hours)*3600 * 1000)
 
-/* What a call asks for. */
+/* The request of a call. */
 typedef struct handle_request {
     expar_device_options options;
     expar_team *team; /* whose numbers the handle has */

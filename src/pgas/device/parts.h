@@ -28,7 +28,7 @@ typedef struct handle_slot {
     /* the state, where kernels find it, and its size with the entries */
     cu_address state;
     uint64_t state_bytes;
-    /* What the host has written to the state. On the CPU it is the state itself; for a GPU it is pinned, and the driver
+    /* The host's copy of the state. On the CPU it is the state itself; for a GPU it is pinned, and the driver
        copies parts of it to the state. */
     expar_dev_state *image;
     cu_address image_address;

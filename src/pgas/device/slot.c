@@ -96,7 +96,7 @@ static expar_status slot_make(const char *what, int32_t gpu, int32_t ranks, hand
     return EXPAR_OK;
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------------- */
+/* ---- lifetime ---------------------------------------------------------------------------------------------------- */
 
 static handle_slot *find_free(int32_t gpu, int32_t ranks)
 {

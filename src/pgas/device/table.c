@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a handle's state says of memory: this rank's heaps, and where each rank's copies are for this target. */
+/* The memory in a handle's state: this rank's heaps, and where each rank's copies are for this target. */
 #include "pgas/device/parts.h"
 
 /* Words that kernels may read at the same time. */

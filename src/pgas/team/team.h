@@ -103,8 +103,8 @@ typedef struct team_table {
        `claimed`: a split of this rank asks whether the other ranks can take slot s, too; no other split may take it
        meanwhile. */
     uint64_t used, claimed;
-    /* Words of the teams' barriers for kernels on the CPU (pgas/device): the offset of TEAM_SLOTS rows of flags in the
-       heap, one flag for each rank, and the counts that belong to them. */
+    /* Words of the teams' barriers for kernels on the CPU (pgas/device). kernel_flags is the offset of TEAM_SLOTS rows
+       of flags in the heap, one flag for each rank. */
     uint64_t kernel_flags;
     uint64_t *kernel_counts;
     team_channel channels[TEAM_CHANNELS];

@@ -15,7 +15,7 @@
 
 enum { HANDLES_THREADS = 64 };
 
-/* What the kernel of every rank does at the same time. */
+/* The kernel of every rank does this at the same time. */
 typedef enum handles_test {
     HANDLES_PASS = 0, /* messages to the next rank, in the way of `scope` and `with` */
     HANDLES_STORES,   /* store buffering between two ranks */

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The bodies of kernels that test handles, one block on each rank. For GPUs and as C17, where each thread of the block
  * is a thread of the host. The words of a call:
- *   word 0: flag of the sender, word 1: acknowledgements of the receiver, word 2: counter, words 3 and 4: store
- *   buffering, words 8 … : one for each rank; after them marks of numbers that were counted. */
+ *   0: flag of the sender;
+ *   1: acknowledgements of the receiver;
+ *   2: counter;
+ *   3 and 4: store buffering;
+ *   8 …: one for each rank. After them come marks of numbers that were counted. */
 #ifndef TESTS_CUDA_KERNELS_HANDLES_BODIES_H
 #define TESTS_CUDA_KERNELS_HANDLES_BODIES_H
 
@@ -76,7 +79,7 @@ BODY_FUNC void body_put_fence_p(const expar_device_handle *h, const handles_call
     }
     if (body_thread() == 0) expar_kernel_p_u64(h, c->words, value, pe);
 }
-/* What each thread has put is ordered by the fence of the first, after a barrier of the block. */
+/* The fence of the first thread, after a barrier of the block, orders the puts of all threads. */
 BODY_FUNC void body_put_pieces(const expar_device_handle *h, const handles_call *c, unsigned char *to, int pe,
                                expar_uint64 value)
 {

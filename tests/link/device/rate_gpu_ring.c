@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Measures the proxy's rings from kernels, by a transport that does nothing: the time from a command's issue until its
- * thread sees that it is done, and the commands a second of one ring and of four. It verifies that all commands were
- * posted, and asserts no time. On GPU 0, or on a simulated one, whose figures mean nothing. */
+/* Measures the proxy's rings from kernels, by a transport that does nothing. Figures are the time from a command's
+ * issue until its thread sees that it is done, and the commands a second of one ring and of four. It verifies that all
+ * commands were posted, and asserts no time. On GPU 0, or on a simulated one, whose figures mean nothing. */
 #include "link/device/ring_scene.h"
 
 #include <stdlib.h>

@@ -11,7 +11,8 @@
 
 #define RUNNER_MOST_THREADS 64
 
-/* What a rank needs to run kernels. All of it is there before any kernel runs, since making it may wait for kernels. */
+/* The memory with which a rank runs kernels. All of it is there before any kernel runs, since making it
+   may wait for kernels. */
 typedef struct runner {
     expar_group *group;
     /* of a block */

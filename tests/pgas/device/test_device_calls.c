@@ -180,7 +180,7 @@ static void two_warps(expar_group *group, void *shared)
     setting_close(&s, group);
 }
 
-/* What all ranks' scripts leave in this rank's data, and in its words. */
+/* Compares this rank's data and words with what the scripts of all ranks leave there. */
 static void check_script(expar_group *group, const handles_call *call)
 {
     const size_t bytes = (size_t)group->size * BYTES;

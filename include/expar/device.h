@@ -10,7 +10,7 @@
  * expar_device_get, and the kernel takes it as an argument, by value or by address.
  *
  * Arguments. `h` is the handle. Every signal or word, `dest` of a put, and `source` of a get are *local* symmetric
- * addresses. pe names the rank that has the remote copy, in the numbers of the handle's team. Handles for the GPU serve
+ * addresses. The rank with the remote copy is `pe`, in the numbers of the handle's team. Handles for the GPU serve
  * device and pinned memory, handles for the CPU serve host and pinned memory. The other side of a put or get may be any
  * memory that the thread can access.
  *

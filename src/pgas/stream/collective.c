@@ -151,7 +151,8 @@ static expar_status collective_begun(const stream_call *call, const expar_team *
     return status == EXPAR_OK ? put_collective(call, team, args) : note_rejection(call, team, status);
 }
 
-static expar_status run_collective(const char *name, const expar_team *team, const collective_args *args, void *stream)
+static expar_status collective_ended(const char *name, const expar_team *team, const collective_args *args,
+                                     void *stream)
 {
     stream_call call = {.name = name, .group = team ? team->group : NULL, .stream = stream};
     expar_status status = call_check_team(&call, team);
@@ -166,13 +167,13 @@ static const collective_args meeting = {.carry = carry_sync, .dest_stride = 1, .
 
 expar_status expar_team_sync_on_stream(expar_team *team, void *stream)
 {
-    return run_collective("expar_team_sync_on_stream", team, &meeting, stream);
+    return collective_ended("expar_team_sync_on_stream", team, &meeting, stream);
 }
 
 /* All that the stream did before has arrived. */
 expar_status expar_team_barrier_on_stream(expar_team *team, void *stream)
 {
-    return run_collective("expar_team_barrier_on_stream", team, &meeting, stream);
+    return collective_ended("expar_team_barrier_on_stream", team, &meeting, stream);
 }
 
 /* The first use of teams is collective, and takes memory. */
@@ -190,7 +191,7 @@ static expar_status open_world(const stream_call *call, expar_team **world)
     return status;
 }
 
-static expar_status meet_all(expar_group *group, const char *name, void *stream)
+static expar_status meeting_ended(expar_group *group, const char *name, void *stream)
 {
     expar_team *world;
     stream_call call = {.name = name, .group = group, .stream = stream};
@@ -204,12 +205,12 @@ static expar_status meet_all(expar_group *group, const char *name, void *stream)
 
 expar_status expar_barrier_all_on_stream(expar_group *group, void *stream)
 {
-    return meet_all(group, "expar_barrier_all_on_stream", stream);
+    return meeting_ended(group, "expar_barrier_all_on_stream", stream);
 }
 
 expar_status expar_sync_all_on_stream(expar_group *group, void *stream)
 {
-    return meet_all(group, "expar_sync_all_on_stream", stream);
+    return meeting_ended(group, "expar_sync_all_on_stream", stream);
 }
 
 /* ---- collectives ------------------------------------------------------------------------------------------------- */
@@ -232,7 +233,7 @@ expar_status expar_broadcast_on_stream(expar_team *team, void *dest, const void 
                                   .source_stride = 1,
                                   .root = root,
                                   .source_is_symmetric = true};
-    return run_collective("expar_broadcast_on_stream", team, &args, stream);
+    return collective_ended("expar_broadcast_on_stream", team, &args, stream);
 }
 
 expar_status expar_fcollect_on_stream(expar_team *team, void *dest, const void *source, size_t bytes, void *stream)
@@ -245,7 +246,7 @@ expar_status expar_fcollect_on_stream(expar_team *team, void *dest, const void *
                                   .bytes = bytes,
                                   .dest_stride = 1,
                                   .source_stride = 1};
-    return run_collective("expar_fcollect_on_stream", team, &args, stream);
+    return collective_ended("expar_fcollect_on_stream", team, &args, stream);
 }
 
 /* How many bytes come in all is known when all have come. */
@@ -259,7 +260,7 @@ expar_status expar_collect_on_stream(expar_team *team, void *dest, const void *s
                                   .bytes = bytes,
                                   .dest_stride = 1,
                                   .source_stride = 1};
-    return run_collective("expar_collect_on_stream", team, &args, stream);
+    return collective_ended("expar_collect_on_stream", team, &args, stream);
 }
 
 expar_status expar_alltoall_on_stream(expar_team *team, void *dest, const void *source, size_t bytes, void *stream)
@@ -273,7 +274,7 @@ expar_status expar_alltoall_on_stream(expar_team *team, void *dest, const void *
                                   .bytes = bytes,
                                   .dest_stride = 1,
                                   .source_stride = 1};
-    return run_collective("expar_alltoall_on_stream", team, &args, stream);
+    return collective_ended("expar_alltoall_on_stream", team, &args, stream);
 }
 
 /* From the first element of all blocks to the end of the last one. */
@@ -297,14 +298,14 @@ expar_status expar_alltoalls_on_stream(expar_team *team, void *dest, const void 
                                   .count = count,
                                   .dest_stride = dest_stride,
                                   .source_stride = source_stride};
-    return run_collective("expar_alltoalls_on_stream", team, &args, stream);
+    return collective_ended("expar_alltoalls_on_stream", team, &args, stream);
 }
 
 /* ---- reductions -------------------------------------------------------------------------------------------------- */
 
-static expar_status run_reduce(const char *name, expar_team *team, void *dest, const void *source, size_t count,
-                               size_t element_bytes, expar_status (*reduce)(const stream_job *self, expar_team *team),
-                               void *stream)
+static expar_status reduction_ended(const char *name, expar_team *team, void *dest, const void *source, size_t count,
+                                    size_t element_bytes,
+                                    expar_status (*reduce)(const stream_job *self, expar_team *team), void *stream)
 {
     const size_t bytes = product(count, element_bytes);
     const collective_args args = {.carry = carry_reduce,
@@ -316,7 +317,7 @@ static expar_status run_reduce(const char *name, expar_team *team, void *dest, c
                                   .dest_stride = 1,
                                   .source_stride = 1,
                                   .reduce = reduce};
-    return run_collective(name, team, &args, stream);
+    return collective_ended(name, team, &args, stream);
 }
 
 #define REDUCE_DEFINE(T, S, operation)                                                                                 \
@@ -327,8 +328,8 @@ static expar_status run_reduce(const char *name, expar_team *team, void *dest, c
     expar_status expar_##operation##_reduce_##S##_on_stream(expar_team *team, T *dest, const T *source, size_t count,  \
                                                             void *stream)                                              \
     {                                                                                                                  \
-        return run_reduce("expar_" #operation "_reduce_" #S "_on_stream", team, dest, source, count, sizeof(T),        \
-                          operation##_##S, stream);                                                                    \
+        return reduction_ended("expar_" #operation "_reduce_" #S "_on_stream", team, dest, source, count, sizeof(T),   \
+                               operation##_##S, stream);                                                               \
     }
 #define REDUCE_BITS_DEFINE(T, S)                                                                                       \
     REDUCE_DEFINE(T, S, and)                                                                                           \

@@ -65,7 +65,7 @@ static expar_status get_begun(const stream_call *call, void *dest, const void *s
 }
 
 typedef expar_status (*move)(const stream_call *call, void *dest, const void *source, size_t bytes, int32_t pe);
-static expar_status run_move(stream_call *call, move moves, void *dest, const void *source, size_t bytes, int32_t pe)
+static expar_status move_ended(stream_call *call, move moves, void *dest, const void *source, size_t bytes, int32_t pe)
 {
     expar_status status = stream_call_begin(call);
     if (status == EXPAR_OK) status = stream_call_end(call, moves(call, dest, source, bytes, pe));
@@ -76,7 +76,7 @@ static expar_status run_move(stream_call *call, move moves, void *dest, const vo
     expar_status P##name##_on_stream(O, void *dest, const void *source, size_t bytes, int32_t pe, void *stream)        \
     {                                                                                                                  \
         ON(#P #name "_on_stream");                                                                                     \
-        return run_move(&call, moves, dest, source, bytes, pe);                                                        \
+        return move_ended(&call, moves, dest, source, bytes, pe);                                                      \
     }
 MOVE_DEFINE(expar_, expar_group *group, STREAM_ON_GROUP, put, put_begun)
 MOVE_DEFINE(expar_, expar_group *group, STREAM_ON_GROUP, get, get_begun)
@@ -115,7 +115,7 @@ static expar_status p_begun(const stream_call *call, void *dest, uint64_t value,
     return stream_job_put(call, call->service->operations, job);
 }
 
-static expar_status run_p(stream_call *call, void *dest, uint64_t value, size_t bytes, int32_t pe)
+static expar_status element_ended(stream_call *call, void *dest, uint64_t value, size_t bytes, int32_t pe)
 {
     expar_status status = stream_call_begin(call);
     if (status == EXPAR_OK) status = stream_call_end(call, p_begun(call, dest, value, bytes, pe));
@@ -128,7 +128,7 @@ static expar_status run_p(stream_call *call, void *dest, uint64_t value, size_t 
         uint64_t bits = 0;                                                                                             \
         memcpy(&bits, &value, sizeof value);                                                                           \
         ON(#P "p_" #S "_on_stream");                                                                                   \
-        return run_p(&call, dest, bits, sizeof value, pe);                                                             \
+        return element_ended(&call, dest, bits, sizeof value, pe);                                                     \
     }
 #define P_GROUP_DEFINE(T, S) P_DEFINE(expar_, expar_group *group, STREAM_ON_GROUP, T, S)
 #define P_CTX_DEFINE(T, S)   P_DEFINE(expar_ctx_, expar_ctx *ctx, STREAM_ON_CTX, T, S)
@@ -138,7 +138,7 @@ EXPAR_DATA_TYPES(P_CTX_DEFINE)
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
 /* Each operation has arrived when the stream comes here. */
-static expar_status run_order(stream_call *call)
+static expar_status order_ended(stream_call *call)
 {
     expar_status status = stream_call_begin(call);
     if (status == EXPAR_OK) status = stream_call_end(call, EXPAR_OK);
@@ -151,7 +151,7 @@ static expar_status run_order(stream_call *call)
         int32_t pe = 0;                                                                                                \
         (void)pe;                                                                                                      \
         ON(#P #name "_on_stream");                                                                                     \
-        return run_order(&call);                                                                                       \
+        return order_ended(&call);                                                                                     \
     }
 ORDER_DEFINE(expar_, expar_group *group, STREAM_ON_GROUP, fence)
 ORDER_DEFINE(expar_, expar_group *group, STREAM_ON_GROUP, quiet)

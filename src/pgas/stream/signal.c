@@ -90,8 +90,8 @@ static expar_status signal_begun(const stream_call *call, void *dest, const void
     return status == EXPAR_OK ? ring_job(call, pe) : status;
 }
 
-static expar_status run_signal(stream_call *call, void *dest, const void *source, size_t bytes,
-                               const ops_signal *signal, int32_t pe)
+static expar_status signal_ended(stream_call *call, void *dest, const void *source, size_t bytes,
+                                 const ops_signal *signal, int32_t pe)
 {
     expar_status status = stream_call_begin(call);
     if (status == EXPAR_OK) status = stream_call_end(call, signal_begun(call, dest, source, bytes, signal, pe));
@@ -103,13 +103,13 @@ static expar_status run_signal(stream_call *call, void *dest, const void *source
                                          uint64_t value, expar_signal_op op, int32_t pe, void *stream)                 \
     {                                                                                                                  \
         ON(#P "put_signal_on_stream");                                                                                 \
-        return run_signal(&call, dest, source, bytes, &(ops_signal){signal, value, op}, pe);                           \
+        return signal_ended(&call, dest, source, bytes, &(ops_signal){signal, value, op}, pe);                         \
     }                                                                                                                  \
     expar_status P##signal_op_on_stream(O, uint64_t *signal, uint64_t value, expar_signal_op op, int32_t pe,           \
                                         void *stream)                                                                  \
     {                                                                                                                  \
         ON(#P "signal_op_on_stream");                                                                                  \
-        return run_signal(&call, NULL, NULL, 0, &(ops_signal){signal, value, op}, pe);                                 \
+        return signal_ended(&call, NULL, NULL, 0, &(ops_signal){signal, value, op}, pe);                               \
     }
 SIGNAL_DEFINE(expar_, expar_group *group, STREAM_ON_GROUP)
 SIGNAL_DEFINE(expar_ctx_, expar_ctx *ctx, STREAM_ON_CTX)

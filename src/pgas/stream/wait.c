@@ -111,7 +111,7 @@ static expar_status wait_begun(const stream_call *call, const void *word, words_
     return stream_job_put(call, call->service->operations, job);
 }
 
-static expar_status run_wait(stream_call *call, const void *word, words_type type, expar_cmp cmp, uint64_t value)
+static expar_status wait_ended(stream_call *call, const void *word, words_type type, expar_cmp cmp, uint64_t value)
 {
     expar_status status = stream_call_begin(call);
     if (status == EXPAR_OK) status = stream_call_end(call, wait_begun(call, word, type, cmp, value));
@@ -122,7 +122,7 @@ expar_status expar_signal_wait_until_on_stream(expar_group *group, const uint64_
                                                uint64_t value, void *stream)
 {
     STREAM_ON_GROUP("expar_signal_wait_until_on_stream");
-    return run_wait(&call, signal, (words_type){sizeof value, false}, cmp, value);
+    return wait_ended(&call, signal, (words_type){sizeof value, false}, cmp, value);
 }
 
 #define WAIT_DEFINE(T, S)                                                                                              \
@@ -130,6 +130,6 @@ expar_status expar_signal_wait_until_on_stream(expar_group *group, const uint64_
                                                   void *stream)                                                        \
     {                                                                                                                  \
         STREAM_ON_GROUP("expar_wait_until_" #S "_on_stream");                                                          \
-        return run_wait(&call, word, (words_type){sizeof value, (T)-1 < (T)1}, cmp, (uint64_t)value);                  \
+        return wait_ended(&call, word, (words_type){sizeof value, (T)-1 < (T)1}, cmp, (uint64_t)value);                \
     }
 EXPAR_WAIT_TYPES(WAIT_DEFINE)

@@ -37,6 +37,8 @@ typedef struct fake_controls {
     atomic_int plain;      /* pieces made so far that no network's device could register (cuMemCreate) */
     atomic_int looks;      /* of callers at events and streams */
     atomic_int unfinished; /* set by a test: 1: those say that they have not come to their ends */
+    atomic_int broken;     /* set by a test: 1: copies are not carried out, and questions about events fail */
+    atomic_int no_words;   /* set by a test: 1: streams write and await no words */
     atomic_int hold;       /* set by a test: 1: streams do not come to the kernels that are launched, until it is 0 */
     atomic_int held;       /* kernels and host functions that streams have not come to, or not through */
     atomic_ullong host_loads;   /* of pinned memory, by ordered loads of the library's simulated kernels */

@@ -268,6 +268,7 @@ cu_result cuMemcpyAsync(cu_address dest, cu_address source, size_t bytes, cu_str
     if (crosses_registration(from, bytes) || crosses_registration((const void *)(uintptr_t)dest, bytes))
         return INVALID_VALUE;
     note_other(false);
+    if (atomic_load(&fake_controls_of()->broken)) return CU_OK; /* nothing runs any more */
     put_copy(stream, (copy){.to = (void *)(uintptr_t)dest, .from = from, .bytes = bytes});
     return CU_OK;
 }
@@ -299,7 +300,7 @@ static cu_result put_word(cu_stream stream, cu_address word, uint64_t value, siz
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (flags != CU_WRITE_FENCED || word % bytes != 0) return INVALID_VALUE;
-    if (!setting("FAKE_WORDS", 1)) return NOT_SUPPORTED;
+    if (atomic_load(&fake_controls_of()->no_words) || !setting("FAKE_WORDS", 1)) return NOT_SUPPORTED;
     put_copy(stream, (copy){.to = (void *)(uintptr_t)word, .word = value, .bytes = bytes, .is_word = true});
     return CU_OK;
 }

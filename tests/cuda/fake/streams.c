@@ -234,10 +234,14 @@ cu_result cuEventElapsedTime(float *milliseconds, cu_event start, cu_event end)
     *milliseconds = (float)((double)(to.tv_sec - from.tv_sec) * 1e3 + (double)(to.tv_nsec - from.tv_nsec) * 1e-6);
     return CU_OK;
 }
+static bool is_broken(void)
+{
+    return atomic_load(&fake_controls_of()->broken) || setting("FAKE_FAULT", 0);
+}
 cu_result cuEventSynchronize(cu_event event)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    if (setting("FAKE_FAULT", 0)) return ILLEGAL_ADDRESS;
+    if (is_broken()) return ILLEGAL_ADDRESS;
     const event_record last = get_record(event);
     queue_await(&last.lane, last.mark);
     return CU_OK;
@@ -245,7 +249,7 @@ cu_result cuEventSynchronize(cu_event event)
 cu_result cuEventQuery(cu_event event)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    if (setting("FAKE_FAULT", 0)) return ILLEGAL_ADDRESS;
+    if (is_broken()) return ILLEGAL_ADDRESS;
     const event_record last = get_record(event);
     if (!context_lives(last.context)) return INVALID_CONTEXT;
     return note_look(&last.lane, last.mark) ? CU_OK : CU_ERROR_NOT_READY;
@@ -384,7 +388,7 @@ cu_result cuStreamWaitValue32_v2(cu_stream stream, cu_address word, uint32_t val
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (flags != CU_WAIT_AT_LEAST) return INVALID_VALUE;
-    if (!setting("FAKE_WORDS", 1)) return NOT_SUPPORTED;
+    if (atomic_load(&fake_controls_of()->no_words) || !setting("FAKE_WORDS", 1)) return NOT_SUPPORTED;
     const stream_lane lane = lane_of(stream);
     const unsigned long long capture = capture_of(stream);
     if (capture)

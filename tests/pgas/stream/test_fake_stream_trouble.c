@@ -130,11 +130,11 @@ static void failing(expar_group *group, void *shared)
     CHECK_OK(expar_team_get_world(group, &world));
     CHECK_OK(expar_ctx_create(world, NULL, &ctx));
     CHECK_OK(expar_event_record(s.stream, &before));
-    setenv("FAKE_FAULT", "1", 1);
+    atomic_store(&controls_find()->broken, 1);
     CHECK_OK(expar_put_on_stream(group, host, device, 8, group->rank, s.stream));
     CHECK_OK(expar_ctx_put_on_stream(ctx, host, device, 8, group->rank, s.stream));
     CHECK_OK(CUDA_CALL(StreamSynchronize, s.stream));
-    unsetenv("FAKE_FAULT");
+    atomic_store(&controls_find()->broken, 0);
     CHECK_OK(expar_event_record(s.stream, &after));
     CHECK_OK(expar_event_wait(before));
     CHECK_STATUS(EXPAR_ERR_CUDA, expar_ctx_query(ctx));
@@ -151,10 +151,10 @@ static void failing(expar_group *group, void *shared)
     CHECK_OK(expar_p_u64_on_stream(group, device, 7, group->rank, s.stream));
     /* The host's quiet tells it, too. */
     stream_await(&s);
-    setenv("FAKE_FAULT", "1", 1);
+    atomic_store(&controls_find()->broken, 1);
     CHECK_OK(expar_put_on_stream(group, host, device, 8, group->rank, s.stream));
     CHECK_OK(CUDA_CALL(StreamSynchronize, s.stream));
-    unsetenv("FAKE_FAULT");
+    atomic_store(&controls_find()->broken, 0);
     CHECK_STATUS(EXPAR_ERR_CUDA, expar_quiet(group));
     CHECK_TEXT("expar_quiet", "expar_put_on_stream");
     CHECK_OK(expar_quiet(group));
@@ -218,11 +218,11 @@ static void without_words(expar_group *group, void *shared)
     test_stream s;
     uint64_t *word = take_zeros(group, EXPAR_MEMORY_PINNED, 64);
     if (!word || !stream_open(group, &s)) return;
-    setenv("FAKE_WORDS", "0", 1);
+    atomic_store(&controls_find()->no_words, 1);
     CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_wait_until_u64_on_stream(group, word, EXPAR_CMP_EQ, 9, s.stream));
     CHECK_TEXT("expar_wait_until_u64_on_stream", "cuStreamWriteValue32");
     CHECK_OK(expar_put_on_stream(group, word, word + 1, 8, group->rank, s.stream));
-    unsetenv("FAKE_WORDS");
+    atomic_store(&controls_find()->no_words, 0);
     CHECK_OK(expar_wait_until_u64_on_stream(group, word, EXPAR_CMP_EQ, 0, s.stream));
     stream_close(&s);
 }

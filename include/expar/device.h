@@ -882,15 +882,21 @@ EXPAR_DEV_FUNC int expar_dev_aim_signal(const expar_device_handle *h, int operat
     return expar_dev_fail(h, EXPAR_ERR_ARGUMENT, &fault) == EXPAR_OK;
 }
 
+/* How a put with a signal changes the signal, after the data. */
+typedef struct {
+    expar_uint64 *signal;
+    expar_uint64 value;
+    expar_signal_op op;
+} expar_dev_update;
+
 EXPAR_DEV_FUNC void expar_dev_put_signal(const expar_device_handle *h, void *dest, const void *source, expar_size count,
-                                         expar_size width, expar_uint64 *signal, expar_uint64 value, expar_signal_op op,
-                                         int pe, int scope)
+                                         expar_size width, const expar_dev_update *update, int pe, int scope)
 {
     expar_dev_aim data, word = {0, 0};
     const expar_size bytes = expar_dev_bytes_of(count, width);
     const expar_dev_place place = expar_dev_place_in(scope);
     expar_dev_meet(scope);
-    int goes = expar_dev_aim_signal(h, EXPAR_DEV_PUT_SIGNAL, signal, op, pe, &word);
+    int goes = expar_dev_aim_signal(h, EXPAR_DEV_PUT_SIGNAL, update->signal, update->op, pe, &word);
     if (goes && bytes > 0) {
         goes = expar_dev_aim_at(h, EXPAR_DEV_PUT_SIGNAL, dest, bytes, width, pe, &data);
         if (goes) expar_dev_copy((void *)data.at, source, bytes, place, 0);
@@ -898,7 +904,7 @@ EXPAR_DEV_FUNC void expar_dev_put_signal(const expar_device_handle *h, void *des
     expar_dev_meet(scope);
     /* A thread that found an error has not copied its part. The barrier shows that error to the first thread. */
     if (goes && place.index == 0 && (place.count == 1 || expar_dev_load_64(&h->state->mark) == h->mark))
-        expar_dev_signal(word.at, value, op);
+        expar_dev_signal(word.at, update->value, update->op);
     expar_dev_meet(scope);
 }
 
@@ -922,7 +928,8 @@ EXPAR_DEV_FUNC void expar_dev_signal_op(const expar_device_handle *h, expar_uint
                                                     expar_size count, expar_uint64 *signal, expar_uint64 value,        \
                                                     expar_signal_op op, int pe)                                        \
     {                                                                                                                  \
-        expar_dev_put_signal(h, dest, source, count, width, signal, value, op, pe, scope);                             \
+        const expar_dev_update update = {signal, value, op};                                                           \
+        expar_dev_put_signal(h, dest, source, count, width, &update, pe, scope);                                       \
     }
 #define EXPAR_DEV_PUT_SIGNALS_BY(name, T, count, width)                                                                \
     EXPAR_DEV_PUT_SIGNAL(name, , T, count, width, EXPAR_DEV_THREAD)                                                    \

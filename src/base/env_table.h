@@ -49,6 +49,12 @@
       "the provider's", "class of the network's traffic, or its number in the IP header")                              \
     X("EXPAR_GDA_NIC", "software", "a device, which this version cannot use yet",                                      \
       "software: the transport gda runs on a network device in software, for tests")                                   \
+    X("EXPAR_GDA_NIC_FAULTS", "words name=number, separated by commas", "none",                                        \
+      "trouble that the device in software makes, once in so many requests")                                           \
+    X("EXPAR_GDA_QPS_PER_PEER", "1 to 64", "1", "queues of the transport gda to each PE")                              \
+    X("EXPAR_GDA_QUEUE_DEPTH", "256 to 32768, a power of two", "1024", "blocks of 64 bytes of each queue")             \
+    X("EXPAR_GDA_BATCH", "1 to 128, a power of two", "16", "requests after which a thread rings, though more follow")  \
+    X("EXPAR_GDA_RINGER", "gpu, cpu, auto", "auto", "who rings: the threads that post, or a thread of the host")       \
     X("EXPAR_RANKS_PER_NODE", "a divisor of the number of ranks", "ranks of the host",                                 \
       "splits the ranks into nodes of this size")                                                                      \
     X("EXPAR_NVRTC", "a path", "where the loader, a CUDA toolkit or a Python wheel has it",                            \

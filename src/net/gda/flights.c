@@ -10,26 +10,36 @@
 
 /* ---- the queues -------------------------------------------------------------------------------------------------- */
 
-static const gda_plan plan = {.depth = GDA_DEPTH,
-                              .cq_entries = GDA_DEPTH,
-                              .batch = GDA_BATCH,
-                              .most = GDA_MOST,
-                              .num_results = GDA_FLIGHTS,
-                              .scope = GDA_SCOPE_SYSTEM,
-                              .ringer = GDA_RINGER_GPU,
-                              .collapsed = true};
-
-static bool lane_make(gda_lane *lane)
+static gda_plan lane_plan(const gda *g)
 {
-    lane->blocks = aligned_alloc(GDA_BLOCK_BYTES, (size_t)plan.depth * GDA_BLOCK_BYTES);
-    lane->results = calloc((size_t)plan.num_results + 1, sizeof *lane->results);
+    return (gda_plan){.depth = g->options.depth,
+                      .cq_entries = g->options.depth,
+                      .batch = g->options.batch,
+                      .most = GDA_MOST,
+                      .num_results = GDA_FLIGHTS,
+                      .scope = GDA_SCOPE_SYSTEM,
+                      .ringer = g->options.ringer,
+                      .collapsed = true};
+}
+
+gda_lane *gda_lane_of(gda *g, int32_t pe, uint32_t number)
+{
+    return &g->lanes[(size_t)pe * g->options.queues_per_peer + number];
+}
+
+static bool lane_make(const gda *g, gda_lane *lane)
+{
+    lane->blocks = aligned_alloc(GDA_BLOCK_BYTES, (size_t)g->options.depth * GDA_BLOCK_BYTES);
+    lane->results = calloc((size_t)GDA_FLIGHTS + 1, sizeof *lane->results);
     lane->flights = calloc(GDA_FLIGHTS, sizeof *lane->flights);
     return lane->blocks && lane->results && lane->flights;
 }
 
 static expar_status lane_register(gda *g, gda_lane *lane)
 {
-    const uint32_t key = GDA_RESULTS_KEY + (uint32_t)lane->pe;
+    const gda_plan plan = lane_plan(g);
+    const uint32_t queues = g->options.queues_per_peer, number = (uint32_t)(lane - g->lanes);
+    const uint32_t key = GDA_RESULTS_KEY + number;
     const nic_memory results = {.port = (uint32_t)g->rank,
                                 .key = key,
                                 .address = (uintptr_t)lane->results,
@@ -44,11 +54,11 @@ static expar_status lane_register(gda *g, gda_lane *lane)
                              .results = lane->results,
                              .results_address = results.address,
                              .results_lkey = gda_be32(key)};
-    const uint32_t qpn = 1 + (uint32_t)lane->pe;
+    const uint32_t qpn = 1 + number;
     const nic_queue queue = {.qpn = qpn,
                              .port = (uint32_t)g->rank,
                              .peer_port = (uint32_t)lane->pe,
-                             .peer_qpn = 1 + (uint32_t)g->rank,
+                             .peer_qpn = 1 + (uint32_t)g->rank * queues + number % queues,
                              .depth = plan.depth,
                              .blocks = lane->blocks,
                              .record = lane->record,
@@ -64,23 +74,29 @@ static expar_status lane_register(gda *g, gda_lane *lane)
 
 expar_status gda_lanes_open(gda *g)
 {
+    const gda_plan plan = lane_plan(g);
+    const uint32_t queues = g->options.queues_per_peer;
     expar_status status = gda_plan_check(&plan);
-    g->lanes = aligned_alloc(64, ((size_t)g->size * sizeof *g->lanes + 63) / 64 * 64);
-    if (g->lanes) memset(g->lanes, 0, (size_t)g->size * sizeof *g->lanes);
-    if (!g->lanes) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for queues to %d ranks", g->size);
-    for (int32_t pe = 0; pe < g->size && status == EXPAR_OK; pe++) {
-        g->lanes[pe].pe = pe;
-        if (!lane_make(&g->lanes[pe]))
-            status = error_set(EXPAR_ERR_MEMORY, "gda: no memory for a queue to rank %d", pe);
-        if (status == EXPAR_OK) status = lane_register(g, &g->lanes[pe]);
+    g->num_lanes = g->size * (int32_t)queues;
+    const size_t bytes = (size_t)g->num_lanes * sizeof *g->lanes;
+    g->lanes = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!g->lanes)
+        return error_set(EXPAR_ERR_MEMORY, "gda: no memory for %u queues to each of %d ranks", queues, g->size);
+    memset(g->lanes, 0, bytes);
+    for (int32_t i = 0; i < g->num_lanes && status == EXPAR_OK; i++) {
+        gda_lane *lane = &g->lanes[i];
+        lane->pe = i / (int32_t)queues;
+        if (!lane_make(g, lane))
+            status = error_set(EXPAR_ERR_MEMORY, "gda: no memory for a queue to rank %d", lane->pe);
+        if (status == EXPAR_OK) status = lane_register(g, lane);
     }
     return status;
 }
 
 void gda_lanes_close(gda *g)
 {
-    for (int32_t pe = 0; g->lanes && pe < g->size; pe++) {
-        gda_lane *lane = &g->lanes[pe];
+    for (int32_t i = 0; g->lanes && i < g->num_lanes; i++) {
+        gda_lane *lane = &g->lanes[i];
         for (; lane->ended != lane->begun; lane->ended++)
             free(lane->flights[lane->ended % GDA_FLIGHTS].copy);
         free(lane->blocks);
@@ -144,8 +160,8 @@ static bool reap_lane(gda *g, gda_lane *lane)
 bool gda_reap(gda *g)
 {
     bool some = false;
-    for (int32_t pe = 0; pe < g->size; pe++)
-        some |= reap_lane(g, &g->lanes[pe]);
+    for (int32_t i = 0; i < g->num_lanes; i++)
+        some |= reap_lane(g, &g->lanes[i]);
     return some;
 }
 
@@ -162,8 +178,9 @@ static void lane_give_up(gda_lane *lane)
 /* Looks at peers for which something is in progress. */
 static void look_at_peers(gda *g)
 {
-    for (int32_t pe = 0; pe < g->size; pe++) {
-        gda_lane *lane = &g->lanes[pe];
+    for (int32_t i = 0; i < g->num_lanes; i++) {
+        gda_lane *lane = &g->lanes[i];
+        const int32_t pe = lane->pe;
         if (lane->begun == lane->ended || gda_error(&lane->queue)) continue;
         error_kept kept;
         error_save(&kept);
@@ -196,12 +213,21 @@ static bool batch_is_settled(gda *g, const void *of)
     return atomic_load_explicit(&((const transport_batch *)of)->left, memory_order_acquire) == 0;
 }
 
+/* Returns the error of the queue to the PE that has failed. */
+static expar_status pe_error(gda *g, int32_t pe)
+{
+    expar_status status = EXPAR_OK;
+    for (uint32_t i = 0; i < g->options.queues_per_peer && status == EXPAR_OK; i++)
+        status = gda_lane_error(g, gda_lane_of(g, pe, i));
+    return status;
+}
+
 expar_status gda_settle_batch(gda *g, transport_batch *batch)
 {
     pthread_mutex_lock(&g->lock);
     expar_status status = gda_wait(g, batch_is_settled, batch, "waiting for operations");
     if (status == EXPAR_OK && atomic_exchange(&batch->status, EXPAR_OK) != EXPAR_OK)
-        status = gda_lane_error(g, &g->lanes[atomic_load(&batch->pe)]);
+        status = pe_error(g, atomic_load(&batch->pe));
     pthread_mutex_unlock(&g->lock);
     return status;
 }

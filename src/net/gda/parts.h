@@ -5,25 +5,25 @@
  *     segments.c    registered memory: chunks of segments, keys of peers
  *     post.c        operations become requests
  *     flights.c     requests that are not complete, until they are
+ *     ringer.c      a thread that rings doorbells, where posting threads do not
+ *     options.c     the variables EXPAR_GDA_*
  *     devices.c     why no device can be used */
 #ifndef EXPAR_NET_GDA_PARTS_H
 #define EXPAR_NET_GDA_PARTS_H
 
 #include "net/gda/gda.h"
-#include "net/gda/nic/nic.h"
+#include "net/gda/options.h"
 #include "net/transport.h"
 
 #include <pthread.h>
 
 enum {
-    GDA_DEPTH = 1024,        /* blocks of a queue */
-    GDA_BATCH = 16,          /* indices from one ring to the next, at least */
-    GDA_MOST = 64,           /* blocks of one submission */
-    GDA_FLIGHTS = 512,       /* operations of a queue that are not complete; a power of two */
-    GDA_CHUNKS = 1024,       /* of one segment */
-    GDA_FIRST_KEY = 0x10000, /* keys of memory that is registered for one operation */
-    GDA_RESULTS_KEY = 0x100, /* keys of the queues' results, by PE */
-    GDA_CHUNK_KEY = 0x2000   /* keys of chunks: this, and 0x1000 for each kind of memory, and the chunk */
+    GDA_MOST = 64,               /* blocks of one submission */
+    GDA_FLIGHTS = 512,           /* operations of a queue that are not complete; a power of two */
+    GDA_CHUNKS = 1024,           /* of one segment */
+    GDA_FIRST_KEY = 0x10000,     /* keys of memory that is registered for one operation */
+    GDA_RESULTS_KEY = 0x1000000, /* keys of the queues' results, by the number of the queue */
+    GDA_CHUNK_KEY = 0x2000       /* keys of chunks: this, and 0x1000 for each kind of memory, and the chunk */
 };
 
 /* An operation in progress. The holder of the transport's lock reads and writes it. */
@@ -37,7 +37,7 @@ typedef struct gda_flight {
     void *dest;             /* where the old word goes; NULL: nowhere */
 } gda_flight;
 
-/* The queue to one PE. */
+/* One queue to a PE. */
 typedef struct gda_lane {
     gda_queue queue;
     int32_t pe;
@@ -51,6 +51,7 @@ typedef struct gda_lane {
     gda_flight *flights; /* [GDA_FLIGHTS], a ring */
     uint64_t begun, ended;
     bool is_failed; /* its failure was reported to the site */
+    uint64_t rung;  /* end of the requests for which the ringer has rung; its own */
     /* the end of the wait for the device, while something is in flight */
     transport_patience patience;
 } gda_lane;
@@ -73,12 +74,20 @@ typedef struct gda {
     int32_t *one_node;
     nic *nic;
     gda_segment segments[TRANSPORT_MEMORIES];
-    gda_lane *lanes; /* [size] */
+    gda_options options;
+    /* [num_lanes], the queues of a PE one after another */
+    gda_lane *lanes;
+    int32_t num_lanes;
+    pthread_t ringer;
+    bool has_ringer;
+    /* Set when the transport is closed, read by the ringer; it orders nothing. */
+    _Atomic bool ringer_ends;
     /* Guards all below, lanes and flights. The device's thread does not take it. */
     pthread_mutex_t lock;
     pthread_cond_t posted;
     transport_batch rest; /* operations without a batch */
     uint32_t next_key;
+    uint32_t next_queue; /* the queue of the next get or atomic */
     transport_traffic traffic;
     pthread_t reaper;
     bool has_reaper, ends;
@@ -102,9 +111,17 @@ void gda_lanes_close(gda *g);
 bool gda_reap(gda *g);
 /* Waits, with the lock held, while `is_met` is false. It lets the lock go meanwhile. */
 expar_status gda_wait(gda *g, bool (*is_met)(gda *g, const void *of), const void *of, const char *what);
+/* Returns the lane of queue `number` to the PE. */
+gda_lane *gda_lane_of(gda *g, int32_t pe, uint32_t number);
 /* Returns the error of a lane's queue; EXPAR_OK where there is none. */
 expar_status gda_lane_error(gda *g, gda_lane *lane);
 expar_status gda_settle_batch(gda *g, transport_batch *batch);
+
+/* ---- ringer.c ---------------------------------------------------------------------------------------------------- */
+
+/* Starts and stops the thread that rings, with GDA_RINGER_CPU; else they do nothing. */
+expar_status gda_ringer_start(gda *g);
+void gda_ringer_stop(gda *g);
 
 /* ---- devices.c --------------------------------------------------------------------------------------------------- */
 

@@ -12,11 +12,10 @@
 static bool lane_has_space(gda *g, const void *of)
 {
     gda_lane *lane = (gda_lane *)(uintptr_t)of;
-    (void)g;
     const uint64_t head = gda_load(&lane->queue.resv_head);
     if (gda_error(&lane->queue)) return true;
     return lane->begun - lane->ended < GDA_FLIGHTS &&
-           gda_look(&lane->queue, head + 2 * GDA_MOST - GDA_DEPTH) == GDA_COMPLETE;
+           gda_look(&lane->queue, head + 2 * GDA_MOST - g->options.depth) == GDA_COMPLETE;
 }
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
@@ -214,10 +213,18 @@ static expar_status post_now(gda *g, gda_lane *lane, const transport_request *r,
     return EXPAR_OK;
 }
 
+/* Returns the queue for a request. Order is promised within a queue only. So all puts to a PE share its first queue;
+   gets and atomics take all queues in turns. By the holder of the lock. */
+static gda_lane *choose_lane(gda *g, const transport_request *r)
+{
+    if (r->kind == TRANSPORT_KIND_PUT) return gda_lane_of(g, r->pe, 0);
+    return gda_lane_of(g, r->pe, g->next_queue++ % g->options.queues_per_peer);
+}
+
 expar_status gda_post_request(gda *g, const transport_request *request, transport_batch *batch)
 {
-    gda_lane *lane = &g->lanes[request->pe];
     pthread_mutex_lock(&g->lock);
+    gda_lane *lane = choose_lane(g, request);
     expar_status status = gda_wait(g, lane_has_space, lane, "posting");
     if (status == EXPAR_OK) status = post_now(g, lane, request, batch ? batch : &g->rest);
     pthread_mutex_unlock(&g->lock);

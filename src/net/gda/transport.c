@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of the gda transport, its creation and its end. With EXPAR_GDA_NIC=software CPU threads post to a
  * software NIC of their rank, which reaches the memory of all ranks of the host, of simulated nodes, too. */
-#include "base/shown.h"
 #include "net/gda/parts.h"
 
 #include <stdio.h>
@@ -66,6 +65,7 @@ static void gda_close(transport *self)
 {
     gda *g = gda_of(self);
     stop_reaper(g);
+    gda_ringer_stop(g);
     if (g->nic) nic_close(g->nic);
     if (g->lanes) gda_lanes_close(g);
     for (int k = 0; k < TRANSPORT_MEMORIES; k++)
@@ -80,12 +80,9 @@ static void gda_close(transport *self)
 /* Opens what needs no peer. */
 static expar_status gda_open_locally(gda *g)
 {
-    static const nic_faults none = {.rnr_retries = 7};
-    const char *kind = env_string("EXPAR_GDA_NIC");
-    if (kind && strcmp(kind, "software") != 0)
-        return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_GDA_NIC=%s: expected software", SHOWN(kind));
-    if (!kind) return gda_devices_reject();
-    expar_status status = nic_open(&none, &g->nic);
+    expar_status status = gda_options_read(&g->options);
+    if (status == EXPAR_OK && !g->options.software) status = gda_devices_reject();
+    if (status == EXPAR_OK) status = nic_open(&g->options.faults, &g->nic);
     return status == EXPAR_OK ? gda_lanes_open(g) : status;
 }
 
@@ -114,6 +111,7 @@ static expar_status gda_open(const transport_site *site, transport **out)
     for (int k = 0; k < TRANSPORT_MEMORIES && status == EXPAR_OK; k++)
         status = gda_segment_open(g, (transport_memory)k);
     if (status == EXPAR_OK) status = nic_start(g->nic);
+    if (status == EXPAR_OK) status = gda_ringer_start(g);
     if (status == EXPAR_OK) status = start_reaper(g);
     if (status != EXPAR_OK) {
         gda_close(&g->base);
@@ -180,7 +178,10 @@ static expar_status gda_run(transport *self, const transport_request *request)
 
 static void gda_describe(const transport *self, char *text, size_t text_bytes)
 {
-    snprintf(text, text_bytes, "software NIC, a queue of %d blocks to each of %d ranks", GDA_DEPTH, gda_of(self)->size);
+    const gda *g = gda_of(self);
+    snprintf(text, text_bytes, "software NIC, %u queue%s of %u blocks to each of %d ranks; %s rings",
+             g->options.queues_per_peer, g->options.queues_per_peer == 1 ? "" : "s", g->options.depth, g->size,
+             g->options.ringer == GDA_RINGER_CPU ? "a host thread" : "the posting thread");
 }
 
 static void gda_add_traffic(const transport *self, transport_traffic *sum)

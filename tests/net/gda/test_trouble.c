@@ -113,6 +113,39 @@ static void wrong_word(expar_group *group, void *shared)
     CHECK_TEXT("EXPAR_GDA_NIC=hardware: expected software");
 }
 
+/* Several queues to a PE, a thread that rings, a device that makes harmless trouble. Puts arrive in order, and every
+   operation has its result. */
+static void shared_out(expar_group *group, void *shared)
+{
+    stage s;
+    transport_site site;
+    (void)shared;
+    if (!trouble_open(&s, group, &site)) return;
+    const gda *g = (const gda *)s.via;
+    const int32_t pe = (group->rank + 1) % RANKS;
+    uint64_t old = 0, word = 0;
+    CHECK(g->num_lanes == 3 * RANKS && g->has_ringer, "%d queues, a thread to ring: %d", g->num_lanes, g->has_ringer);
+    for (uint64_t i = 1; i <= 100; i++) {
+        transport_request add = {.kind = TRANSPORT_KIND_ATOMIC,
+                                 .op = TRANSPORT_ADD,
+                                 .pe = pe,
+                                 .offset = s.area + 8,
+                                 .dest = &old,
+                                 .bytes = 8,
+                                 .operand = 3};
+        CHECK(put_word(&s, pe, i), "put %s", expar_last_error());
+        CHECK_OK(stage_get(&s, pe, &word, s.area, sizeof word));
+        CHECK_OK(s.via->ops->run(s.via, &add));
+        CHECK(word == i && old == 3 * (i - 1), "round %d: %d, %d", (int)i, (int)word, (int)old);
+    }
+    uint64_t used = 0;
+    for (uint32_t i = 0; i < 3; i++)
+        used += gda_load(&gda_lane_of((gda *)s.via, pe, i)->queue.resv_head) != 0;
+    CHECK(used == 3, "%d of 3 queues were used", (int)used);
+    CHECK_OK(sym_barrier(group->sym));
+    stage_close(&s);
+}
+
 static void run(ranks_body body)
 {
     ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS};
@@ -145,13 +178,27 @@ static void test_wrong_word(void **state)
     setenv("EXPAR_GDA_NIC", "software", 1);
 }
 
+static void test_shared_out(void **state)
+{
+    static const char *const settings[][2] = {
+        {"EXPAR_GDA_QPS_PER_PEER", "3"},
+        {"EXPAR_GDA_QUEUE_DEPTH", "256"},
+        {"EXPAR_GDA_BATCH", "4"},
+        {"EXPAR_GDA_RINGER", "cpu"},
+        {"EXPAR_GDA_NIC_FAULTS", "seed=5,delay=2,drop=9,lose=9,coalesce=4,late=3"}};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(settings); i++)
+        setenv(settings[i][0], settings[i][1], 1);
+    run(shared_out);
+    for (size_t i = 0; i < ARRAY_LENGTH(settings); i++)
+        unsetenv(settings[i][0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_silent_device),
-        cmocka_unit_test(test_lost_peer),
-        cmocka_unit_test(test_beyond_the_end),
-        cmocka_unit_test(test_wrong_word),
+        cmocka_unit_test(test_shared_out),     cmocka_unit_test(test_silent_device), cmocka_unit_test(test_lost_peer),
+        cmocka_unit_test(test_beyond_the_end), cmocka_unit_test(test_wrong_word),
     };
     setenv("EXPAR_GDA_NIC", "software", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

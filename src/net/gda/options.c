@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The variables EXPAR_GDA_*. */
+#include "net/gda/options.h"
+
+#include "base/shown.h"
+
+#include <stddef.h>
+#include <string.h>
+
+/* ---- numbers and words ------------------------------------------------------------------------------------------- */
+
+static expar_status read_power(const char *name, int64_t least, int64_t most, uint32_t *value)
+{
+    int64_t number = *value;
+    expar_status status = env_int(name, least, most, &number);
+    if (status != EXPAR_OK) return status;
+    if (number & (number - 1))
+        return error_set(EXPAR_ERR_ARGUMENT, "%s=%lld: expected a power of two", name, (long long)number);
+    *value = (uint32_t)number;
+    return EXPAR_OK;
+}
+
+static expar_status read_nic(bool *software)
+{
+    const char *kind = env_string("EXPAR_GDA_NIC");
+    if (kind && strcmp(kind, "software") != 0)
+        return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_GDA_NIC=%s: expected software", SHOWN(kind));
+    *software = kind != NULL;
+    return EXPAR_OK;
+}
+
+/* `auto` leaves it to the threads that post: each device so far lets them ring. */
+static expar_status read_ringer(gda_ringer *ringer)
+{
+    const char *word = env_string("EXPAR_GDA_RINGER");
+    *ringer = GDA_RINGER_GPU;
+    if (!word || strcmp(word, "auto") == 0 || strcmp(word, "gpu") == 0) return EXPAR_OK;
+    if (strcmp(word, "cpu") != 0)
+        return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_GDA_RINGER=%s: expected gpu, cpu or auto", SHOWN(word));
+    *ringer = GDA_RINGER_CPU;
+    return EXPAR_OK;
+}
+
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
+
+/* The faults that do no harm to a program. Those that break a queue are for tests of the device alone. */
+static const struct {
+    const char *name;
+    size_t place;
+} faults[] = {
+    {"delay", offsetof(nic_faults, delay_turns)},       {"drop", offsetof(nic_faults, drop_one_in)},
+    {"lose", offsetof(nic_faults, lose_answer_one_in)}, {"coalesce", offsetof(nic_faults, coalesce_one_in)},
+    {"shuffle", offsetof(nic_faults, shuffle_one_in)},  {"late", offsetof(nic_faults, late_reads_one_in)},
+    {"fail", offsetof(nic_faults, fail_one_in)},
+};
+
+static bool parse_count(const char *text, size_t length, uint64_t *value)
+{
+    *value = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] < '0' || text[i] > '9') return false;
+        *value = *value * 10 + (uint64_t)(text[i] - '0');
+    }
+    return length > 0 && length <= 9;
+}
+
+/* Takes one word of `length` letters, as "drop=10". Returns false if it is none. */
+static bool take_fault(const char *word, size_t length, nic_faults *out)
+{
+    const char *equals = memchr(word, '=', length);
+    uint64_t value;
+    if (!equals || !parse_count(equals + 1, length - (size_t)(equals + 1 - word), &value)) return false;
+    const size_t name_length = (size_t)(equals - word);
+    if (name_length == 4 && memcmp(word, "seed", 4) == 0) {
+        out->seed = value;
+        return true;
+    }
+    for (size_t i = 0; i < ARRAY_LENGTH(faults); i++) {
+        const uint32_t number = (uint32_t)value;
+        if (strlen(faults[i].name) != name_length || memcmp(word, faults[i].name, name_length) != 0) continue;
+        memcpy((char *)out + faults[i].place, &number, sizeof number);
+        return true;
+    }
+    return false;
+}
+
+static expar_status read_faults(nic_faults *out)
+{
+    const char *text = env_string("EXPAR_GDA_NIC_FAULTS");
+    *out = (nic_faults){.rnr_retries = 7};
+    for (const char *at = text; at && *at;) {
+        const size_t length = strcspn(at, ",");
+        if (!take_fault(at, length, out))
+            return error_set(EXPAR_ERR_ARGUMENT,
+                             "EXPAR_GDA_NIC_FAULTS=%s: expected words such as drop=10, with commas between them; the "
+                             "names are seed, delay, drop, lose, coalesce, shuffle, late, fail",
+                             SHOWN(text));
+        at += length + (at[length] == ',');
+    }
+    return EXPAR_OK;
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+expar_status gda_options_read(gda_options *out)
+{
+    gda_options o = {.depth = 1024, .batch = 16};
+    int64_t queues = 1;
+    expar_status status = read_nic(&o.software);
+    if (status == EXPAR_OK) status = read_faults(&o.faults);
+    if (status == EXPAR_OK) status = env_int("EXPAR_GDA_QPS_PER_PEER", 1, GDA_MOST_QUEUES, &queues);
+    if (status == EXPAR_OK) status = read_power("EXPAR_GDA_QUEUE_DEPTH", GDA_LEAST_DEPTH, GDA_MOST_BLOCKS, &o.depth);
+    if (status == EXPAR_OK) status = read_power("EXPAR_GDA_BATCH", 1, GDA_MOST_BATCH, &o.batch);
+    if (status == EXPAR_OK) status = read_ringer(&o.ringer);
+    if (status != EXPAR_OK) return status;
+    o.queues_per_peer = (uint32_t)queues;
+    *out = o;
+    return EXPAR_OK;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The variables EXPAR_GDA_*, read and checked. */
+#ifndef EXPAR_NET_GDA_OPTIONS_H
+#define EXPAR_NET_GDA_OPTIONS_H
+
+#include "net/gda/nic/nic.h"
+#include "net/gda/queue.h"
+
+enum {
+    GDA_LEAST_DEPTH = 256,
+    GDA_MOST_BATCH = 128, /* with the largest submission it fits into the least depth */
+    GDA_MOST_QUEUES = 64  /* to each PE */
+};
+
+typedef struct gda_options {
+    bool software; /* EXPAR_GDA_NIC */
+    nic_faults faults;
+    uint32_t queues_per_peer;
+    uint32_t depth; /* of a queue, in blocks */
+    uint32_t batch;
+    gda_ringer ringer;
+} gda_options;
+
+/* EXPAR_ERR_ARGUMENT names the variable, its value and the expectation; *out is set on success only. */
+expar_status gda_options_read(gda_options *out);
+
+#endif

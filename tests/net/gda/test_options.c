@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The variables EXPAR_GDA_*: bounds, words, and the text of each rejection. */
+#include "net/gda/options.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static gda_options with(const char *name, const char *text)
+{
+    gda_options o = {0};
+    setenv(name, text, 1);
+    if (gda_options_read(&o) != EXPAR_OK) fail_msg("%s", expar_last_error());
+    unsetenv(name);
+    return o;
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    gda_options o;
+    assert_int_equal(gda_options_read(&o), EXPAR_OK);
+    assert_false(o.software);
+    assert_int_equal(o.queues_per_peer, 1);
+    assert_int_equal(o.depth, 1024);
+    assert_int_equal(o.batch, 16);
+    assert_int_equal(o.ringer, GDA_RINGER_GPU);
+    const nic_faults none = {.rnr_retries = 7};
+    assert_memory_equal(&o.faults, &none, sizeof none);
+}
+
+static void test_values(void **state)
+{
+    (void)state;
+    assert_true(with("EXPAR_GDA_NIC", "software").software);
+    assert_int_equal(with("EXPAR_GDA_QPS_PER_PEER", "64").queues_per_peer, 64);
+    assert_int_equal(with("EXPAR_GDA_QUEUE_DEPTH", "256").depth, 256);
+    assert_int_equal(with("EXPAR_GDA_QUEUE_DEPTH", "32768").depth, 32768);
+    assert_int_equal(with("EXPAR_GDA_BATCH", "1").batch, 1);
+    assert_int_equal(with("EXPAR_GDA_BATCH", "128").batch, 128);
+    assert_int_equal(with("EXPAR_GDA_RINGER", "gpu").ringer, GDA_RINGER_GPU);
+    assert_int_equal(with("EXPAR_GDA_RINGER", "cpu").ringer, GDA_RINGER_CPU);
+    assert_int_equal(with("EXPAR_GDA_RINGER", "auto").ringer, GDA_RINGER_GPU);
+    const nic_faults faults = with("EXPAR_GDA_NIC_FAULTS", "seed=7,delay=1,drop=2,lose=3,coalesce=4,shuffle=5,late=6,"
+                                                           "fail=999999999")
+                                  .faults;
+    const nic_faults expected = {.seed = 7,
+                                 .delay_turns = 1,
+                                 .drop_one_in = 2,
+                                 .lose_answer_one_in = 3,
+                                 .coalesce_one_in = 4,
+                                 .shuffle_one_in = 5,
+                                 .late_reads_one_in = 6,
+                                 .fail_one_in = 999999999,
+                                 .rnr_retries = 7};
+    assert_memory_equal(&faults, &expected, sizeof expected);
+}
+
+static const struct {
+    const char *name, *text, *error;
+} rejections[] = {
+    {"EXPAR_GDA_NIC", "hardware", "EXPAR_GDA_NIC=hardware: expected software"},
+    {"EXPAR_GDA_QPS_PER_PEER", "0", "EXPAR_GDA_QPS_PER_PEER=0: expected a whole number from 1 to 64"},
+    {"EXPAR_GDA_QPS_PER_PEER", "65", "EXPAR_GDA_QPS_PER_PEER=65: expected a whole number from 1 to 64"},
+    {"EXPAR_GDA_QUEUE_DEPTH", "128", "EXPAR_GDA_QUEUE_DEPTH=128: expected a whole number from 256 to 32768"},
+    {"EXPAR_GDA_QUEUE_DEPTH", "65536", "EXPAR_GDA_QUEUE_DEPTH=65536: expected a whole number from 256 to 32768"},
+    {"EXPAR_GDA_QUEUE_DEPTH", "257", "EXPAR_GDA_QUEUE_DEPTH=257: expected a power of two"},
+    {"EXPAR_GDA_BATCH", "0", "EXPAR_GDA_BATCH=0: expected a whole number from 1 to 128"},
+    {"EXPAR_GDA_BATCH", "12", "EXPAR_GDA_BATCH=12: expected a power of two"},
+    {"EXPAR_GDA_RINGER", "nic", "EXPAR_GDA_RINGER=nic: expected gpu, cpu or auto"},
+    {"EXPAR_GDA_NIC_FAULTS", "drop", "EXPAR_GDA_NIC_FAULTS=drop: expected words such as drop=10"},
+    {"EXPAR_GDA_NIC_FAULTS", "drop=", "EXPAR_GDA_NIC_FAULTS=drop=: expected words"},
+    {"EXPAR_GDA_NIC_FAULTS", "drop=-1", "EXPAR_GDA_NIC_FAULTS=drop=-1: expected words"},
+    {"EXPAR_GDA_NIC_FAULTS", "drop=1000000000", "expected words"},
+    {"EXPAR_GDA_NIC_FAULTS", "dropp=1", "expected words"},
+    {"EXPAR_GDA_NIC_FAULTS", "drop=1,,late=1", "expected words"},
+};
+
+static void test_rejections(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(rejections); i++) {
+        gda_options o, before;
+        memset(&o, 0x55, sizeof o);
+        before = o;
+        setenv(rejections[i].name, rejections[i].text, 1);
+        assert_int_equal(gda_options_read(&o), EXPAR_ERR_ARGUMENT);
+        if (!strstr(expar_last_error(), rejections[i].error))
+            fail_msg("'%s' without '%s'", expar_last_error(), rejections[i].error);
+        assert_memory_equal(&o, &before, sizeof o);
+        unsetenv(rejections[i].name);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_rejections),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

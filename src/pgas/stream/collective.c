@@ -151,8 +151,7 @@ static expar_status collective_begun(const stream_call *call, const expar_team *
     return status == EXPAR_OK ? put_collective(call, team, args) : note_rejection(call, team, status);
 }
 
-static expar_status collective_ended(const char *name, const expar_team *team, const collective_args *args,
-                                     void *stream)
+static expar_status enqueue_ended(const char *name, const expar_team *team, const collective_args *args, void *stream)
 {
     stream_call call = {.name = name, .group = team ? team->group : NULL, .stream = stream};
     expar_status status = call_check_team(&call, team);
@@ -167,13 +166,13 @@ static const collective_args meeting = {.carry = carry_sync, .dest_stride = 1, .
 
 expar_status expar_team_sync_on_stream(expar_team *team, void *stream)
 {
-    return collective_ended("expar_team_sync_on_stream", team, &meeting, stream);
+    return enqueue_ended("expar_team_sync_on_stream", team, &meeting, stream);
 }
 
 /* All that the stream did before has arrived. */
 expar_status expar_team_barrier_on_stream(expar_team *team, void *stream)
 {
-    return collective_ended("expar_team_barrier_on_stream", team, &meeting, stream);
+    return enqueue_ended("expar_team_barrier_on_stream", team, &meeting, stream);
 }
 
 /* The first use of teams is collective, and takes memory. */
@@ -233,7 +232,7 @@ expar_status expar_broadcast_on_stream(expar_team *team, void *dest, const void 
                                   .source_stride = 1,
                                   .root = root,
                                   .source_is_symmetric = true};
-    return collective_ended("expar_broadcast_on_stream", team, &args, stream);
+    return enqueue_ended("expar_broadcast_on_stream", team, &args, stream);
 }
 
 expar_status expar_fcollect_on_stream(expar_team *team, void *dest, const void *source, size_t bytes, void *stream)
@@ -246,7 +245,7 @@ expar_status expar_fcollect_on_stream(expar_team *team, void *dest, const void *
                                   .bytes = bytes,
                                   .dest_stride = 1,
                                   .source_stride = 1};
-    return collective_ended("expar_fcollect_on_stream", team, &args, stream);
+    return enqueue_ended("expar_fcollect_on_stream", team, &args, stream);
 }
 
 /* How many bytes come in all is known when all have come. */
@@ -260,7 +259,7 @@ expar_status expar_collect_on_stream(expar_team *team, void *dest, const void *s
                                   .bytes = bytes,
                                   .dest_stride = 1,
                                   .source_stride = 1};
-    return collective_ended("expar_collect_on_stream", team, &args, stream);
+    return enqueue_ended("expar_collect_on_stream", team, &args, stream);
 }
 
 expar_status expar_alltoall_on_stream(expar_team *team, void *dest, const void *source, size_t bytes, void *stream)
@@ -274,7 +273,7 @@ expar_status expar_alltoall_on_stream(expar_team *team, void *dest, const void *
                                   .bytes = bytes,
                                   .dest_stride = 1,
                                   .source_stride = 1};
-    return collective_ended("expar_alltoall_on_stream", team, &args, stream);
+    return enqueue_ended("expar_alltoall_on_stream", team, &args, stream);
 }
 
 /* From the first element of all blocks to the end of the last one. */
@@ -298,7 +297,7 @@ expar_status expar_alltoalls_on_stream(expar_team *team, void *dest, const void 
                                   .count = count,
                                   .dest_stride = dest_stride,
                                   .source_stride = source_stride};
-    return collective_ended("expar_alltoalls_on_stream", team, &args, stream);
+    return enqueue_ended("expar_alltoalls_on_stream", team, &args, stream);
 }
 
 /* ---- reductions -------------------------------------------------------------------------------------------------- */
@@ -317,7 +316,7 @@ static expar_status reduction_ended(const char *name, expar_team *team, void *de
                                   .dest_stride = 1,
                                   .source_stride = 1,
                                   .reduce = reduce};
-    return collective_ended(name, team, &args, stream);
+    return enqueue_ended(name, team, &args, stream);
 }
 
 #define REDUCE_DEFINE(T, S, operation)                                                                                 \

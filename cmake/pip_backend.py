@@ -47,9 +47,11 @@ def shown(terminal_path: str = "/dev/tty") -> Iterator[None]:
     with terminal:
         terminal.write("\nexpar: compiles the library and the tool, which takes minutes; 'pip install -v' shows all")
         terminal.flush()
-        with _redirected(terminal):
-            yield
-        terminal.write("\n")
+        try:
+            with _redirected(terminal):
+                yield
+        finally:
+            terminal.write("\n")
 
 
 @contextlib.contextmanager

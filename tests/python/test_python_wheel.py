@@ -78,22 +78,25 @@ def built(terminal, code=0):
             text = output.read()
         assert text == "configured\\n[1/20] Building core.c\\n[2/20] Building log.c\\n", text
 
-def seen(master):
-    text = os.read(master, 10000).decode()
+def seen():
+    os.write(slave, b"END")  # one read may return less than what was written
+    text = ""
+    while not text.endswith("END"):
+        text += os.read(master, 10000).decode()
     assert "expar: compiles the library and the tool" in text, text
     assert "expar: [1/20] Building core.c" in text and "[2/20]" not in text, text  # one line every few seconds
 
 sys.stdout.reconfigure(line_buffering=True)
 master, slave = pty.openpty()
 built(os.ttyname(slave))
-seen(master)
+seen()
 built("/nowhere/tty")
 try:
     built(os.ttyname(slave), 3)
     sys.exit("no error")
 except subprocess.CalledProcessError as error:
     assert error.returncode == 3
-seen(master)
+seen()
 assert {"build_wheel", "build_sdist", "get_requires_for_build_wheel"} <= set(dir(pip_backend))
 """
 

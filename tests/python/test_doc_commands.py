@@ -86,6 +86,17 @@ def options_said(command: list[str]) -> set[str]:
     return set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", said))
 
 
+def usage_of(words: list[str]) -> subprocess.CompletedProcess[str]:
+    """The tool's answer to --usage after these words. A word that takes it as a value writes no file here."""
+    with tempfile.TemporaryDirectory() as folder:
+        return ranks.start([TOOL, *words, "--usage"], seconds=60, cwd=folder)
+
+
+def is_usage(ended: subprocess.CompletedProcess[str]) -> bool:
+    """Whether the tool gave its usage, or its version where that was asked for."""
+    return ended.returncode == 0 and ended.stdout.startswith(("Usage: ", "expar "))
+
+
 class Checker:
     """Looks at one command after the other; faults are texts. `seen` counts commands by name."""
 
@@ -140,8 +151,8 @@ class Checker:
         words = command.words[1:]
         inside = words[words.index("--") + 1 :] if "--" in words else []
         outside = words[: words.index("--")] if "--" in words else words
-        ended = ranks.start([TOOL, *outside, "--usage"], seconds=60)
-        if ended.returncode != 0:
+        ended = usage_of(outside)
+        if not is_usage(ended):
             self.fault(command, ended.stdout.splitlines()[0] if ended.stdout else "the tool says nothing")
         if inside:
             self.inner(command, inside)
@@ -149,12 +160,11 @@ class Checker:
     def mentioned(self, command: commands.Command) -> None:
         """A command in a sentence may lack the value of its last option."""
         outside = command.words[: command.words.index("--")] if "--" in command.words else command.words
-        ended = ranks.start([TOOL, *outside[1:], "--usage"], seconds=60)
-        if ended.returncode == 0 or "requires an argument" in ended.stdout:
-            return
-        last = command.words[-1]
-        said = options_said([TOOL, command.words[1], "--help=full" if command.words[1] == "bench" else "--help"])
-        if not last.startswith("--") or last not in said:
+        last = outside[-1]
+        said = options_said([TOOL, outside[1], "--help=full" if outside[1] == "bench" else "--help"])
+        # The last option would take --usage as its value.
+        ended = usage_of(outside[1:-1] if last in said else outside[1:])
+        if not is_usage(ended):
             self.fault(command, ended.stdout.splitlines()[0] if ended.stdout else "the tool says nothing")
 
     def make(self, command: commands.Command) -> None:
@@ -295,6 +305,13 @@ class Commands(unittest.TestCase):
         text = "One `expar bench\n  --tokns 5` two `expar info`.\n\n```sh\nexpar chek `\n```\n| `expar run` | `x` |\n"
         words = [(command.line, command.words) for command in commands.commands_in_text("page.md", text)]
         self.assertEqual(words, [(1, ["expar", "bench", "--tokns", "5"]), (1, ["expar", "info"]), (7, ["expar", "run"])])
+
+    def test_the_last_option_of_a_sentence_may_lack_its_value(self) -> None:
+        checker = Checker()
+        for command in commands.commands_in_text("page.md", "`expar bench --report`, `expar bench --reprt`, `expar --version`\n"):
+            checker.mentioned(command)
+        self.assertEqual(len(checker.faults), 1)
+        self.assertIn("--reprt", checker.faults[0])
 
     def test_finds_faults(self) -> None:
         for text, fault in (

@@ -54,6 +54,8 @@
     X("EXPAR_GDA_QPS_PER_PEER", "1 to 64", "1", "queues of the transport gda to each PE")                              \
     X("EXPAR_GDA_QUEUE_DEPTH", "256 to 32768, a power of two", "1024", "blocks of 64 bytes of each queue")             \
     X("EXPAR_GDA_BATCH", "1 to 128, a power of two", "16", "requests after which a thread rings, though more follow")  \
+    X("EXPAR_GDA_DEVICES", "names of devices, separated by commas", "all", "mlx5 devices that gda may use")            \
+    X("EXPAR_GDA_GID_INDEX", "0 to 255", "the first that is fit", "the GID of a device's port that gda uses")          \
     X("EXPAR_GDA_RINGER", "gpu, cpu, auto", "auto", "who rings: the threads that post, or a thread of the host")       \
     X("EXPAR_RANKS_PER_NODE", "a divisor of the number of ranks", "ranks of the host",                                 \
       "splits the ranks into nodes of this size")                                                                      \

@@ -1,108 +1,172 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Devices of this host, found by rdma-core's libraries, which are opened at run time. The declarations are our own, so
- * that this file compiles everywhere.
- *
- * Queues of a device are not set up yet. So this file only says why no device can be used: the first thing that is
- * missing, and how to get it. */
+/* Devices of this host: each is opened with devx and asked for what gda needs. The reasons why devices cannot be used
+ * are the text of the error, one after another. */
 #include "base/shown.h"
+#include "net/gda/command.h"
 #include "net/gda/parts.h"
+#include "net/gda/verbs.h"
 
-#include <dlfcn.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
-/* Only functions of rdma-core look inside. */
-struct ibv_device;
-struct ibv_context;
-/* The beginning of rdma-core's struct of this name; the rest is 0. */
-typedef struct device_attributes {
-    uint32_t flags; /* 1: devx */
-    uint32_t unused;
-    uint64_t comp_mask;
-    uint64_t more[6];
-} device_attributes;
-#define OPEN_WITH_DEVX 1u
+/* A device while it is looked at. */
+typedef struct candidate {
+    const verbs *v;
+    struct ibv_context *context;
+    const char *name;
+} candidate;
 
-typedef struct verbs {
-    void *ibverbs, *mlx5;
-    struct ibv_device **(*get_device_list)(int *count);
-    void (*free_device_list)(struct ibv_device **list);
-    const char *(*get_device_name)(struct ibv_device *device);
-    int (*close_device)(struct ibv_context *context);
-    bool (*is_supported)(struct ibv_device *device);
-    struct ibv_context *(*open_device)(struct ibv_device *device, device_attributes *attributes);
-} verbs;
+/* ---- capabilities ------------------------------------------------------------------------------------------------ */
 
-static bool find(void *handle, const char *name, void *function)
+static expar_status query(const candidate *c, uint32_t mode, uint8_t out[CAPABILITIES_OUT_BYTES])
 {
-    void *address = dlsym(handle, name);
-    /* ISO C has no cast from an object's pointer to a function's; POSIX promises that this works. */
-    if (address) memcpy(function, &address, sizeof address);
-    return address != NULL;
-}
-
-static expar_status open_library(const char *name, void **handle)
-{
-    if (!*handle) *handle = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (*handle) return EXPAR_OK;
-    const char *why = dlerror();
+    uint8_t in[CAPABILITIES_IN_BYTES] = {0};
+    memset(out, 0, CAPABILITIES_OUT_BYTES);
+    command_set(in, 0, COMMAND_OPCODE, COMMAND_QUERY_CAPABILITIES);
+    command_set(in, 0, COMMAND_MODE, mode);
+    const int code = c->v->command(c->context, in, sizeof in, out, CAPABILITIES_OUT_BYTES);
+    if (code == 0) return EXPAR_OK;
     return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "gda: cannot open %s (%s); install rdma-core's libraries, or set "
-                     "EXPAR_GDA_NIC=software",
-                     name, why ? SHOWN(why) : "no reason is given");
+                     "%s: mlx5dv_devx_general_cmd failed (%s, syndrome 0x%llx) when it was asked for its capabilities",
+                     c->name, strerror(code), (unsigned long long)command_get(out, 0, COMMAND_SYNDROME));
 }
 
-static expar_status lacks(const char *library, const char *function)
+static expar_status check_general(const candidate *c, uint32_t depth)
 {
-    return error_set(EXPAR_ERR_UNSUPPORTED, "gda: %s has no %s; rdma-core 27 or later is expected", library, function);
-}
-
-static expar_status verbs_find_functions(verbs *v)
-{
-    if (!find(v->ibverbs, "ibv_get_device_list", &v->get_device_list))
-        return lacks("libibverbs", "ibv_get_device_list");
-    if (!find(v->ibverbs, "ibv_free_device_list", &v->free_device_list))
-        return lacks("libibverbs", "ibv_free_device_list");
-    if (!find(v->ibverbs, "ibv_get_device_name", &v->get_device_name))
-        return lacks("libibverbs", "ibv_get_device_name");
-    if (!find(v->ibverbs, "ibv_close_device", &v->close_device)) return lacks("libibverbs", "ibv_close_device");
-    if (!find(v->mlx5, "mlx5dv_is_supported", &v->is_supported)) return lacks("libmlx5", "mlx5dv_is_supported");
-    if (!find(v->mlx5, "mlx5dv_open_device", &v->open_device)) return lacks("libmlx5", "mlx5dv_open_device");
+    uint8_t out[CAPABILITIES_OUT_BYTES];
+    expar_status status = query(c, CAPABILITIES_GENERAL, out);
+    if (status != EXPAR_OK) return status;
+    const uint32_t version = (uint32_t)command_get(out, CAPABILITIES_AT, CAPABILITY_CQE_VERSION);
+    const uint32_t log_queue = (uint32_t)command_get(out, CAPABILITIES_AT, CAPABILITY_LOG_QUEUE);
+    const uint32_t log_cq = (uint32_t)command_get(out, CAPABILITIES_AT, CAPABILITY_LOG_CQ);
+    if (version != 1)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: cqe_version is %u, expected 1: its firmware is too old", c->name,
+                         version);
+    if (!command_get(out, CAPABILITIES_AT, CAPABILITY_OVERRUN))
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "%s: completion queues cannot ignore overruns (cq_oi): its firmware is too old", c->name);
+    if (!command_get(out, CAPABILITIES_AT, CAPABILITY_ATOMICS))
+        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: it has no atomics", c->name);
+    if (log_queue < 32 && log_cq < 32 && (depth > UINT32_C(1) << log_queue || depth > UINT32_C(1) << log_cq))
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "%s: queues have at most 2^%u blocks and 2^%u completions; EXPAR_GDA_QUEUE_DEPTH is %u",
+                         c->name, log_queue, log_cq, depth);
     return EXPAR_OK;
 }
 
-/* Opens the device with devx, and closes it. */
-static expar_status try_device(const verbs *v, struct ibv_device *device)
+static expar_status check_atomics(const candidate *c)
 {
-    device_attributes attributes = {.flags = OPEN_WITH_DEVX};
-    const char *name = v->get_device_name(device);
-    errno = 0;
-    struct ibv_context *context = v->open_device(device, &attributes);
-    if (!context)
-        return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "gda: device %s cannot be opened with devx (%s); the kernel's mlx5 "
-                         "driver needs devx, and the user needs the right to it",
-                         SHOWN(name), strerror(errno));
-    v->close_device(context);
+    uint8_t out[CAPABILITIES_OUT_BYTES];
+    expar_status status = query(c, CAPABILITIES_ATOMIC, out);
+    if (status != EXPAR_OK) return status;
+    const uint32_t operations = (uint32_t)command_get(out, CAPABILITIES_AT, CAPABILITY_OPERATIONS);
+    const uint32_t sizes = (uint32_t)command_get(out, CAPABILITIES_AT, CAPABILITY_SIZES);
+    if ((operations & 0xf) == 0xf && (sizes & 0xc) == 0xc) return EXPAR_OK;
     return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "gda: device %s is there, but this version sets up no queues on devices; "
-                     "EXPAR_GDA_NIC=software runs gda on a software NIC",
-                     SHOWN(name));
+                     "%s: it has no masked atomics of 4 and 8 bytes (operations 0x%x, sizes 0x%x): its firmware has no "
+                     "extended atomics, or they are off",
+                     c->name, operations, sizes);
 }
 
-static expar_status look_at_devices(const verbs *v)
+/* ---- the port ---------------------------------------------------------------------------------------------------- */
+
+/* Returns whether the port has a GID there that gda can use: on Ethernet one of RoCE v2. */
+static bool gid_is_fit(const candidate *c, uint32_t port, const verbs_port *has, int32_t index)
 {
-    int count = 0, others = 0;
-    expar_status status = EXPAR_OK;
+    verbs_gid_entry entry = {0};
+    if (index >= has->gids || c->v->query_gid(c->context, port, (uint32_t)index, &entry, 0, sizeof entry) != 0)
+        return false;
+    return (entry.gid.words[0] | entry.gid.words[1]) &&
+           (has->link_layer != VERBS_ETHERNET || entry.gid_type == VERBS_GID_ROCE_V2);
+}
+
+/* `index` -1: any one. */
+static expar_status check_gid(const candidate *c, uint32_t port, const verbs_port *has, int32_t index)
+{
+    const char *kind = has->link_layer == VERBS_ETHERNET ? "a GID of RoCE v2" : "a GID";
+    for (int32_t i = index < 0 ? 0 : index; i < (index < 0 ? has->gids : index + 1); i++)
+        if (gid_is_fit(c, port, has, i)) return EXPAR_OK;
+    if (index < 0)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: port %u has not %s among its %d", c->name, port, kind, has->gids);
+    return error_set(EXPAR_ERR_UNSUPPORTED, "%s: port %u has not %s at index %d (EXPAR_GDA_GID_INDEX)", c->name, port,
+                     kind, index);
+}
+
+static expar_status check_port(const candidate *c, uint32_t port, int32_t gid_index)
+{
+    verbs_port has = {0};
+    const int code = c->v->query_port(c->context, (uint8_t)port, &has);
+    if (code != 0)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: ibv_query_port failed for port %u (%s)", c->name, port,
+                         strerror(code));
+    if (has.state != VERBS_PORT_ACTIVE)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: port %u is down (state %u, expected 4, active)", c->name, port,
+                         has.state);
+    return check_gid(c, port, &has, gid_index);
+}
+
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
+
+/* Opens the device with devx, looks at it, and closes it. Returns an error, with the device's name. */
+static expar_status try_device(const verbs *v, struct ibv_device *device, const gda_options *options)
+{
+    verbs_open attributes = {.flags = VERBS_OPEN_DEVX};
+    candidate c = {.v = v, .name = SHOWN(v->get_device_name(device))};
+    errno = 0;
+    c.context = v->open_device(device, &attributes);
+    if (!c.context)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "%s: it cannot be opened with devx (%s); the kernel's mlx5 driver needs devx, and the user "
+                         "needs the right to it",
+                         c.name, strerror(errno));
+    expar_status status = check_general(&c, options->depth);
+    if (status == EXPAR_OK) status = check_atomics(&c);
+    if (status == EXPAR_OK) status = check_port(&c, 1, options->gid_index);
+    v->close_device(c.context);
+    if (status != EXPAR_OK) return status;
+    return error_set(EXPAR_ERR_UNSUPPORTED, "%s: it is fit, but this version sets up no queues on devices", c.name);
+}
+
+/* Returns whether the option allows the device. */
+static bool device_is_named(const char *list, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = list; at && *at;) {
+        const size_t stop = strcspn(at, ",");
+        if (stop == length && memcmp(at, name, stop) == 0) return true;
+        at += stop + (at[stop] == ',');
+    }
+    return !list;
+}
+
+/* Adds one reason to the text, after "; ". */
+static void add_reason(char *text, size_t text_bytes, const char *reason)
+{
+    const size_t used = strlen(text);
+    snprintf(text + used, text_bytes - used, "%s%s", used ? "; " : "", reason);
+}
+
+static expar_status look_at_devices(const verbs *v, const gda_options *options)
+{
+    char reasons[ERROR_TEXT_BYTES / 2] = "";
+    int count = 0, others = 0, unwanted = 0;
     struct ibv_device **list = v->get_device_list(&count);
-    for (int i = 0; list && i < count && status == EXPAR_OK; i++) {
-        if (v->is_supported(list[i]))
-            status = try_device(v, list[i]);
-        else
-            others++;
+    for (int i = 0; list && i < count; i++) {
+        others += !v->is_supported(list[i]);
+        if (!v->is_supported(list[i])) continue;
+        if (!device_is_named(options->devices, v->get_device_name(list[i]))) {
+            unwanted++;
+            continue;
+        }
+        (void)try_device(v, list[i], options);
+        add_reason(reasons, sizeof reasons, expar_last_error());
     }
     if (list) v->free_device_list(list);
-    if (status != EXPAR_OK) return status;
+    if (*reasons) return error_set(EXPAR_ERR_UNSUPPORTED, "gda: %s", reasons);
+    if (unwanted)
+        return error_set(EXPAR_ERR_UNSUPPORTED, "gda: EXPAR_GDA_DEVICES=%s names none of the %d mlx5 devices here",
+                         SHOWN(options->devices), unwanted);
     if (others)
         return error_set(EXPAR_ERR_UNSUPPORTED, "gda: none of %d RDMA devices is an mlx5 device (ConnectX, BlueField)",
                          others);
@@ -110,16 +174,9 @@ static expar_status look_at_devices(const verbs *v)
                                             "software NIC");
 }
 
-/* The libraries stay open: what they have allocated would be lost with them. */
-expar_status gda_devices_reject(void)
+expar_status gda_devices_reject(const gda_options *options)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static verbs v; /* guarded by the lock */
-    pthread_mutex_lock(&lock);
-    expar_status status = open_library("libibverbs.so.1", &v.ibverbs);
-    if (status == EXPAR_OK) status = open_library("libmlx5.so.1", &v.mlx5);
-    if (status == EXPAR_OK) status = verbs_find_functions(&v);
-    if (status == EXPAR_OK) status = look_at_devices(&v);
-    pthread_mutex_unlock(&lock);
-    return status;
+    const verbs *v;
+    expar_status status = verbs_load(&v);
+    return status == EXPAR_OK ? look_at_devices(v, options) : status;
 }

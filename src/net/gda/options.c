@@ -105,15 +105,18 @@ static expar_status read_faults(nic_faults *out)
 expar_status gda_options_read(gda_options *out)
 {
     gda_options o = {.depth = 1024, .batch = 16};
-    int64_t queues = 1;
+    int64_t queues = 1, gid_index = -1;
     expar_status status = read_nic(&o.software);
     if (status == EXPAR_OK) status = read_faults(&o.faults);
     if (status == EXPAR_OK) status = env_int("EXPAR_GDA_QPS_PER_PEER", 1, GDA_MOST_QUEUES, &queues);
     if (status == EXPAR_OK) status = read_power("EXPAR_GDA_QUEUE_DEPTH", GDA_LEAST_DEPTH, GDA_MOST_BLOCKS, &o.depth);
     if (status == EXPAR_OK) status = read_power("EXPAR_GDA_BATCH", 1, GDA_MOST_BATCH, &o.batch);
     if (status == EXPAR_OK) status = read_ringer(&o.ringer);
+    if (status == EXPAR_OK) status = env_int("EXPAR_GDA_GID_INDEX", 0, 255, &gid_index);
     if (status != EXPAR_OK) return status;
     o.queues_per_peer = (uint32_t)queues;
+    o.gid_index = (int32_t)gid_index;
+    o.devices = env_string("EXPAR_GDA_DEVICES");
     *out = o;
     return EXPAR_OK;
 }

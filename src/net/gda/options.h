@@ -19,6 +19,8 @@ typedef struct gda_options {
     uint32_t depth; /* of a queue, in blocks */
     uint32_t batch;
     gda_ringer ringer;
+    const char *devices; /* names, with commas between them; NULL: all */
+    int32_t gid_index;   /* -1: the first that is fit */
 } gda_options;
 
 /* EXPAR_ERR_ARGUMENT names the variable, its value and the expectation; *out is set on success only. */

@@ -7,7 +7,7 @@
  *     flights.c     requests that are not complete, until they are
  *     ringer.c      a thread that rings doorbells, where posting threads do not
  *     options.c     the variables EXPAR_GDA_*
- *     devices.c     why no device can be used */
+ *     devices.c     why no device can be used, and verbs.c, the libraries that know them */
 #ifndef EXPAR_NET_GDA_PARTS_H
 #define EXPAR_NET_GDA_PARTS_H
 
@@ -126,6 +126,6 @@ void gda_ringer_stop(gda *g);
 /* ---- devices.c --------------------------------------------------------------------------------------------------- */
 
 /* Says why no device of this host can be used; always an error. */
-expar_status gda_devices_reject(void);
+expar_status gda_devices_reject(const gda_options *options);
 
 #endif

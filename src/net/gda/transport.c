@@ -81,7 +81,7 @@ static void gda_close(transport *self)
 static expar_status gda_open_locally(gda *g)
 {
     expar_status status = gda_options_read(&g->options);
-    if (status == EXPAR_OK && !g->options.software) status = gda_devices_reject();
+    if (status == EXPAR_OK && !g->options.software) status = gda_devices_reject(&g->options);
     if (status == EXPAR_OK) status = nic_open(&g->options.faults, &g->nic);
     return status == EXPAR_OK ? gda_lanes_open(g) : status;
 }

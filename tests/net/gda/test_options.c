@@ -29,6 +29,8 @@ static void test_defaults(void **state)
     assert_int_equal(o.depth, 1024);
     assert_int_equal(o.batch, 16);
     assert_int_equal(o.ringer, GDA_RINGER_GPU);
+    assert_null(o.devices);
+    assert_int_equal(o.gid_index, -1);
     const nic_faults none = {.rnr_retries = 7};
     assert_memory_equal(&o.faults, &none, sizeof none);
 }
@@ -45,6 +47,12 @@ static void test_values(void **state)
     assert_int_equal(with("EXPAR_GDA_RINGER", "gpu").ringer, GDA_RINGER_GPU);
     assert_int_equal(with("EXPAR_GDA_RINGER", "cpu").ringer, GDA_RINGER_CPU);
     assert_int_equal(with("EXPAR_GDA_RINGER", "auto").ringer, GDA_RINGER_GPU);
+    assert_int_equal(with("EXPAR_GDA_GID_INDEX", "3").gid_index, 3);
+    setenv("EXPAR_GDA_DEVICES", "mlx5_0,mlx5_3", 1);
+    gda_options named;
+    assert_int_equal(gda_options_read(&named), EXPAR_OK);
+    assert_string_equal(named.devices, "mlx5_0,mlx5_3");
+    unsetenv("EXPAR_GDA_DEVICES");
     const nic_faults faults = with("EXPAR_GDA_NIC_FAULTS", "seed=7,delay=1,drop=2,lose=3,coalesce=4,shuffle=5,late=6,"
                                                            "fail=999999999")
                                   .faults;
@@ -71,6 +79,7 @@ static const struct {
     {"EXPAR_GDA_QUEUE_DEPTH", "257", "EXPAR_GDA_QUEUE_DEPTH=257: expected a power of two"},
     {"EXPAR_GDA_BATCH", "0", "EXPAR_GDA_BATCH=0: expected a whole number from 1 to 128"},
     {"EXPAR_GDA_BATCH", "12", "EXPAR_GDA_BATCH=12: expected a power of two"},
+    {"EXPAR_GDA_GID_INDEX", "256", "EXPAR_GDA_GID_INDEX=256: expected a whole number from 0 to 255"},
     {"EXPAR_GDA_RINGER", "nic", "EXPAR_GDA_RINGER=nic: expected gpu, cpu or auto"},
     {"EXPAR_GDA_NIC_FAULTS", "drop", "EXPAR_GDA_NIC_FAULTS=drop: expected words such as drop=10"},
     {"EXPAR_GDA_NIC_FAULTS", "drop=", "EXPAR_GDA_NIC_FAULTS=drop=: expected words"},

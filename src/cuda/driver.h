@@ -191,6 +191,7 @@ typedef struct cu_launch_config {
     X(MemCreate, "cuMemCreate",                                                                                        \
       (cu_memory * memory, size_t bytes, const cu_allocation *allocation, unsigned long long flags))                   \
     X(MemRelease, "cuMemRelease", (cu_memory memory))                                                                  \
+    X(MemRetainAllocationHandle, "cuMemRetainAllocationHandle", (cu_memory * memory, void *address))                   \
     X(MemAddressReserve, "cuMemAddressReserve",                                                                        \
       (cu_address * address, size_t bytes, size_t alignment, cu_address request, unsigned long long flags))            \
     X(MemAddressFree, "cuMemAddressFree", (cu_address address, size_t bytes))                                          \

@@ -28,6 +28,9 @@ expar_status mem_chunk_create(const cuda_device *device, uint64_t bytes, mem_chu
 expar_status mem_chunk_export(const mem_chunk *chunk, int *fd);
 /* Makes a chunk from a peer's descriptor, which is closed in any case. */
 expar_status mem_chunk_import(int fd, uint64_t bytes, mem_chunk *out);
+/* Finds the chunk that other code of this process has mapped at the address, and takes a reference. *base is where its
+   mapping begins. The chunk has the size of the mapping. EXPAR_ERR_ADDRESS: no chunk is mapped there. */
+expar_status mem_chunk_find(const cuda_device *device, cu_address at, cu_address *base, mem_chunk *out);
 /* Drops the reference; mappings stay. An empty chunk is allowed. */
 void mem_chunk_release(mem_chunk *chunk);
 

@@ -88,6 +88,30 @@ expar_status mem_chunk_import(int fd, uint64_t bytes, mem_chunk *out)
     return status;
 }
 
+/* The device has been entered. */
+static expar_status find_mapping(cu_address at, cu_address *base, uint64_t *bytes)
+{
+    size_t found = 0;
+    const cu_result result = cuda_driver()->MemGetAddressRange(base, &found, at);
+    *bytes = found;
+    if (result == CU_OK) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ADDRESS, "%#llx is not allocated on a GPU", at);
+}
+
+expar_status mem_chunk_find(const cuda_device *device, cu_address at, cu_address *base, mem_chunk *out)
+{
+    cu_memory memory;
+    uint64_t bytes = 0;
+    expar_status status = cuda_enter(device);
+    if (status != EXPAR_OK) return status;
+    status = find_mapping(at, base, &bytes);
+    if (status == EXPAR_OK && cuda_driver()->MemRetainAllocationHandle(&memory, (void *)(uintptr_t)*base) != CU_OK)
+        status = error_set(EXPAR_ERR_ADDRESS, "%#llx is not memory of cuMemCreate that cuMemMap has mapped", at);
+    cuda_leave();
+    if (status == EXPAR_OK) *out = (mem_chunk){.memory = memory, .bytes = bytes};
+    return status;
+}
+
 void mem_chunk_release(mem_chunk *chunk)
 {
     if (chunk->bytes && CUDA_CALL(MemRelease, chunk->memory) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());

@@ -25,6 +25,8 @@ typedef struct slot {
     void *at;   /* of MemAlloc */
     int device; /* its GPU */
     bool used;
+    bool shared;               /* of cuMemCreate: other processes may have it */
+    int holders, mappings;     /* of physical memory: references, and ranges where it is mapped */
     bool lent;                 /* in the order of a stream: it has no handle */
     unsigned long long number; /* of MemAlloc: no other allocation has it */
 } slot;
@@ -35,6 +37,7 @@ typedef struct range {
     size_t bytes; /* 0: no range */
     int device;
     cu_address copied; /* where copies reach it; 0: at the same place */
+    int memory;        /* its slot; 0: it has none */
 } range;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -268,7 +271,7 @@ static int slot_take(int fd, size_t bytes, bool own)
         for (int i = 1; i < SLOTS && found < 0; i++)
             if (!slots[i].used) found = i;
     if (found >= 0) {
-        slots[found] = (slot){.fd = fd, .bytes = own ? bytes : 0, .used = true};
+        slots[found] = (slot){.fd = fd, .bytes = own ? bytes : 0, .holders = 1, .used = true};
         used_bytes += slots[found].bytes;
     }
     pthread_mutex_unlock(&lock);
@@ -314,20 +317,41 @@ cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_allocation *allo
     int i = atomic_load(&fake_controls_of()->no_chunks) ? -1 : slot_make(bytes);
     if (i < 0) return CU_ERROR_OUT_OF_MEMORY;
     slots[i].device = allocation->location.id;
+    slots[i].shared = allocation->handle_types & CU_HANDLE_POSIX_FD;
     if (!allocation->flags.direct_rdma) atomic_fetch_add(&fake_controls_of()->plain, 1);
     *memory = (cu_memory)i;
     return CU_OK;
 }
-/* Memory that is still mapped is not counted any more: the tests ask for far more, or far less, than there is. */
+/* The last one gives the memory back. Memory that is still mapped is not counted any more: the tests ask for far more,
+   or far less, than there is. */
+static cu_result hold(cu_memory memory, int holders, int mappings)
+{
+    slot *one = &slots[memory];
+    pthread_mutex_lock(&lock);
+    const bool valid = memory < SLOTS && one->used && one->holders + holders >= 0;
+    bool ends = false;
+    if (valid) {
+        one->holders += holders;
+        one->mappings += mappings;
+        ends = one->holders + one->mappings == 0;
+        if (one->holders == 0) {
+            used_bytes -= one->bytes;
+            one->bytes = 0;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    if (ends) slot_give((int)memory);
+    return valid ? CU_OK : INVALID_VALUE;
+}
 cu_result cuMemRelease(cu_memory memory)
 {
-    slot_give((int)memory);
-    return CU_OK;
+    return hold(memory, -1, 0);
 }
 cu_result cuMemExportToShareableHandle(void *handle, cu_memory memory, int type, unsigned long long flags)
 {
     (void)type, (void)flags;
     if (!setting("FAKE_EXPORT", 1)) return NOT_SUPPORTED;
+    if (!slots[memory].shared) return INVALID_VALUE;
     int fd = dup(slots[memory].fd);
     memcpy(handle, &fd, sizeof fd);
     return fd < 0 ? INVALID_VALUE : CU_OK;
@@ -387,7 +411,8 @@ static void replace_range(range from, range to)
 cu_result cuMemMap(cu_address address, size_t bytes, size_t offset, cu_memory memory, unsigned long long flags)
 {
     (void)offset, (void)flags;
-    range mapped = {.begin = address, .bytes = bytes, .device = slots[memory].device};
+    range mapped = {.begin = address, .bytes = bytes, .device = slots[memory].device, .memory = (int)memory};
+    if (hold(memory, 0, 1) != CU_OK) return INVALID_VALUE;
     const bool guards = setting("FAKE_GUARD", 0) != 0;
     if (guards && map_at(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, slots[memory].fd, &mapped.copied) != CU_OK)
         return INVALID_VALUE;
@@ -421,7 +446,15 @@ cu_result cuMemUnmap(cu_address address, size_t bytes)
     if (mapped.copied) munmap((void *)(uintptr_t)mapped.copied, bytes);
     replace_range((range){.begin = address, .bytes = bytes, .copied = mapped.copied}, (range){0});
     atomic_fetch_sub(&fake_controls_of()->mapped, 1);
+    if (mapped.memory) hold((cu_memory)mapped.memory, 0, -1);
     return map_at((void *)(uintptr_t)address, bytes, PROT_NONE, NOWHERE | MAP_FIXED, -1, NULL);
+}
+cu_result cuMemRetainAllocationHandle(cu_memory *memory, void *address)
+{
+    const range mapped = range_of((cu_address)(uintptr_t)address);
+    if (!mapped.memory) return INVALID_VALUE;
+    *memory = (cu_memory)mapped.memory;
+    return hold(*memory, 1, 0);
 }
 cu_result cuMemSetAccess(cu_address address, size_t bytes, const cu_access *access, size_t count)
 {
@@ -489,7 +522,13 @@ static bool has_handles(void)
 cu_result cuMemGetAddressRange_v2(cu_address *base, size_t *bytes, cu_address address)
 {
     const slot found = allocation_of(address);
+    const range mapped = range_of(address);
     if (!has_context()) return INVALID_CONTEXT;
+    if (mapped.bytes) {
+        *base = mapped.begin;
+        *bytes = mapped.bytes;
+        return CU_OK;
+    }
     if (!found.number) return INVALID_VALUE;
     *base = (cu_address)(uintptr_t)found.at;
     *bytes = found.bytes;

@@ -146,6 +146,13 @@ typedef struct expar_dev_heap {
 
 enum { EXPAR_DEV_HOST = 0, EXPAR_DEV_DEVICE = 1, EXPAR_DEV_PINNED = 2, EXPAR_DEV_KINDS = 3 };
 
+/* Memory of the device kind that the program has registered: the heap's base + [begin, end); end 0: none. The host
+   writes `begin` first, then `end`. */
+typedef struct expar_dev_span {
+    expar_uint64 begin, end;
+} expar_dev_span;
+#define EXPAR_DEV_MOST_REGISTERED 16
+
 /* A kernel's report to the host; the host reads it while the kernel runs. Pinned memory for GPUs. */
 typedef struct expar_dev_report {
     /* Generation of the handle whose first error the members below tell; 0: none. The thread that found the error
@@ -182,6 +189,7 @@ typedef struct expar_dev_state {
     /* Copy of report->awaits, by which threads see whether it has been told (compare-swap, relaxed). */
     expar_uint64 noted;
     expar_dev_heap heaps[EXPAR_DEV_KINDS];
+    expar_dev_span registered[EXPAR_DEV_MOST_REGISTERED];
     /* Words of the team's barrier: in the heap of that kind, at that offset, a word for each rank of the group. Rank r
        raises word r (release), the owner reads it (acquire). slot -1: the team has no barrier for kernels. */
     expar_uint64 sync_offset;
@@ -713,6 +721,19 @@ EXPAR_DEV_FUNC int expar_dev_lies_in(const expar_device_handle *h, int kind, con
     *offset = at;
     return at >= begin && at < end && bytes <= end - at;
 }
+/* The same in registered memory, which only GPUs have. */
+EXPAR_DEV_FUNC int expar_dev_lies_in_registered(const expar_device_handle *h, const void *address, expar_size bytes,
+                                                expar_uint64 *offset)
+{
+    const expar_uint64 at = (expar_uint64)address - expar_dev_load_64(&h->state->heaps[EXPAR_DEV_DEVICE].base);
+    *offset = at;
+    for (int i = 0; i < EXPAR_DEV_MOST_REGISTERED; i++) {
+        const expar_dev_span *span = &h->state->registered[i];
+        const expar_uint64 end = expar_dev_load_64(&span->end), begin = expar_dev_load_64(&span->begin);
+        if (at >= begin && at < end && bytes <= end - at) return 1;
+    }
+    return 0;
+}
 /* Gives the kind, or -1. */
 EXPAR_DEV_FUNC int expar_dev_find(const expar_device_handle *h, const void *address, expar_size bytes,
                                   expar_uint64 *offset)
@@ -722,7 +743,8 @@ EXPAR_DEV_FUNC int expar_dev_find(const expar_device_handle *h, const void *addr
     const int in_pinned = expar_dev_lies_in(h, EXPAR_DEV_PINNED, address, bytes, &elsewhere);
     if (in_main) return EXPAR_DEV_MAIN_KIND;
     *offset = elsewhere;
-    return in_pinned ? EXPAR_DEV_PINNED : -1;
+    if (in_pinned) return EXPAR_DEV_PINNED;
+    return expar_dev_lies_in_registered(h, address, bytes, offset) ? EXPAR_DEV_DEVICE : -1;
 }
 
 EXPAR_DEV_FUNC const expar_dev_entry *expar_dev_entry_of(const expar_device_handle *h, int kind, int rank)

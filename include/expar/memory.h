@@ -55,6 +55,9 @@ typedef struct expar_heap_stats {
     uint64_t huge_bytes;
     /* the number of chunks in which the heap has grown; 1: only the first */
     uint64_t chunks;
+    /* Ranges outside the heap that are registered now (expar_register, expar_register_symmetric), and their bytes: host
+       memory is counted by the host kind, memory of GPUs by the device kind. */
+    uint64_t registered_ranges, registered_bytes;
 } expar_heap_stats;
 #define EXPAR_HEAP_STATS_INIT EXPAR_STRUCT_INIT(expar_heap_stats)
 /* Fills as many members as stats->struct_size covers. Not collective. Any thread. EXPAR_ERR_NULL; EXPAR_ERR_ARGUMENT
@@ -122,6 +125,40 @@ EXPAR_API expar_status expar_memory_get_place(expar_group *group, const void *ad
    until the kind's first allocation. Members that only host memory has are 0; page_bytes is the granularity in which
    the heap grows. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT. Not collective. Any thread. */
 EXPAR_API expar_status expar_memory_get_stats(expar_group *group, expar_memory_kind kind, expar_heap_stats *stats);
+
+/* Registers [address, address + bytes), memory outside the symmetric heaps, for this rank's own operations: as the
+   source of puts and the destination of gets. It may be host memory, or memory of a GPU. No operation needs this.
+   Copies between a GPU and host memory that is not registered pass through pinned pieces of the library's own.
+   Registered host memory is pinned once the group has device or pinned memory, and such copies then use it in place.
+   Memory of GPUs is always used in place. Not collective. Any thread.
+     The same range may be registered several times. It stays until it was unregistered as often, or until the group's
+   end; it must stay allocated until then. Errors: EXPAR_ERR_NULL. EXPAR_ERR_ARGUMENT: bytes is 0, or the range leaves
+   the address space. EXPAR_ERR_ADDRESS: the range is symmetric, of two kinds, freed, or it overlaps another registered
+   range. EXPAR_ERR_MEMORY and EXPAR_ERR_CUDA: it cannot be pinned. */
+EXPAR_API expar_status expar_register(expar_group *group, void *address, size_t bytes);
+/* Takes back one expar_register of the range that begins at `address`. Operations that use the memory have been
+   completed (expar_quiet, expar_ctx_quiet), and streams have passed theirs. Not collective. Any thread. EXPAR_ERR_NULL;
+   EXPAR_ERR_ADDRESS: no registered range begins there; EXPAR_ERR_BUSY: a call of another thread uses it. */
+EXPAR_API expar_status expar_unregister(expar_group *group, const void *address);
+/* Makes the caller's memory on this rank's GPU symmetric, without a copy. *out is its symmetric address, of kind
+   EXPAR_MEMORY_DEVICE. All calls and kernels take it as they take memory of expar_memory_alloc. The memory was made by
+   cuMemCreate and mapped by cuMemMap. `address` is where a chunk begins, and further chunks may follow it. Ranks that
+   are processes need chunks with CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.
+     Collective; all ranks give the same bytes (else EXPAR_ERR_MISMATCH), each an address of its own. The caller's
+   address stays valid, but a kernel must not use both addresses for the same data. The memory stays until
+   expar_unregister_symmetric or the group's end, even if the caller unmaps it before. A group has at most 16 such
+   ranges (EXPAR_ERR_LIMIT). *out is set on success only. A rank whose arguments are wrong returns its error, and the
+   others return EXPAR_ERR_REMOTE.
+     Errors: EXPAR_ERR_NULL. EXPAR_ERR_ARGUMENT: the size, or the memory of another GPU than this rank's.
+   EXPAR_ERR_ADDRESS: it is no such memory, or it is registered or symmetric already. EXPAR_ERR_UNSUPPORTED: some rank
+   has no GPU, its chunks cannot be shared, or memory is shared by CUDA IPC. EXPAR_ERR_MEMORY, EXPAR_ERR_CUDA,
+   EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
+EXPAR_API expar_status expar_register_symmetric(expar_group *group, void *address, size_t bytes, void **out);
+/* Ends the registration of that symmetric address. Collective; all ranks name the same memory (else
+   EXPAR_ERR_MISMATCH). As for expar_free, kernels and streams of all ranks are done with it. The library's operations
+   are completed first. EXPAR_ERR_NULL; EXPAR_ERR_ADDRESS: it is not an address of expar_register_symmetric;
+   EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
+EXPAR_API expar_status expar_unregister_symmetric(expar_group *group, const void *address);
 
 /* Returns where this rank can load and store pe's copy of `address` (any address inside a symmetric heap): by its CPU,
    or for device memory by kernels of its GPU. Returns NULL if it cannot: address is not symmetric, pe is out of range

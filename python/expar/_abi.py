@@ -429,6 +429,8 @@ class HeapStats(Structure):
     page_bytes: int
     huge_bytes: int
     chunks: int
+    registered_ranges: int
+    registered_bytes: int
     _fields_ = [
         ("struct_size", c_size_t),
         ("total_bytes", c_uint64),
@@ -444,6 +446,8 @@ class HeapStats(Structure):
         ("page_bytes", c_uint64),
         ("huge_bytes", c_uint64),
         ("chunks", c_uint64),
+        ("registered_ranges", c_uint64),
+        ("registered_bytes", c_uint64),
     ]
 
 
@@ -1532,6 +1536,10 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_memory_alloc": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_memory_get_place": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_memory_get_stats": (Status, [c_void_p, c_int, c_void_p]),
+    "expar_register": (Status, [c_void_p, c_void_p, c_size_t]),
+    "expar_unregister": (Status, [c_void_p, c_void_p]),
+    "expar_register_symmetric": (Status, [c_void_p, c_void_p, c_size_t, c_void_p]),
+    "expar_unregister_symmetric": (Status, [c_void_p, c_void_p]),
     "expar_ptr": (c_void_p, [c_void_p, c_void_p, c_int32]),
     "expar_device_ptr": (c_void_p, [c_void_p, c_void_p, c_int32]),
     "expar_python_put_output": (Status, [c_void_p, c_void_p, c_int32, c_void_p, c_void_p]),

@@ -17,6 +17,7 @@ enum { FIRST_LANE, SECOND_LANE, DEVICE_LANE, OWN_LANE, NUM_LANES };
 
 struct mem_lane {
     const cuda_device *device;
+    mem_registry *registry; /* may be NULL */
     cu_stream stream;
     /* both pieces, one after the other */
     mem_pinned pinned;
@@ -28,6 +29,7 @@ struct mem_lane {
 
 struct mem_copier {
     cuda_device *device;
+    mem_registry *registry; /* may be NULL */
     pthread_mutex_t lock;
     pthread_cond_t returned;
     /* `taken` is guarded by lock; OWN_LANE is mem_copier_own_lane's */
@@ -56,7 +58,7 @@ static void lane_close(mem_lane *lane)
     mem_pinned_free(&lane->pinned);
 }
 
-expar_status mem_copier_create(int32_t index, mem_copier **out)
+expar_status mem_copier_create(int32_t index, mem_registry *registry, mem_copier **out)
 {
     mem_copier *self = calloc(1, sizeof *self);
     if (!self) return error_set(EXPAR_ERR_MEMORY, "no memory");
@@ -64,9 +66,15 @@ expar_status mem_copier_create(int32_t index, mem_copier **out)
     pthread_cond_init(&self->returned, NULL);
     expar_status status = cuda_device_open(index, &self->device);
     if (status == EXPAR_OK && (status = cuda_enter(self->device)) == EXPAR_OK) {
-        for (int i = 0; i < NUM_LANES && status == EXPAR_OK; i++)
+        for (int i = 0; i < NUM_LANES && status == EXPAR_OK; i++) {
+            self->lanes[i].registry = registry;
             status = lane_open(&self->lanes[i], self->device);
+        }
         cuda_leave();
+    }
+    if (status == EXPAR_OK && registry) {
+        self->registry = registry;
+        mem_registry_pin(registry, self->device);
     }
     if (status == EXPAR_OK)
         *out = self;
@@ -78,6 +86,7 @@ expar_status mem_copier_create(int32_t index, mem_copier **out)
 void mem_copier_destroy(mem_copier *self)
 {
     if (!self) return;
+    if (self->registry) mem_registry_unpin(self->registry);
     if (self->device && cuda_enter(self->device) == EXPAR_OK) {
         for (int i = 0; i < NUM_LANES; i++)
             lane_close(&self->lanes[i]);
@@ -231,12 +240,52 @@ static expar_status pull_pieces(const mem_lane *lane, void *dest, const void *so
     return status;
 }
 
-static expar_status copy_entered(const mem_lane *lane, mem_side dest, mem_side source, uint64_t bytes)
+/* Part of a copy: all of its host side is pinned, or nothing. */
+static expar_status copy_part(const mem_lane *lane, mem_side dest, mem_side source, uint64_t bytes)
 {
     if (source.kind == MEM_PAGEABLE) return push_pieces(lane, dest.at, source.at, bytes);
     if (dest.kind == MEM_PAGEABLE) return pull_pieces(lane, dest.at, source.at, bytes);
     expar_status status = start_whole(lane, dest, source, bytes);
     return status == EXPAR_OK ? await_copies(lane->events[0]) : status;
+}
+
+/* Returns how many bytes, from the address on, are alike: pinned or not. */
+static uint64_t alike_bytes(const mem_pinned_range *pinned, uintptr_t at, bool *is_pinned)
+{
+    *is_pinned = at >= pinned->begin && at < pinned->end;
+    if (*is_pinned) return pinned->end - at;
+    return at < pinned->begin ? pinned->begin - at : UINT64_MAX;
+}
+
+/* The first and the last page of registered memory may be pageable. */
+static expar_status copy_registered(const mem_lane *lane, mem_side dest, mem_side source, uint64_t bytes,
+                                    const mem_pinned_range *pinned)
+{
+    expar_status status = EXPAR_OK;
+    mem_side *host = source.kind == MEM_PAGEABLE ? &source : &dest;
+    while (bytes > 0 && status == EXPAR_OK) {
+        bool is_pinned;
+        const uint64_t alike = alike_bytes(pinned, (uintptr_t)host->at, &is_pinned);
+        const uint64_t part = alike < bytes ? alike : bytes;
+        host->kind = is_pinned ? MEM_PINNED : MEM_PAGEABLE;
+        status = copy_part(lane, dest, source, part);
+        dest = mem_side_after(dest, part);
+        source = mem_side_after(source, part);
+        bytes -= part;
+    }
+    return status;
+}
+
+static expar_status copy_entered(const mem_lane *lane, mem_side dest, mem_side source, uint64_t bytes)
+{
+    mem_pinned_range pinned;
+    const bool pageable = source.kind == MEM_PAGEABLE || dest.kind == MEM_PAGEABLE;
+    const void *host = source.kind == MEM_PAGEABLE ? source.at : dest.at;
+    mem_registered *registered = pageable ? mem_registry_enter(lane->registry, host, bytes, &pinned) : NULL;
+    if (!registered) return copy_part(lane, dest, source, bytes);
+    expar_status status = copy_registered(lane, dest, source, bytes, &pinned);
+    mem_registry_leave(lane->registry, registered);
+    return status;
 }
 
 /* Copies if both sides are memory of the CPU. */

@@ -3,12 +3,12 @@
  *
  * Called by shmem and link; calls cuda and base. A copy is complete when the call returns. Copies use streams of the
  * copier's own. So they wait for none of the caller's streams, and no call waits for a whole context. Host memory that
- * the driver does not know passes through pinned pieces, two at a time. All memory and all streams are made with the
- * copier, because making them may wait for kernels. */
+ * the driver does not know passes through pinned pieces, two at a time, unless the caller has registered it. All memory
+ * and all streams are made with the copier, because making them may wait for kernels. */
 #ifndef EXPAR_MEM_COPIER_H
 #define EXPAR_MEM_COPIER_H
 
-#include "cuda/cuda.h"
+#include "mem/registry.h"
 
 /* MEM_PINNED is host memory that the driver has registered, in pieces that end at multiples of MEM_REGISTERED_UNIT.
    MEM_DEVICE covers managed memory, too. */
@@ -30,8 +30,9 @@ typedef struct mem_copier mem_copier;
 typedef struct mem_lane mem_lane;
 enum { MEM_LANE_PIECES = 2 };
 
-/* Opens the GPU of that index for itself. EXPAR_ERR_MEMORY: there is no pinned memory left. */
-expar_status mem_copier_create(int32_t index, mem_copier **out);
+/* Opens the GPU of that index for itself. Memory of the registry, which may be NULL, is pinned as long as the copier
+   lives. EXPAR_ERR_MEMORY: there is no pinned memory left. */
+expar_status mem_copier_create(int32_t index, mem_registry *registry, mem_copier **out);
 /* No copy is in progress any more. NULL is allowed. */
 void mem_copier_destroy(mem_copier *copier);
 

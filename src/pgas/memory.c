@@ -39,15 +39,13 @@ static expar_status take_block(expar_group *group, const char *what, size_t alig
     return EXPAR_OK;
 }
 
-/* A public call begins: the group stays while it runs, even if a thread abandons it meanwhile. EXPAR_OK: memory_leave
-   ends it. */
-static expar_status memory_enter(expar_group *group, const char *what)
+expar_status memory_enter(expar_group *group, const char *what)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
     return group_enter(group, what) ? EXPAR_OK : EXPAR_ERR_STATE;
 }
 
-static expar_status memory_leave(expar_group *group, expar_status status)
+expar_status memory_leave(expar_group *group, expar_status status)
 {
     if (status == EXPAR_OK) handles_renew(group);
     group_leave(group);
@@ -98,9 +96,7 @@ expar_status expar_calloc(expar_group *group, size_t count, size_t size, void **
     return group_ended(group, memory_leave(group, take_zeros(group, what, count, size, out)));
 }
 
-/* All ranks come here with the same block, or none of them goes on. place NULL: no block. own: this rank's rejection of
-   its arguments. */
-static expar_status agree_on_block(sym *self, const char *what, const kinds_place *place, expar_status own)
+expar_status memory_agree_on_block(sym *self, const char *what, const kinds_place *place, expar_status own)
 {
     if (kinds_exist(self)) return kinds_agree_on_block(self, what, place, own);
     return own == EXPAR_OK ? EXPAR_OK : sym_reject(self, what, own);
@@ -109,10 +105,14 @@ static expar_status agree_on_block(sym *self, const char *what, const kinds_plac
 static expar_status give_block(expar_group *group, const char *what, void *block)
 {
     kinds_place place = {.memory = TRANSPORT_HOST};
+    kinds_range range;
     expar_status own = EXPAR_OK;
     if (block && !kinds_find(group->sym, block, 1, &place))
         own = error_set(EXPAR_ERR_ADDRESS, "%s: %p is not in the symmetric heap", what, block);
-    expar_status status = agree_on_block(group->sym, what, block ? &place : NULL, own);
+    else if (block && kinds_find_registered(group->sym, &place, &range))
+        own = error_set(EXPAR_ERR_ADDRESS, "%s: %p is registered memory, which expar_unregister_symmetric ends", what,
+                        block);
+    expar_status status = memory_agree_on_block(group->sym, what, block ? &place : NULL, own);
     return status == EXPAR_OK ? kinds_give(group->sym, what, &place) : status;
 }
 
@@ -171,7 +171,7 @@ static expar_status resize_block(expar_group *group, const char *what, void *blo
     if (!block && !kinds_exist(group->sym)) return take_block(group, what, DEFAULT_ALIGNMENT, bytes, out);
     expar_status status = out ? EXPAR_OK : error_set(EXPAR_ERR_NULL, "%s: out is NULL", what);
     if (status == EXPAR_OK && block) status = find_block(group->sym, what, block, &place, &old_bytes);
-    status = agree_on_block(group->sym, what, block ? &place : NULL, status);
+    status = memory_agree_on_block(group->sym, what, block ? &place : NULL, status);
     if (status != EXPAR_OK) return status;
     if (!block) return take_block(group, what, DEFAULT_ALIGNMENT, bytes, out);
     if (bytes > 0) return move_block(group->sym, what, &place, old_bytes, bytes, out);

@@ -252,6 +252,7 @@ void device_heap_destroy(device_heap *self, bool quiet)
     heap_release(self, quiet);
     cuda_device_close(self->device);
     mem_arena_destroy(self->arena);
+    heap_registered_free(self);
     free(self->chunks.bytes);
     for (int32_t r = 0; r < self->sym->size && self->grown; r++)
         free(self->grown[r].bytes);
@@ -364,10 +365,20 @@ bool device_heap_offset(const device_heap *self, cu_address address, uint64_t by
     return true;
 }
 
+static bool finds_registered(const device_heap *self, uint64_t at, uint64_t bytes)
+{
+    uint64_t begin, end;
+    for (int32_t i = 0; i < DEVICE_HEAP_MOST_REGISTERED; i++)
+        if (device_heap_registered(self, i, &begin, &end) && lies_in(at, bytes, begin, end - begin)) return true;
+    return false;
+}
+
 bool device_heap_finds(const device_heap *self, cu_address address, uint64_t bytes, uint64_t *offset)
 {
-    return device_heap_offset(self, address, bytes, offset) && *offset >= self->first_bytes &&
-           *offset < self->range_bytes;
+    if (device_heap_offset(self, address, bytes, offset))
+        return *offset >= self->first_bytes && *offset < self->range_bytes;
+    *offset = address - self->bases[self->sym->rank];
+    return finds_registered(self, *offset, bytes);
 }
 
 void device_heap_users_range(const device_heap *self, uint64_t *begin, uint64_t *end)

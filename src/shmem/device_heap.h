@@ -74,6 +74,30 @@ typedef struct device_part device_part;
 device_part *device_heap_hold(device_heap *heap);
 void device_part_drop(device_part *part);
 
+/* ---- memory of the caller's -------------------------------------------------------------------------------------- */
+
+/* Heaps of device_heap_create_for_node have memory of their callers in place of the second part. Its owner then has it
+   twice: at the caller's address, and in the heap. */
+#define DEVICE_HEAP_MOST_REGISTERED 16
+
+/* Memory of this rank's. */
+typedef struct device_heap_memory {
+    cu_address address;
+    /* the same on all ranks */
+    uint64_t bytes;
+} device_heap_memory;
+/* Collective. Maps [address, address + bytes) of each rank into its heap at one offset, on all ranks that reach it. The
+   memory begins with a chunk of the driver's virtual memory management, and whole chunks are mapped. It stays until
+   device_heap_unregister, even if the caller unmaps it. EXPAR_ERR_ADDRESS: it is no such memory, or is registered
+   already. EXPAR_ERR_LIMIT, EXPAR_ERR_UNSUPPORTED (CUDA IPC; chunks that processes cannot share), EXPAR_ERR_MEMORY. */
+expar_status device_heap_register(device_heap *heap, const char *what, const device_heap_memory *memory,
+                                  uint64_t *offset);
+/* Collective. No kernel and no call of any rank uses the memory any more. EXPAR_ERR_ADDRESS: none is registered at the
+   offset. */
+expar_status device_heap_unregister(device_heap *heap, const char *what, uint64_t offset);
+/* Gives the offsets of registered memory by number, from 0; false: there is none with this number. */
+bool device_heap_registered(const device_heap *heap, int32_t number, uint64_t *begin, uint64_t *end);
+
 /* ---- facts ------------------------------------------------------------------------------------------------------- */
 
 /* Returns this rank's GPU, which lives as long as the heap. */
@@ -88,7 +112,7 @@ cu_address device_heap_at(const device_heap *heap, uint64_t offset);
 /* Gives the offset of an address in this rank's heap. Returns false unless [address, address + bytes) is wholly in
    taken memory. */
 bool device_heap_offset(const device_heap *heap, cu_address address, uint64_t bytes, uint64_t *offset);
-/* The same for the symmetric part alone, without its first block. */
+/* The same for the symmetric part alone, without its first block, and for registered memory. */
 bool device_heap_finds(const device_heap *heap, cu_address address, uint64_t bytes, uint64_t *offset);
 /* Returns whether the address is in any PE's symmetric part as this rank maps it. */
 bool device_heap_maps(const device_heap *heap, cu_address address);

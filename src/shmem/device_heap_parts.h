@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Definitions that the files of the device heap share. device_heap.c makes the heap, takes and gives.
  * device_heap_grow.c adds memory to the symmetric part. device_heap_own.c has the second part, of which each rank has
- * as much as it asks for. device_heap_range.c has the addresses, and how long they stay. */
+ * as much as it asks for. device_heap_range.c has the addresses, and how long they stay. device_heap_registered.c maps
+ * memory of the callers. */
 #ifndef EXPAR_SHMEM_DEVICE_HEAP_PARTS_H
 #define EXPAR_SHMEM_DEVICE_HEAP_PARTS_H
 
@@ -22,6 +23,23 @@ typedef struct heap_pieces {
     uint64_t total_bytes;
 } heap_pieces;
 
+/* Memory of one rank's caller, in the second part of its range. */
+typedef struct heap_guest {
+    uint64_t offset;
+    heap_pieces pieces; /* count 0: none */
+} heap_guest;
+
+/* Memory that all ranks have registered together. */
+typedef struct heap_registered {
+    /* Offsets that callers use; end 0: none. Collective calls write them, `end` last (release). Any thread that looks
+       for an address reads `end` first (acquire). While memory is registered, they stay. */
+    _Atomic uint64_t begin, end;
+    /* the caller's address of it on this rank */
+    cu_address address;
+    /* [size] between processes: what this rank has mapped of the others; else NULL */
+    heap_guest *guests;
+} heap_registered;
+
 /* A rank's own addresses, and the memory mapped there. With CUDA IPC it is one piece. */
 struct device_part {
     /* references; dropping the last one (acquire, release) frees everything */
@@ -35,6 +53,8 @@ struct device_part {
     uint64_t own_at;
     /* VMM; only the heap changes them while it exists */
     heap_pieces symmetric, own;
+    /* by number, as the heap's `registered` */
+    heap_guest guests[DEVICE_HEAP_MOST_REGISTERED];
     /* CUDA IPC: no other process has it open */
     bool closed;
     /* next in the list of parts that outlived their heaps */
@@ -70,6 +90,9 @@ struct device_heap {
     uint64_t range_bytes, unit_bytes;
     /* guarded by sym->lock */
     mem_arena *arena;
+    /* Offsets of the second part, for registered memory. Collective calls alone use it; NULL: there was none yet. */
+    mem_arena *guest_arena;
+    heap_registered registered[DEVICE_HEAP_MOST_REGISTERED];
     /* chunks of the symmetric part, equal on all PEs */
     heap_pieces chunks;
     /* Sum of the chunks, or size of the one piece. Collective calls raise it (release); any thread that looks for an
@@ -112,8 +135,16 @@ expar_status heap_reserve(device_heap *heap);
 /* Makes free space for the record of one more piece. Call it first: EXPAR_ERR_MEMORY comes before anything is done. */
 expar_status heap_pieces_prepare(heap_pieces *pieces);
 void heap_pieces_add(heap_pieces *pieces, uint64_t bytes);
+/* Unmaps the pieces, the first of which is at that address, and forgets them. */
+void heap_pieces_free(heap_pieces *pieces, cu_address at);
 /* Frees memory and addresses. Closes the device, or keeps it with the memory that must stay. */
 void heap_release(device_heap *heap, bool quiet);
+
+/* ---- device_heap_registered.c ------------------------------------------------------------------------------------ */
+/* Unmaps what this rank has registered of other processes. */
+void heap_registered_forget_peers(device_heap *heap);
+/* Frees the records. */
+void heap_registered_free(device_heap *heap);
 
 /* ---- device_heap_grow.c ------------------------------------------------------------------------------------------ */
 /* Maps memory into the heap up to end_bytes. Before anything is shared, all ranks must agree on `request`. Collective.

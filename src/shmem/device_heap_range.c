@@ -30,7 +30,7 @@ static void pieces_unmap(const heap_pieces *pieces, cu_address at)
     }
 }
 
-static void pieces_free(heap_pieces *pieces, cu_address at)
+void heap_pieces_free(heap_pieces *pieces, cu_address at)
 {
     pieces_unmap(pieces, at);
     free(pieces->bytes);
@@ -53,6 +53,12 @@ static expar_status part_make(device_heap *self)
     return EXPAR_OK;
 }
 
+static void part_free_guests(device_part *part)
+{
+    for (int i = 0; i < DEVICE_HEAP_MOST_REGISTERED; i++)
+        heap_pieces_free(&part->guests[i].pieces, part->base + part->guests[i].offset);
+}
+
 device_part *device_heap_hold(device_heap *self)
 {
     /* Relaxed: the heap holds a reference meanwhile. */
@@ -63,8 +69,9 @@ device_part *device_heap_hold(device_heap *self)
 void device_part_drop(device_part *part)
 {
     if (!part || atomic_fetch_sub_explicit(&part->holders, 1, memory_order_acq_rel) != 1) return;
-    pieces_free(&part->symmetric, part->base);
-    pieces_free(&part->own, part->base + part->own_at);
+    heap_pieces_free(&part->symmetric, part->base);
+    heap_pieces_free(&part->own, part->base + part->own_at);
+    part_free_guests(part);
     if (part->base && part->range_bytes)
         mem_range_free(part->base, part->range_bytes);
     else if (part->closed)
@@ -115,6 +122,7 @@ static bool others_may_use(const device_heap *self, bool quiet)
 
 static void release_peers(device_heap *self)
 {
+    heap_registered_forget_peers(self);
     for (int32_t r = 0; r < self->sym->size; r++) {
         if (heap_is_own(self, r) || self->sym->by_threads || !self->bases[r]) continue;
         pieces_unmap(&self->chunks, self->bases[r]);
@@ -135,7 +143,10 @@ static void drop_left(void)
 /* The symmetric part is freed now, even if the other one has holders. */
 static void release_own(device_heap *self, bool leave)
 {
-    if (!leave) pieces_free(&self->part->symmetric, self->part->base);
+    if (!leave) {
+        heap_pieces_free(&self->part->symmetric, self->part->base);
+        part_free_guests(self->part);
+    }
     pthread_mutex_lock(&lock);
     if (leave) {
         self->part->next = left;

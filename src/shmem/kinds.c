@@ -88,7 +88,7 @@ static expar_status need_copier(sym *self, const char *what, int32_t index)
                                 .rejected = "could not prepare copies on its GPU",
                                 .common = EXPAR_ERR_MEMORY,
                                 .lacks = "has no memory for it"};
-    expar_status status = sym_agree(self, &matter, mem_copier_create(index, &made));
+    expar_status status = sym_agree(self, &matter, mem_copier_create(index, self->registry, &made));
     if (status == EXPAR_OK)
         atomic_store_explicit(&self->copier, made, memory_order_release);
     else
@@ -197,6 +197,111 @@ expar_status kinds_give(sym *self, const char *what, const kinds_place *place)
     if (status != EXPAR_OK) return status;
     if (place->memory == TRANSPORT_DEVICE) return device_heap_give(device_of(self), what, place->offset, NULL);
     return pinned_heap_give(pinned_of(self), what, place->offset);
+}
+
+/* ---- memory of the caller's -------------------------------------------------------------------------------------- */
+
+/* The GPU of the memory; it is not symmetric yet. */
+static expar_status register_check(const sym *self, const char *what, const device_heap_memory *memory, int32_t *device)
+{
+    kinds_place symmetric;
+    int32_t count;
+    const void *address = (const void *)(uintptr_t)memory->address;
+    expar_status status = cuda_device_count(&count);
+    if (status != EXPAR_OK) return error_prefix(status, "%s", what);
+    const cuda_place place = cuda_place_of(address);
+    if (kinds_find(self, address, 1, &symmetric))
+        return error_set(EXPAR_ERR_ADDRESS, "%s: address: %p is symmetric already", what, address);
+    if (place.kind != CUDA_PLACE_DEVICE)
+        return error_set(EXPAR_ERR_ADDRESS, "%s: address: %p is not memory of a GPU, expected memory of cuMemCreate",
+                         what, address);
+    *device = place.device;
+    return EXPAR_OK;
+}
+
+/* Memory is of one kind, as far as its ends show. */
+static expar_status own_memory_check(const sym *self, const char *what, const void *address, uint64_t bytes,
+                                     bool *on_gpu)
+{
+    kinds_place symmetric;
+    const uint8_t *last = (const uint8_t *)address + bytes - 1;
+    const cuda_place first = cuda_place_of(address), end = cuda_place_of(last);
+    if (kinds_find(self, address, 1, &symmetric) || kinds_find(self, last, 1, &symmetric))
+        return error_set(EXPAR_ERR_ADDRESS, "%s: address: %p with %llu bytes is symmetric, and needs no registration",
+                         what, address, (unsigned long long)bytes);
+    if (first.kind != end.kind || first.device != end.device)
+        return error_set(EXPAR_ERR_ADDRESS, "%s: address: %p with %llu bytes is memory of two kinds", what, address,
+                         (unsigned long long)bytes);
+    *on_gpu = first.kind != CUDA_PLACE_HOST;
+    return EXPAR_OK;
+}
+
+expar_status kinds_register_own(sym *self, const char *what, void *address, uint64_t bytes)
+{
+    bool on_gpu;
+    expar_status status = own_memory_check(self, what, address, bytes, &on_gpu);
+    if (status != EXPAR_OK) return status;
+    return error_prefix(mem_registry_add(self->registry, address, bytes, on_gpu), "%s: address", what);
+}
+
+expar_status kinds_unregister_own(sym *self, const char *what, const void *address)
+{
+    return error_prefix(mem_registry_remove(self->registry, address), "%s: address", what);
+}
+
+static expar_status agree_on_memory(sym *self, const char *what, const device_heap_memory *memory, expar_status own)
+{
+    const boot_field fields[] = {{.name = "bytes", .value = own == EXPAR_OK ? memory->bytes : BOOT_UNKNOWN}};
+    const boot_matter matter = {.what = what,
+                                .rejected = "rejected its arguments",
+                                .common = EXPAR_ERR_UNSUPPORTED,
+                                .lacks = "has no GPU for it",
+                                .fields = fields,
+                                .num_fields = ARRAY_LENGTH(fields)};
+    expar_status status = sym_check_come(self, what);
+    return status == EXPAR_OK ? sym_agree(self, &matter, own) : status;
+}
+
+expar_status kinds_register(sym *self, const char *what, const device_heap_memory *memory, expar_status own, void **out)
+{
+    device_heap *heap;
+    uint64_t offset;
+    kinds_request request = {.memory = TRANSPORT_DEVICE};
+    if (own == EXPAR_OK) {
+        own = register_check(self, what, memory, &request.device);
+        if (own == EXPAR_OK) {
+            own = request_check_device(self, &request);
+            if (own != EXPAR_OK) error_prefix(own, "%s: address", what);
+        }
+    }
+    expar_status status = agree_on_memory(self, what, memory, own);
+    if (status != EXPAR_OK) return status;
+    status = need_device(self, what, request.device, &heap);
+    if (status != EXPAR_OK) return error_prefix(status, "%s", what);
+    status = device_heap_register(heap, what, memory, &offset);
+    if (status == EXPAR_OK) *out = (void *)(uintptr_t)device_heap_at(heap, offset);
+    return status;
+}
+
+expar_status kinds_unregister(sym *self, const char *what, const kinds_place *place)
+{
+    expar_status status = sym_quiet(self);
+    return status == EXPAR_OK ? device_heap_unregister(device_of(self), what, place->offset) : status;
+}
+
+bool kinds_registered_range(const sym *self, int32_t number, kinds_range *out)
+{
+    const device_heap *device = device_of(self);
+    return device && device_heap_registered(device, number, &out->begin, &out->end);
+}
+
+bool kinds_find_registered(const sym *self, const kinds_place *place, kinds_range *out)
+{
+    if (place->memory != TRANSPORT_DEVICE) return false;
+    for (int32_t i = 0; i < KINDS_MOST_REGISTERED; i++)
+        if (kinds_registered_range(self, i, out) && place->offset >= out->begin && place->offset < out->end)
+            return true;
+    return false;
 }
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
@@ -335,7 +440,25 @@ static void stats_of(const device_heap_facts *facts, uint64_t message_bytes, exp
                               .chunks = facts->chunks};
 }
 
-void kinds_get_stats(sym *self, transport_memory memory, expar_heap_stats *out)
+static void add_registered(const sym *self, transport_memory memory, expar_heap_stats *out)
+{
+    kinds_range range;
+    const mem_registry_stats own = mem_registry_get_stats(self->registry);
+    if (memory == TRANSPORT_HOST) {
+        out->registered_ranges = own.host_ranges;
+        out->registered_bytes = own.host_bytes;
+    }
+    if (memory != TRANSPORT_DEVICE) return;
+    out->registered_ranges = own.gpu_ranges;
+    out->registered_bytes = own.gpu_bytes;
+    for (int32_t i = 0; i < KINDS_MOST_REGISTERED; i++) {
+        if (!kinds_registered_range(self, i, &range)) continue;
+        out->registered_ranges++;
+        out->registered_bytes += range.end - range.begin;
+    }
+}
+
+static void heap_get_stats(sym *self, transport_memory memory, expar_heap_stats *out)
 {
     device_heap_facts facts;
     *out = (expar_heap_stats){0};
@@ -349,6 +472,12 @@ void kinds_get_stats(sym *self, transport_memory memory, expar_heap_stats *out)
     else
         pinned_heap_get_facts(pinned_of(self), &facts);
     stats_of(&facts, memory == TRANSPORT_PINNED ? copies_message_bytes(self) : 0, out);
+}
+
+void kinds_get_stats(sym *self, transport_memory memory, expar_heap_stats *out)
+{
+    heap_get_stats(self, memory, out);
+    add_registered(self, memory, out);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

@@ -21,11 +21,19 @@
 /* Rows of words at the begin of device heaps of groups, for barriers of kernels: one for each team (pgas/device). */
 #define KINDS_SYNC_ROWS ((uint64_t)64)
 
+/* Ranges of registered memory. */
+#define KINDS_MOST_REGISTERED DEVICE_HEAP_MOST_REGISTERED
+
 /* Where an address lies: the kind, and the offset in the heap of that kind. */
 typedef struct kinds_place {
     transport_memory memory;
     uint64_t offset;
 } kinds_place;
+
+/* Offsets in a heap. */
+typedef struct kinds_range {
+    uint64_t begin, end;
+} kinds_range;
 
 /* A rank asks for this. All ranks must ask for the same, except the GPU. */
 typedef struct kinds_request {
@@ -49,6 +57,20 @@ expar_status kinds_take(sym *sym, const char *what, const kinds_request *request
 /* Collective. Completes this rank's operations, and frees the block when all ranks have come. */
 expar_status kinds_give(sym *sym, const char *what, const kinds_place *place);
 
+/* Collective. Makes memory of the caller's, which cuMemCreate has made on this rank's GPU, symmetric device memory.
+   *out is its symmetric address on this rank. All ranks agree on `bytes` first; own as in kinds_agree. It fails as
+   device_heap_register does, and with EXPAR_ERR_UNSUPPORTED as kinds_agree. */
+expar_status kinds_register(sym *sym, const char *what, const device_heap_memory *memory, expar_status own, void **out);
+/* Collective, after kinds_agree_on_block. Completes this rank's operations, and ends the registration of the memory
+   that begins at the place. */
+expar_status kinds_unregister(sym *sym, const char *what, const kinds_place *place);
+/* Returns whether the place is in memory of kinds_register, and its offsets. */
+bool kinds_find_registered(const sym *sym, const kinds_place *place, kinds_range *out);
+/* Registers memory of the caller's for this rank's own operations, or counts once more (mem_registry_add).
+   EXPAR_ERR_ADDRESS: it is symmetric, or not of one kind. Any thread. */
+expar_status kinds_register_own(sym *sym, const char *what, void *address, uint64_t bytes);
+expar_status kinds_unregister_own(sym *sym, const char *what, const void *address);
+
 /* Finds [address, address + bytes) in one of this rank's heaps. Returns false unless it is wholly in one. */
 bool kinds_find(const sym *sym, const void *address, uint64_t bytes, kinds_place *out);
 /* Returns whether a block starts there, and its size. */
@@ -70,12 +92,11 @@ expar_status kinds_copy(sym *sym, const char *what, const kinds_place *dest, con
 /* Fills the members that the kind has. All are 0 if it has no heap yet. */
 void kinds_get_stats(sym *sym, transport_memory memory, struct expar_heap_stats *out);
 
-/* Users' memory of a kind: offsets in its heap. */
-typedef struct kinds_range {
-    uint64_t begin, end;
-} kinds_range;
-/* Returns false if the group has no heap of that kind yet, or no memory in it. */
+/* Gives where users' memory of a kind is. Returns false if the group has no heap of that kind yet, or no memory in
+   it. */
 bool kinds_users_range(const sym *sym, transport_memory memory, kinds_range *out);
+/* The same for memory of kinds_register, by number below KINDS_MOST_REGISTERED; false: there is none of that number. */
+bool kinds_registered_range(const sym *sym, int32_t number, kinds_range *out);
 /* Returns whether atomics of this rank's GPU on that memory of pe are atomic with those of all others: for device
    memory, of kernels; for pinned memory, of CPUs, too. */
 bool kinds_has_gpu_atomics(const sym *sym, transport_memory memory, int32_t pe);

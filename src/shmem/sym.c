@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The symmetric memory of one rank: creation, end and addresses. */
 #include "shmem/sym.h"
+#include "mem/registry.h"
 #include "shmem/doorbell.h"
 #include "shmem/kinds.h"
 #include "shmem/parts.h"
@@ -46,6 +47,7 @@ void sym_destroy(sym *self)
         mem_region_close(&self->heap);
     }
     mem_arena_destroy(self->arena);
+    mem_registry_destroy(self->registry);
     pthread_mutex_destroy(&self->lock);
     pthread_mutex_destroy(&self->monitor_lock);
     free(self->ways);
@@ -84,7 +86,9 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, const sym_patience *patienc
     self->gone_for = calloc(size, sizeof *self->gone_for);
     self->lost = calloc(size, sizeof *self->lost);
     self->told_at = calloc(size, sizeof *self->told_at);
-    if (self->ways && self->peers && self->direct && self->gone && self->gone_for && self->lost && self->told_at)
+    self->registry = mem_registry_create();
+    if (self->ways && self->peers && self->direct && self->gone && self->gone_for && self->lost && self->told_at &&
+        self->registry)
         return self;
     sym_destroy(self);
     return NULL;

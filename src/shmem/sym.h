@@ -19,6 +19,7 @@ struct expar_heap_stats; /* expar/memory.h */
 struct device_heap;      /* shmem/device_heap.h */
 struct pinned_heap;      /* shmem/pinned_heap.h */
 struct mem_copier;       /* mem/copier.h */
+struct mem_registry;     /* mem/registry.h */
 struct sym_rings;        /* shmem/rings.h */
 
 /* ---- control page: the first bytes of every PE's heap ------------------------------------------------------------ */
@@ -214,6 +215,8 @@ typedef struct sym {
     /* Copies for calls of the host, on this rank's GPU. There from the first device or pinned memory on; written and
        read as `device`. */
     _Atomic(struct mem_copier *) copier;
+    /* Memory of the caller's that is registered; it lives as long as the object. */
+    struct mem_registry *registry;
     /* Reaches device memory (copies/copies.h). There from the first device memory on; written and read as `device`. */
     _Atomic(struct transport *) copies;
     /* The pinned heap has memory up to this offset, on all ranks; 0: none. Written and read as grown_bytes. */

@@ -19,7 +19,7 @@ table='
 1 boot/sockets     (create.h)
 1 boot/wire        (wire.h)
 1 cuda             cuda.h command.h
-2 mem              mem.h device.h fence.h place.h copier.h
+2 mem              mem.h device.h fence.h place.h copier.h registry.h
 3 net              transport.h
 3 net/fabric
 3 net/gda          gda.h keys.h queue.h

@@ -29,7 +29,7 @@ static int set_up(void **state)
 {
     (void)state;
     NEED(cuda_device_open(0, &b.device));
-    NEED(mem_copier_create(0, &b.copier));
+    NEED(mem_copier_create(0, NULL, &b.copier));
     NEED(cuda_enter(b.device));
     for (int i = 0; i < 2; i++) {
         NEED(mem_pinned_create(BYTES, &b.pinned[i]));

@@ -2,6 +2,10 @@
 /* The memory in a handle's state: this rank's heaps, and where each rank's copies are for this target. */
 #include "pgas/device/parts.h"
 
+#include <assert.h>
+
+static_assert(EXPAR_DEV_MOST_REGISTERED == KINDS_MOST_REGISTERED, "kernels know all registered memory");
+
 /* Words that kernels may read at the same time. */
 static void set_word(uint64_t *word, uint64_t value)
 {
@@ -40,6 +44,17 @@ static void fill_entry(const sym *self, const handle_slot *slot, int32_t kind, i
     set_word(&entry->base, base);
 }
 
+static void fill_registered(const sym *self, handle_slot *slot)
+{
+    for (int32_t i = 0; i < KINDS_MOST_REGISTERED; i++) {
+        kinds_range range;
+        expar_dev_span *span = &slot->image->registered[i];
+        const bool found = kinds_registered_range(self, i, &range);
+        if (found) set_word(&span->begin, range.begin);
+        set_word(&span->end, found ? range.end : 0);
+    }
+}
+
 void table_fill(const expar_group *group, handle_slot *slot)
 {
     const sym *self = group->sym;
@@ -53,15 +68,17 @@ void table_fill(const expar_group *group, handle_slot *slot)
         set_word(&heap->begin, users.begin);
         set_word(&heap->end, users.end);
     }
+    if (slot->gpu >= 0) fill_registered(self, slot);
 }
 
 expar_status table_renew(const expar_group *group, handle_slot *slot)
 {
     const uint64_t entries_bytes = slot->state_bytes - sizeof *slot->image;
     table_fill(group, slot);
-    /* Kernels find new memory by `heaps`, and then read its entries. */
+    /* Kernels find new memory by `heaps` and `registered`, and then read its entries. */
     expar_status status = slot_publish(slot, slot->image + 1, entries_bytes);
-    return status == EXPAR_OK ? slot_publish(slot, slot->image->heaps, sizeof slot->image->heaps) : status;
+    if (status == EXPAR_OK) status = slot_publish(slot, slot->image->heaps, sizeof slot->image->heaps);
+    return status == EXPAR_OK ? slot_publish(slot, slot->image->registered, sizeof slot->image->registered) : status;
 }
 
 void table_fill_sync(const expar_team *team, handle_slot *slot)

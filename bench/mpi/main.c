@@ -3,8 +3,12 @@
 #include "arguments.h"
 #include "bench/bench.h"
 #include "bench/mpi/baseline.h"
+#include "colour.h"
+#include "text.h"
+#include <locale.h>
 #include <mpi.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Joins the group. Rank 0 makes its unique id and sends it by MPI. NULL after saying why not. */
 static expar_group *join(const struct bench_options *wanted, int rank, int size)
@@ -44,9 +48,26 @@ static int run(const struct bench_options *options)
     return code;
 }
 
+/* Takes --columns=N, the first argument from `expar bench`, and returns the number of arguments that are left. mpirun
+   may give its ranks a terminal where the user has a pipe. */
+static int take_columns(int argc, char **argv)
+{
+    static const char option[] = "--columns=";
+    const size_t length = sizeof option - 1;
+    int64_t columns;
+    if (argc < 2 || strncmp(argv[1], option, length) != 0 || !text_to_int(argv[1] + length, 0, 10000, &columns))
+        return argc;
+    terminal_set_columns((int)columns);
+    for (int i = 1; i < argc; i++)
+        argv[i] = argv[i + 1];
+    return argc - 1;
+}
+
 int main(int argc, char **argv)
 {
     struct bench_options options;
+    setlocale(LC_CTYPE, ""); /* as expar does */
+    argc = take_columns(argc, argv);
     struct argp argp = {.options = bench_option_table, .parser = bench_options_parse};
     bench_options_init(&options);
     if (arguments_parse(&argp, 0, argc, argv, &options)) return 1;

@@ -3,6 +3,7 @@
 #include "bench/bench.h"
 #include "bench/frame/output.h"
 #include "bench_topics.h"
+#include "colour.h"
 #include "command.h"
 #include "run/launch.h"
 #include "stop.h"
@@ -102,23 +103,26 @@ static void set_mpi_defaults(bool bind, bool across)
 /* Replaces this process by mpirun with the same options. It returns only if that fails. */
 static int start_mpi(const struct bench_options *options, int argc, char **argv)
 {
-    char program[PATH_MAX], ranks[16];
+    char program[PATH_MAX], ranks[16], columns[32];
     if (!find_mpi_program(program)) {
         fprintf(stderr, "expar bench: --mpi needs expar-bench-mpi beside expar; it is built where MPI's headers and "
                         "library are found (Debian: apt-get install libopenmpi-dev openmpi-bin, then build again)\n");
         return 1;
     }
-    char **args = calloc((size_t)argc + 4, sizeof *args);
+    char **args = calloc((size_t)argc + 5, sizeof *args);
     if (!args) {
         fprintf(stderr, "expar bench: out of memory\n");
         return 1;
     }
     snprintf(ranks, sizeof ranks, "%d", options->num_ranks);
+    snprintf(columns, sizeof columns, "--columns=%d", terminal_columns(STDOUT_FILENO));
+    if (!colour_wanted(STDOUT_FILENO)) setenv("NO_COLOR", "1", 1); /* ranks may have a terminal where this is a pipe */
     args[0] = "mpirun";
     args[1] = "-n";
     args[2] = ranks;
     args[3] = program;
-    memcpy(args + 4, argv + 1, (size_t)(argc - 1) * sizeof *args);
+    args[4] = columns;
+    memcpy(args + 5, argv + 1, (size_t)(argc - 1) * sizeof *args);
     set_mpi_defaults(binds(options), options->nodes > 1);
     fflush(NULL);
     execvp("mpirun", args);

@@ -10,6 +10,7 @@
 enum choice { AUTO, ALWAYS, NEVER };
 static const char *const words[] = {"auto", "always", "never"};
 static enum choice choice;
+static int set_columns = -1; /* -1: the terminal decides */
 
 bool terminal_steered(int fd)
 {
@@ -44,7 +45,13 @@ int terminal_columns(int fd)
     struct winsize size;
     int64_t columns;
     const char *given = getenv("COLUMNS");
+    if (set_columns >= 0) return set_columns;
     if (isatty(fd) != 1) return 0;
     if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
     return given && text_to_int(given, 1, 10000, &columns) ? (int)columns : 80;
+}
+
+void terminal_set_columns(int columns)
+{
+    set_columns = columns;
 }

@@ -24,5 +24,8 @@ const char *colour_of(int fd, const char *sequence);
 /* Returns the number of columns of the terminal at `fd`: the terminal's own, else those of COLUMNS, else 80. 0: `fd` is
    no terminal, so lines have no limit. */
 int terminal_columns(int fd);
+/* Lets terminal_columns return this number for every `fd`. It is for a program that another one starts: its launcher
+   may give it a terminal that the user does not see. */
+void terminal_set_columns(int columns);
 
 #endif

@@ -86,6 +86,22 @@ static void mpi_delivers_the_layout_of_low_latency_mode(void **state)
 #endif
 }
 
+/* mpirun gives rank 0 a terminal, also where the user has a pipe. */
+static void a_pipe_gets_all_columns(void **state)
+{
+    (void)state;
+#ifdef HAVE_MPI_BENCH
+    setenv("LSAN_OPTIONS", "detect_leaks=0", 1); /* Open MPI keeps memory to its end, */
+    setenv("TSAN_OPTIONS", "report_bugs=0", 1);  /* and takes locks in either order */
+    shell_expect("$EXPAR bench dispatch -n 2 --tokens 16 --mpi" SMALL " >$TMP/table && grep Hidden $TMP/table", 1, "",
+                 "");
+    shell_expect("grep -c \"$(printf '\\033')\" $TMP/table", 1, "0\n", "");
+    shell_expect("head -n 3 $TMP/table", 0, "bus GB/s", "");
+    unsetenv("TSAN_OPTIONS");
+    unsetenv("LSAN_OPTIONS");
+#endif
+}
+
 /* Each rank of the job would start all of them. */
 static void a_job_does_not_start_mpirun(void **state)
 {
@@ -97,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(mpi_is_compared_or_named_as_missing),
                                        cmocka_unit_test(mpi_delivers_the_layout_of_low_latency_mode),
+                                       cmocka_unit_test(a_pipe_gets_all_columns),
                                        cmocka_unit_test(a_job_does_not_start_mpirun)};
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

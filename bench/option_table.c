@@ -53,7 +53,8 @@ const struct argp_option bench_option_table[] = {
     {"seed", KEY_SEED, "SEED", 0, "Of routing and rows (default: 1)", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {"csv", KEY_CSV, NULL, 0, "Print comma-separated values", 0},
-    {"output", KEY_OUTPUT, "FILE", 0, "Write what is printed into a file, which is replaced as a whole at the end", 0},
+    {"output", KEY_OUTPUT, "FILE", 0,
+     "Write what is printed into a file, which is replaced as a whole at the end; FILE.json is JSON, FILE.csv CSV", 0},
     {"report", KEY_REPORT, "FILE", 0,
      "Also write a page of pictures and tables (HTML, in one file); with files of --json as operands nothing is "
      "measured, and the page compares them",

@@ -191,10 +191,18 @@ static void parse_path(struct argp_state *state, struct bench_options *options, 
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-static bool is_json(const char *text)
+static bool ends_with(const char *text, const char *end)
 {
-    const size_t length = strlen(text);
-    return length > 5 && !strcmp(text + length - 5, ".json");
+    const size_t length = strlen(text), end_length = strlen(end);
+    return length > end_length && !strcmp(text + length - end_length, end);
+}
+
+/* Lets the name of the file decide where no option does: a table in a file of .json would be read by nothing. */
+static void choose_format(struct bench_options *options)
+{
+    if (!options->output || options->given & (bit_of(KEY_JSON) | bit_of(KEY_CSV))) return;
+    if (ends_with(options->output, ".json")) options->format = BENCH_JSON;
+    if (ends_with(options->output, ".csv")) options->format = BENCH_CSV;
 }
 
 static void add_file(struct argp_state *state, struct bench_options *options, const char *file)
@@ -218,7 +226,7 @@ static void check_files(struct argp_state *state, const struct bench_options *op
 
 static void parse_operation(struct argp_state *state, struct bench_options *options, const char *text)
 {
-    if (is_json(text)) {
+    if (ends_with(text, ".json")) {
         add_file(state, options, text);
         return;
     }
@@ -247,6 +255,7 @@ static void check_given(struct argp_state *state, struct bench_options *options)
     reject_both(state, options, KEY_THREADS, KEY_SMS);
     bench_output_check(state, "--output", options->output);
     bench_output_check(state, "--report", options->report);
+    choose_format(options);
     if (options->rma.wanted)
         reject_given(state, options, of_ep, COUNT(of_ep), "rma has none: it is of dispatch and combine");
     else

@@ -355,6 +355,12 @@ static void output_goes_to_a_file(void **state)
     snprintf(command, sizeof command, "%s --json --output $TMP/a.json >$TMP/none && test ! -s $TMP/none && ls $TMP",
              run);
     shell_expect(command, 0, "a.json\n", "");
+    snprintf(command, sizeof command, "%s --output $TMP/b.json && head -n 1 $TMP/b.json", run);
+    shell_expect(command, 0, "{\n", "");
+    snprintf(command, sizeof command, "%s --output $TMP/b.csv && head -n 1 $TMP/b.csv", run);
+    shell_expect(command, 0, "op,mode,dtype", "");
+    snprintf(command, sizeof command, "%s --csv --output $TMP/c.json && head -n 1 $TMP/c.json", run);
+    shell_expect(command, 0, "op,mode,dtype", "");
     snprintf(command, sizeof command,
              "ln -sf new $TMP/link && %s --output $TMP/link && readlink $TMP/link && cat "
              "$TMP/new",

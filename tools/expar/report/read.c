@@ -45,7 +45,8 @@ bool report_read(const char *path, struct report_file *file, char *error, size_t
     if (!small)
         snprintf(error, error_bytes, "%s: more than 256 MB", path);
     else if (!json)
-        snprintf(error, error_bytes, "%s: line %d: %s", path, at.line, SHOWN(at.text));
+        snprintf(error, error_bytes, "%s: line %d: %s: what `expar bench --json` prints is expected", path, at.line,
+                 SHOWN(at.text));
     if (!json) return false;
     if (!check(path, json, error, error_bytes)) {
         json_decref(json);

@@ -155,7 +155,7 @@ static bool measure(struct turns *self)
 {
     const struct bench_session *session = self->session;
     const struct bench_mode *mode = self->mode;
-    char label[64];
+    char label[BENCH_LABEL_BYTES];
     if (!fill(self, bench_first_salt(session))) return false;
     for (int i = 0; i < self->num_contests; i++)
         for (int c = 0; c < self->contests[i].num_calls; c++)
@@ -165,8 +165,7 @@ static bool measure(struct turns *self)
         if (!mode->limit_refill(&self->contests[i])) return false;
     for (int i = 0; i < self->count; i++)
         self->list[i].settled = mode->settled;
-    snprintf(label, sizeof label, "%s%s, %lld tokens", mode->label, self->contests->calls[0]->op,
-             (long long)session->problem->tokens);
+    bench_session_label(session, self->contests->calls[0]->op, label);
     return bench_measure(session->world, session->options, label, self->list, self->count);
 }
 

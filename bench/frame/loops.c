@@ -77,9 +77,9 @@ bool bench_loops(struct bench_call *call, struct bench_results *results)
     const struct bench_mode *mode = session->mode;
     struct bench_loop loop = {.call = loop_call, .after = loop_after, .context = call};
     struct bench_loop_times times = {0};
-    char label[64];
-    snprintf(label, sizeof label, "%s%s %s, %lld tokens", mode->label, bench_pattern_name(call->kind.pattern), call->op,
-             (long long)session->problem->tokens);
+    char name[64], label[BENCH_LABEL_BYTES];
+    snprintf(name, sizeof name, "%s %s", bench_pattern_name(call->kind.pattern), call->op);
+    bench_session_label(session, name, label);
     bool good = mode->open(call) && bench_all_true(session->world, mode->fill(call, bench_first_salt(session))) &&
                 bench_loop_measure(session->world, session->options, label, &loop, &times) &&
                 add_result(call, &times, results);

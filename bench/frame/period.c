@@ -183,13 +183,13 @@ static bool chain_measure(struct chain *chain, struct bench_times *times)
     const struct bench_session *session = call->session;
     struct bench_options of_trials = *session->options;
     struct contender contender = {.run = chain_run, .after = chain_after, .context = chain};
-    char label[64];
+    char label[BENCH_LABEL_BYTES];
     of_trials.warmup = 1;
     of_trials.iters = BENCH_TRIALS;
     chain->turn = 0;
     call->between = chain->split ? mark_between : NULL;
     call->between_context = chain;
-    snprintf(label, sizeof label, "%spairs, %lld tokens", session->mode->label, (long long)session->problem->tokens);
+    bench_session_label(session, "pairs", label);
     const bool good = bench_all_true(session->world, session->mode->fill(call, bench_first_salt(session))) &&
                       bench_measure(session->world, &of_trials, label, &contender, 1);
     call->between = NULL;

@@ -58,6 +58,7 @@ struct run {
     const struct bench_world *world;
     const struct bench_options *options;
     const struct bench_mode *mode;
+    int begun, sessions;
     struct bench_results results;
 };
 
@@ -65,7 +66,8 @@ static bool run_rows(struct run *run, const struct bench_rows *rows)
 {
     const struct bench_options *options = run->options;
     for (int i = 0; i < options->num_workers * options->num_tokens; i++) {
-        struct bench_session session = {.world = run->world, .options = options, .mode = run->mode};
+        struct bench_session session = {
+            .world = run->world, .options = options, .mode = run->mode, .number = ++run->begun, .count = run->sessions};
         const bool good = bench_session_open(&session, rows, options->tokens[i % options->num_tokens],
                                              options->workers[i / options->num_tokens]) &&
                           note_load(&session, &run->results) && run_patterns(&session, &run->results);
@@ -95,6 +97,7 @@ static bool run_all(struct run *run)
     if (site->check && !bench_all_true(run->world, site->check(run->world, run->options))) return false;
     const int count = run->mode->list_rows(run->options, rows);
     if (count > 0 && !check_memory(run, rows, count)) return false;
+    run->sessions = count * run->options->num_workers * run->options->num_tokens;
     for (int i = 0; i < count; i++)
         if (!run_rows(run, &rows[i])) return false;
     return true;

@@ -25,6 +25,14 @@ bool bench_wrong(const struct problem *problem, const char *format, ...)
     return false;
 }
 
+void bench_session_label(const struct bench_session *session, const char *call, char label[BENCH_LABEL_BYTES])
+{
+    char which[32] = "";
+    if (session->count > 1) snprintf(which, sizeof which, " (case %d of %d)", session->number, session->count);
+    snprintf(label, BENCH_LABEL_BYTES, "%s%s, %lld tokens%s", session->mode->label, call,
+             (long long)session->problem->tokens, which);
+}
+
 /* ---- contents ---------------------------------------------------------------------------------------------------- */
 
 uint64_t bench_first_salt(const struct bench_session *session)

@@ -34,6 +34,7 @@ struct bench_session {
     const struct bench_options *options;
     const struct bench_mode *mode;
     struct problem *problem;
+    int number, count; /* this is the session `number` of the run's `count` */
     int workers;       /* threads or SMs of a rank */
     int given_workers; /* the same, if they were asked for; else 0 */
     void *x;           /* [T][H] */
@@ -64,6 +65,10 @@ struct bench_rows {
     expar_dtype dtype;
     const struct ll_format *format;
 };
+
+#define BENCH_LABEL_BYTES 96
+/* Writes what a waiting user is told: the call, its tokens, and of several sessions which one this is. */
+void bench_session_label(const struct bench_session *session, const char *call, char label[BENCH_LABEL_BYTES]);
 
 /* Checks the memory of a session before it is opened. Collective. */
 bool bench_session_check(struct bench_session *session, const struct bench_rows *rows, int64_t tokens, int workers);

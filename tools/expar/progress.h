@@ -5,7 +5,7 @@
 
 /* Shows a line in place of the one before. It does nothing if stderr is no terminal that can erase lines. */
 void progress_say(const char *what);
-/* Erases the line, if there is one. Call this before anything else is printed. One thread must make both calls. */
+/* Erases the line, if there is one. Call this before anything else is printed. Calls must not overlap. */
 void progress_clear(void);
 
 #endif

@@ -288,12 +288,27 @@ static void loops_are_verified_at_their_end(void **state)
     end(&made);
 }
 
+/* A waiting user is told which case of a sweep this is. */
+static void labels_name_the_case(void **state)
+{
+    (void)state;
+    struct problem problem = {.tokens = 64};
+    const struct bench_mode mode = {.label = "ll "};
+    struct bench_session session = {.mode = &mode, .problem = &problem, .number = 7, .count = 13};
+    char label[BENCH_LABEL_BYTES];
+    bench_session_label(&session, "dispatch", label);
+    assert_string_equal(label, "ll dispatch, 64 tokens (case 7 of 13)");
+    session.number = session.count = 1;
+    bench_session_label(&session, "dispatch", label);
+    assert_string_equal(label, "ll dispatch, 64 tokens");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(isolated_calls_take_turns),           cmocka_unit_test(wrong_calls_are_told),
         cmocka_unit_test(what_cannot_be_opened_has_no_result), cmocka_unit_test(unreported_calls_have_no_result),
-        cmocka_unit_test(loops_are_verified_at_their_end),
+        cmocka_unit_test(loops_are_verified_at_their_end),     cmocka_unit_test(labels_name_the_case),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar check as a user runs it: its output, its exit codes, and trouble. */
 #include "shell.h"
+#include "terminal.h"
 #include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -196,10 +197,20 @@ static void a_filtered_call_is_found(void **state)
     json_decref(value);
 }
 
+static void run_line(void *line)
+{
+    /* The exit code is that of the checks, which this test does not control. */
+    if (system(line) == -1) printf("no shell\n");
+}
+
 static void links_are_loaded(void **state)
 {
     (void)state;
-    json_t *value = check_json("$EXPAR check --json -n 2 --long=0.2", NULL);
+    setenv("TERM", "xterm", 1);
+    char *said = terminal_capture(true, run_line, "$EXPAR check --json -n 2 --long=0.2 2>&1 >$TMP/load");
+    assert_non_null(strstr(said, "loading the links, 1 s left ..."));
+    free(said);
+    json_t *value = check_json("cat $TMP/load", NULL);
     const json_t *row = row_of(value, "load");
     assert_non_null(strstr(json_string_value(json_object_get(row, "value")), "in the slowest of 1 s"));
     json_decref(value);

@@ -304,7 +304,7 @@ static void check_all(struct check_run *run)
     if (!met) run->prints = true;
     if (run->plan.in_job || !met) add_meeting(run, &error);
     if (!met || run->found.blocked) return;
-    progress_say(run->plan.load_s > 0 ? "expar check: loading the links" : "expar check: measuring between ranks");
+    progress_say("expar check: measuring between ranks");
     if (!with_group(run, measure_links, &error)) add_no_group(run, "links", &error);
     test_transports(run);
 }

@@ -2,10 +2,12 @@
 /* Latency and rate of each pair, and rates of all ranks at once. Pairs are measured in rounds, as in a tournament: in a
  * round each rank has one partner. The lower rank of a pair measures, and the other one answers. */
 #include "check.h"
+#include "progress.h"
 #include <expar/group.h>
 #include <expar/memory.h>
 #include <expar/rma.h>
 #include <expar/wait.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -146,6 +148,13 @@ expar_status check_measure_pairs(expar_group *group, struct check_pair *pairs)
 
 /* ---- load -------------------------------------------------------------------------------------------------------- */
 
+static void say_left(size_t seconds)
+{
+    char text[64];
+    snprintf(text, sizeof text, "expar check: loading the links, %zu s left", seconds);
+    progress_say(text);
+}
+
 /* All ranks put for one second, each to one other. *sum gets the bytes of all. */
 static expar_status load_second(expar_group *group, struct pair_memory *memory, int32_t distance, int64_t length_ns,
                                 double *rate)
@@ -193,8 +202,10 @@ expar_status check_load(expar_group *group, const struct check_plan *plan, const
     if (!rates) return EXPAR_ERR_MEMORY;
     expar_status status = memory_make(group, &memory);
     if (status == EXPAR_OK) status = errors_sum(group, plan, hosts, &before);
-    for (size_t i = 0; i < seconds && status == EXPAR_OK; i++)
+    for (size_t i = 0; i < seconds && status == EXPAR_OK; i++) {
+        if (expar_group_rank(group) == 0) say_left(seconds - i);
         status = load_second(group, memory, 1 + (int32_t)(i % (size_t)(ranks - 1)), length_ns, &rates[i]);
+    }
     if (status == EXPAR_OK) status = errors_sum(group, plan, hosts, &after);
     if (status == EXPAR_OK) status = expar_free(group, memory);
     if (status == EXPAR_OK && expar_group_rank(group) == 0) check_judge_load(rates, seconds, after - before, rows);

@@ -28,11 +28,15 @@ static void help_has_all_subcommands(void **state)
 static void each_subcommand_has_help_with_examples(void **state)
 {
     (void)state;
-    char command[64], example[64];
+    char command[128], example[64];
     for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands; i++) {
         snprintf(command, sizeof command, "$EXPAR %s --help", subcommands[i]);
         snprintf(example, sizeof example, "Examples:\n  expar %s", subcommands[i]);
         shell_expect(command, 0, example, "");
+        /* No line is wider than a terminal, or ends with blanks. An example in full may be wider. */
+        snprintf(command, sizeof command, "$EXPAR %s --help | grep -vE '^  expar ' | grep -nE ' $|.{81}'",
+                 subcommands[i]);
+        shell_expect(command, 1, "", "");
     }
 }
 

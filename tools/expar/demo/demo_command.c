@@ -47,7 +47,7 @@ static const struct argp_option options[] = {
      "Run on the GPUs, as --device cuda; where that is not possible, say why in one sentence and run on the CPU", 0},
     {"nodes", KEY_NODES, "M", 0,
      "Let the ranks simulate M nodes, with a network between them (default: as the hosts are; only on the CPU)", 0},
-    {"model", KEY_MODEL, "FOLDER", 0, "Take config.json and model.safetensors from FOLDER", 0},
+    {"model", KEY_MODEL, "FOLDER", 0, "Take the model from config.json and model.safetensors in FOLDER", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object at the end, and nothing else", 0},
     {0},
 };

@@ -38,7 +38,7 @@ static const struct command_example examples[] = {
     {"expar info -n 8 --nodes 4", "the transport matrix of eight ranks on four nodes"},
     {"expar info --env", "all EXPAR_* variables with their meaning"},
     {"expar info --knobs", "all tuning constants with their values, bounds and meaning"},
-    {"expar info --heap", "use, high water, chunks and holes of the heaps of all ranks that run on this machine"},
+    {"expar info --heap", "use, high water, chunks and holes of the heaps of all ranks here"},
     {"expar info --json | jq .memory", "for programs"},
     {NULL, NULL},
 };

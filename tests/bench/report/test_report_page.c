@@ -69,7 +69,7 @@ static void all_parts_are_there(void **state)
                                         "<h2>All values",
                                         "0.75",
                                         "WRONG BYTES",
-                                        "expar bench all",
+                                        "<span>expar</span> <span>bench</span> <span>all</span>",
                                         "A CPU",
                                         "2026-01-02",
                                         "rows_us",
@@ -94,7 +94,7 @@ static void files_are_compared(void **state)
     assert_has(page, "&lt;second&gt;.json");
     free(page);
     page = page_of((const char *const[]){SWEEP("1"), "{\"results\": []}"}, 2);
-    assert_has(page, "no results of the same operations and sizes");
+    assert_has(page, "<h2>Comparison</h2><p>The files have no results of the same operations and sizes.");
     free(page);
 }
 
@@ -230,6 +230,24 @@ static void long_text_is_cut(void **state)
     free(text);
 }
 
+/* Lines break between words: each is in an element of its own. */
+static void words_of_commands_stay_whole(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *command, *made;
+    } cases[] = {{"expar bench --json", "<code><span>expar</span> <span>bench</span> <span>--json</span></code>"},
+                 {" a  <b ", "<code> <span>a</span>  <span>&lt;b</span> </code>"},
+                 {"", "<code></code>"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[128] = "";
+        FILE *out = fmemopen(text, sizeof text, "w");
+        html_command(out, cases[i].command);
+        fclose(out);
+        assert_string_equal(text, cases[i].made);
+    }
+}
+
 static void a_thousand_results_stay_small(void **state)
 {
     (void)state;
@@ -276,7 +294,8 @@ static void files_are_checked(void **state)
         {"echo '{\"results\": [' >$TMP/cut.json; $EXPAR bench --report $TMP/r.html $TMP/cut.json", 1,
          "cut.json: line 2"},
         {"echo '{}' >$TMP/no.json; $EXPAR bench --report $TMP/r.html $TMP/no.json", 1, "a list 'results'"},
-        {": >$TMP/e.json; $EXPAR bench --report $TMP/r.html $TMP/e.json", 1, "e.json: line 1"},
+        {": >$TMP/e.json; $EXPAR bench --report $TMP/r.html $TMP/e.json", 1,
+         "e.json: line 1: '[' or '{' expected near end of file: what `expar bench --json` prints is expected"},
         {"$EXPAR bench $TMP/no.json", 64, "--report FILE is expected with files"},
         {"$EXPAR bench all --report $TMP/r.html $TMP/no.json", 64, "nothing is measured with files"},
         {"$EXPAR bench -n 2 --report $TMP/r.html $TMP/no.json", 64, "nothing is measured with files"},
@@ -324,6 +343,7 @@ int main(void)
         cmocka_unit_test(odd_documents_are_no_failure),
         cmocka_unit_test(numbers_are_short),
         cmocka_unit_test(long_text_is_cut),
+        cmocka_unit_test(words_of_commands_stay_whole),
         cmocka_unit_test(a_thousand_results_stay_small),
         cmocka_unit_test(libraries_are_named),
         cmocka_unit_test(files_are_checked),

@@ -125,7 +125,7 @@ static void draw_map(const struct page *page, const struct map *map, const char 
     for (int cell = 0; cell < map->cells * map->cells; cell++)
         draw_cell(out, map, cell / map->cells, cell % map->cells);
     draw_labels(out, map);
-    fprintf(out, "</svg><figcaption>%s of a call; the darkest cell has ",
+    fprintf(out, "</svg><figcaption>%s of a call; the strongest colour is ",
             map->cells > MOST_WRITTEN ? "Bytes" : unit_of(map)->name);
     write_bytes(out, map->most);
     if (map->each > 1) fprintf(out, ", and a cell is %d \xc3\x97 %d ranks", map->each, map->each);

@@ -16,35 +16,52 @@ static size_t shown_bytes(const char *text)
     return bytes;
 }
 
+static void put_character(FILE *out, unsigned char c)
+{
+    switch (c) {
+    case '&':
+        fputs("&amp;", out);
+        break;
+    case '<':
+        fputs("&lt;", out);
+        break;
+    case '>':
+        fputs("&gt;", out);
+        break;
+    case '"':
+        fputs("&quot;", out);
+        break;
+    case '\'':
+        fputs("&#39;", out);
+        break;
+    default:
+        if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f)
+            fputs("\xef\xbf\xbd", out);
+        else
+            fputc(c, out);
+    }
+}
+
 void html_text(FILE *out, const char *text)
 {
     const size_t bytes = shown_bytes(text);
-    for (size_t i = 0; i < bytes; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        switch (c) {
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        case '\'':
-            fputs("&#39;", out);
-            break;
-        default:
-            if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f)
-                fputs("\xef\xbf\xbd", out);
-            else
-                fputc(c, out);
-        }
-    }
+    for (size_t i = 0; i < bytes; i++)
+        put_character(out, (unsigned char)text[i]);
     if (text[bytes]) fputs("\xe2\x80\xa6", out);
+}
+
+void html_command(FILE *out, const char *text)
+{
+    const size_t bytes = shown_bytes(text);
+    bool inside = false;
+    fputs("<code>", out);
+    for (size_t i = 0; i < bytes; i++) {
+        const bool blank = text[i] == ' ';
+        if (blank == inside) fputs(blank ? "</span>" : "<span>", out);
+        inside = !blank;
+        put_character(out, (unsigned char)text[i]);
+    }
+    fprintf(out, "%s%s</code>", inside ? "</span>" : "", text[bytes] ? "\xe2\x80\xa6" : "");
 }
 
 void html_number(FILE *out, double number)

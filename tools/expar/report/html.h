@@ -12,6 +12,8 @@
    HTML_MOST_TEXT bytes is cut. */
 #define HTML_MOST_TEXT 2000
 void html_text(FILE *out, const char *text);
+/* Writes a command in the same way. Lines break between words only, not inside of an option. */
+void html_command(FILE *out, const char *text);
 /* Writes a time or a rate with three digits that matter, such as 0.123, 12.3 and 12300. NAN: a dash. */
 void html_number(FILE *out, double number);
 /* Writes any JSON value as text. */

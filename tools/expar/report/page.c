@@ -38,9 +38,8 @@ static void write_head(const struct page *page)
         write_machine(out, json_object_get(json, "machine"));
         fputs(", ", out);
         html_text(out, html_string(json, "date", "no date"));
-        fputs(" <code>", out);
-        html_text(out, html_string(json, "command", ""));
-        fputs("</code>", out);
+        fputs(" ", out);
+        html_command(out, html_string(json, "command", ""));
     }
     fputs("</p>\n", out);
 }

@@ -115,16 +115,17 @@ void tables_comparison(const struct page *page)
 {
     int rows = 0;
     if (page->num_files < 2) return;
-    write_comparison_head(page);
     for (int i = 0; i < page->panels.count; i++)
         for (int j = 0; j < page->panels.items[i].count; j++) {
             const struct panel *panel = &page->panels.items[i];
             if (!is_compared(page, panel, &panel->points[j])) continue;
+            if (rows++ == 0) write_comparison_head(page);
             compare_at(page, panel, &panel->points[j]);
-            rows++;
         }
-    fprintf(page->out, "</table></div>%s</section>\n",
-            rows ? "" : "<p>The files have no results of the same operations and sizes.</p>");
+    fputs(rows ? "</table></div></section>\n"
+               : "<section><h2>Comparison</h2><p>The files have no results of the same operations and sizes.</p>"
+                 "</section>\n",
+          page->out);
 }
 
 /* ---- environment ------------------------------------------------------------------------------------------------- */
@@ -153,9 +154,9 @@ void tables_environment(const struct page *page)
         html_text(out, page->files[file].name);
         fputs("</caption><tr><th>date<td class=word>", out);
         html_text(out, html_string(json, "date", "\xe2\x80\x93"));
-        fputs("<tr><th>command<td class=word><code>", out);
-        html_text(out, html_string(json, "command", "\xe2\x80\x93"));
-        fputs("</code>\n", out);
+        fputs("<tr><th>command<td class=word>", out);
+        html_command(out, html_string(json, "command", "\xe2\x80\x93"));
+        fputs("\n", out);
         write_members(out, json_object_get(json, "machine"));
         write_members(out, json_object_get(json, "config"));
         fputs("</table></div>\n", out);

@@ -76,33 +76,36 @@ class Browser:
         return done.stdout, done.stderr
 
 
-def looked_at(browser: Browser, page: pathlib.Path, folder: pathlib.Path) -> list[dict]:
-    """Return what the script finds in frames of all widths."""
-    text = html.escape(page.read_text(), quote=True)
-    frames = "".join(f'<iframe width={width} height=800 style="border:0" srcdoc="{text}"></iframe>' for width in WIDTHS)
+def looked_at(browser: Browser, pages: list[pathlib.Path], folder: pathlib.Path) -> list[dict]:
+    """Return what the script finds in frames of all widths of each page."""
+    frames = "".join(
+        f'<iframe width={width} height=800 style="border:0" srcdoc="{html.escape(page.read_text(), quote=True)}"></iframe>'
+        for page in pages for width in WIDTHS)
     outer = folder / "outer.html"
     outer.write_text(f"<!doctype html><meta charset=utf-8>{frames}{LOOK}")
     dom, _ = browser.dom(outer, "--window-size=2000,2000")
     found = re.search(r"<pre id=\"found\">(.*?)</pre>", dom, re.DOTALL)
-    assert found, f"{page}: the script has found nothing: {dom[-500:]}"
+    assert found, f"the script has found nothing: {dom[-500:]}"
     return json.loads(html.unescape(found.group(1)))
 
 
-def check(browser: Browser, page: pathlib.Path, folder: pathlib.Path) -> None:
-    """Check everything about one page."""
+def check_alone(browser: Browser, page: pathlib.Path) -> None:
+    """Check the text of one page, and that it is shown without a message."""
     source = page.read_text()
     assert len(source.encode()) <= 2 << 20, f"{page}: more than 2 MB"
     for word in ("<script", "http:", "https:", "src=", "url(", "@import"):
         assert word not in source, f"{page}: it has {word}"
-    for width in WIDTHS:
-        _, errors = browser.dom(page, f"--window-size={width},1000")
-        messages = [line for line in errors.splitlines() if "CONSOLE" in line]
-        assert not messages, f"{page}: {messages}"
-    for width, found in zip(WIDTHS, looked_at(browser, page, folder)):
-        assert found["width"] == width, f"{page}: a frame of {found['width']} instead of {width} pixels"
-        assert found["wide"] <= width, f"{page}: {found['wide']} pixels are wider than {width}"
-        assert found["texts"] > 100 and not found["overlaps"], f"{page}, {width} pixels: {found['overlaps']}"
-        assert not found["small"], f"{page}, {width} pixels: too small to read: {found['small']}"
+    _, errors = browser.dom(page, f"--window-size={WIDTHS[0]},1000")
+    messages = [line for line in errors.splitlines() if "CONSOLE" in line]
+    assert not messages, f"{page}: {messages}"
+
+
+def check_frame(page: pathlib.Path, width: int, found: dict) -> None:
+    """Check what the script has found in one frame."""
+    assert found["width"] == width, f"{page}: a frame of {found['width']} instead of {width} pixels"
+    assert found["wide"] <= width, f"{page}: {found['wide']} pixels are wider than {width}"
+    assert found["texts"] > 100 and not found["overlaps"], f"{page}, {width} pixels: {found['overlaps']}"
+    assert not found["small"], f"{page}, {width} pixels: too small to read: {found['small']}"
 
 
 def many_results(file: pathlib.Path) -> None:
@@ -131,11 +134,15 @@ def main() -> int:
         many_results(many)
         files = sorted(str(file) for file in pathlib.Path(gallery).glob("*.json"))
         assert files, f"{gallery}: no results"
+        pages: list[pathlib.Path] = []
         for chosen in ([str(many)], files, *[[file] for file in files]):
-            page = folder / "page.html"
-            subprocess.run([expar, "bench", "--report", str(page), *chosen], check=True)
-            check(browser, page, folder)
-            print("good:", *(pathlib.Path(file).name for file in chosen))
+            pages.append(folder / f"{len(pages)}-{pathlib.Path(chosen[0]).stem}.html")
+            subprocess.run([expar, "bench", "--report", str(pages[-1]), *chosen], check=True)
+            check_alone(browser, pages[-1])
+        places = [(page, width) for page in pages for width in WIDTHS]
+        for (page, width), found in zip(places, looked_at(browser, pages, folder), strict=True):
+            check_frame(page, width, found)
+            print(f"good: {page.name}, {width} pixels, {found['labels']} labels")
     return 0
 
 

@@ -15,7 +15,7 @@ mkdir -p "$out"
 for file in "$stored"/*.json; do
     "$expar" bench --report "$out/$(basename "$file" .json).html" "$file"
 done
-"$expar" bench --report "$out/comparison.html" "$stored/one-node.json" "$stored/two-nodes.json"
+"$expar" bench --report "$out/comparison.html" "$stored/one-node.json" "$stored/one-node-zipf.json"
 
 # The first curve of a page, as a file of its own with the page's styles.
 awk '

@@ -39,7 +39,10 @@ def main(arguments: list[str]) -> int:
 
     sources = out / "source"
     Stage(root, sources).all(tool, arguments[4:])
-    env = {**os.environ, "EXPAR_DOCS_ROOT": str(root), "EXPAR_LIBRARY": str(library), "PYTHONDONTWRITEBYTECODE": "1"}
+    extra = out / "extra"  # copied as it is
+    subprocess.run([str(root / "scripts" / "gallery.sh"), str(tool), str(extra / "gallery")], check=True)
+    env = {**os.environ, "EXPAR_DOCS_ROOT": str(root), "EXPAR_DOCS_EXTRA": str(extra), "EXPAR_LIBRARY": str(library)}
+    env["PYTHONDONTWRITEBYTECODE"] = "1"
     command = ["sphinx-build", "-b", "html", "-q", "-n", "-W", "--keep-going", "-j", "auto"]
     command += ["-c", str(root / "docs" / "site"), "-d", str(out / "doctrees"), str(sources), str(out / "html")]
     ended = subprocess.run(command, env=env).returncode

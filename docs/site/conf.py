@@ -37,6 +37,7 @@ html_title = f"expar {release}"
 html_copy_source = False
 html_show_sphinx = False
 html_static_path = []
+html_extra_path = [os.environ["EXPAR_DOCS_EXTRA"]]
 # Versions of the site that lie beside this one, each in a folder of its name (the html of its build).
 html_context = {"versions": os.environ.get("SITE_VERSIONS", release).split()}
 templates_path = [str(ROOT / "docs" / "site" / "templates")]

@@ -20,7 +20,12 @@ from headers import Manual
 OTHERS = {"CHANGELOG.md": "project/changelog.md", "CONTRIBUTING.md": "project/contributing.md", "SECURITY.md": "project/security.md"}
 # Their readers find the site's index in the place of these.
 INDEXES = ("README.md", "docs/README.md")
-LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
+LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
+
+IMAGE = re.compile(r"!\[[^\[\]]*\]\(([^)#\s:]+)\)")
+# In the page about them, files of the gallery are links to the pages that build.py makes of them.
+GALLERY = "docs/gallery/README.md"
+RESULTS = re.compile(r"`([\w-]+)\.(?:json|html)`")
 
 
 class Stage:
@@ -82,6 +87,10 @@ class Stage:
 
     def page(self, page: str, place: str) -> None:
         text = self.notebook(page) if page in self.notebooks else (self.root / page).read_text()
+        if page == GALLERY:
+            text = RESULTS.sub(r'<a href="\1.html">\1.html</a>', text)
+        for image in IMAGE.findall(text):
+            self.copy(self.root / os.path.dirname(page) / image, os.path.join(os.path.dirname(place), image))
         rows = text.split("\n")
         fenced = False
         for at, row in enumerate(rows):

@@ -50,6 +50,12 @@ if grep -rlE '(src="(https?:)?//|<link[^>]*href="(https?:)?//|url\((https?:)?/)'
     fail "these load something from elsewhere: $(cat "$work/found")"
 fi
 
+# The gallery is made of the stored results, and its page leads there.
+for page in two-h200 one-node two-nodes comparison; do
+    grep -q '</html>' "$html/gallery/$page.html" || fail "the gallery has no whole page $page"
+    grep -q "href=\"$page.html\"" "$html/gallery/README.html" || fail "no link leads to the page $page"
+done
+
 # It is installed.
 cmake --install "$build" --component site --prefix "$work/prefix" >"$work/log" || fail "$(cat "$work/log")"
 rm -f "$build/install_manifest_site.txt"
@@ -57,7 +63,7 @@ rm -f "$build/install_manifest_site.txt"
 
 # A copy to do damage to. Its pages have been read already, so only the damaged ones are read again.
 mkdir "$work/tree"
-for part in CHANGELOG.md CONTRIBUTING.md SECURITY.md README.md examples include man python src tests; do
+for part in CHANGELOG.md CONTRIBUTING.md SECURITY.md README.md examples include man python scripts src tests; do
     ln -s "$root/$part" "$work/tree/$part"
 done
 cp -r "$root/docs" "$work/tree/docs"

@@ -16,6 +16,14 @@
 #define PAGE_WORDS 256
 #define LINE_BYTES 64
 
+/* Words of one context. A stream writes only words that its own context has pinned. Never freed. */
+typedef struct word_pool {
+    unsigned long long context; /* the driver's number, which no other context of the process has */
+    struct cuda_word *unused;   /* guarded by words_lock, as is the next */
+    uint32_t num_unused;
+    struct word_pool *next;
+} word_pool;
+
 /* A word in pinned memory. Pages of words stay until the process ends, as a stream may come to a wait late. */
 typedef struct cuda_word {
     /* The stream writes the number of its command, after all that it did before. The server reads it (acquire), and
@@ -23,12 +31,33 @@ typedef struct cuda_word {
     _Atomic uint32_t *state;
     cu_address device; /* its address for streams */
     uint32_t number;   /* of the last command; guarded by words_lock while no command has the word */
+    word_pool *pool;
     struct cuda_word *next;
 } cuda_word;
 
 static pthread_mutex_t words_lock = PTHREAD_MUTEX_INITIALIZER;
-static cuda_word *unused; /* guarded by words_lock, as is the next */
-static uint32_t num_unused;
+static word_pool *pools; /* guarded by words_lock */
+
+/* Gives the pool of the context that is current to this thread, and makes it if there is none. */
+static expar_status word_pool_find(word_pool **out)
+{
+    cu_context context = NULL;
+    unsigned long long number = 0;
+    expar_status status = CUDA_CALL(StreamGetCtx, NULL, &context);
+    if (status == EXPAR_OK) status = CUDA_CALL(CtxGetId, context, &number);
+    if (status != EXPAR_OK) return status;
+    pthread_mutex_lock(&words_lock);
+    word_pool *found = pools;
+    while (found && found->context != number)
+        found = found->next;
+    if (!found && (found = calloc(1, sizeof *found))) {
+        *found = (word_pool){.context = number, .next = pools};
+        pools = found;
+    }
+    pthread_mutex_unlock(&words_lock);
+    *out = found;
+    return found ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for calls on streams");
+}
 
 /* Captures of other threads do not forbid it. */
 static expar_status words_allocate(size_t bytes, void **host, cu_address *device)
@@ -43,8 +72,8 @@ static expar_status words_allocate(size_t bytes, void **host, cu_address *device
     return status;
 }
 
-/* With words_lock and a context. */
-static expar_status words_add(void)
+/* With words_lock, and the pool's context. */
+static expar_status words_add(word_pool *pool)
 {
     void *host;
     cu_address device;
@@ -60,37 +89,38 @@ static expar_status words_add(void)
     for (size_t i = 0; i < PAGE_WORDS; i++) {
         words[i].state = (_Atomic uint32_t *)(void *)((char *)host + i * LINE_BYTES);
         words[i].device = device + i * LINE_BYTES;
-        words[i].next = unused;
-        unused = &words[i];
+        words[i].pool = pool;
+        words[i].next = pool->unused;
+        pool->unused = &words[i];
     }
-    num_unused += PAGE_WORDS;
+    pool->num_unused += PAGE_WORDS;
     return EXPAR_OK;
 }
 
-static expar_status words_prepare(uint32_t least)
+static expar_status words_prepare(word_pool *pool, uint32_t least)
 {
     expar_status status = EXPAR_OK;
     pthread_mutex_lock(&words_lock);
-    while (num_unused < least && status == EXPAR_OK)
-        status = words_add();
+    while (pool->num_unused < least && status == EXPAR_OK)
+        status = words_add(pool);
     pthread_mutex_unlock(&words_lock);
     return status;
 }
 
 /* A capture must not allocate. */
-static expar_status word_take(bool in_capture, cuda_word **out)
+static expar_status word_take(word_pool *pool, bool in_capture, cuda_word **out)
 {
     expar_status status = EXPAR_OK;
     pthread_mutex_lock(&words_lock);
-    if (!unused && in_capture)
+    if (!pool->unused && in_capture)
         status = error_set(EXPAR_ERR_STATE, "the call needs more pinned memory, which a capture cannot take; expected "
                                             "fewer calls in graphs, or a larger EXPAR_STREAM_CALLS");
-    else if (!unused)
-        status = words_add();
+    else if (!pool->unused)
+        status = words_add(pool);
     if (status == EXPAR_OK) {
-        *out = unused;
-        unused = unused->next;
-        num_unused--;
+        *out = pool->unused;
+        pool->unused = pool->unused->next;
+        pool->num_unused--;
         (*out)->number += 2;
     }
     pthread_mutex_unlock(&words_lock);
@@ -100,9 +130,9 @@ static expar_status word_take(bool in_capture, cuda_word **out)
 static void word_give(cuda_word *word)
 {
     pthread_mutex_lock(&words_lock);
-    word->next = unused;
-    unused = word;
-    num_unused++;
+    word->next = word->pool->unused;
+    word->pool->unused = word;
+    word->pool->num_unused++;
     pthread_mutex_unlock(&words_lock);
 }
 
@@ -111,6 +141,7 @@ static void word_give(cuda_word *word)
 struct cuda_server {
     pthread_t thread;
     cuda_server_plan plan;
+    word_pool *pool; /* of the GPU whose streams have its commands; NULL: only commands of others come to it */
     pthread_mutex_t lock;
     pthread_cond_t change;
     cuda_command *arrived; /* commands that the thread has not taken yet; guarded by lock */
@@ -239,12 +270,13 @@ static void *command_server_run(void *argument)
     return NULL;
 }
 
-static expar_status server_make(const cuda_server_plan *plan, cuda_server **out)
+static expar_status server_make(const cuda_server_plan *plan, word_pool *pool, cuda_server **out)
 {
     sigset_t all, before;
     cuda_server *server = calloc(1, sizeof *server);
     if (!server) return error_set(EXPAR_ERR_MEMORY, "no memory for calls on streams");
     server->plan = *plan;
+    server->pool = pool;
     pthread_mutex_init(&server->lock, NULL);
     interrupt_cond_init(&server->change);
     sigfillset(&all);
@@ -263,8 +295,10 @@ static expar_status server_make(const cuda_server_plan *plan, cuda_server **out)
 
 expar_status cuda_server_start(const cuda_server_plan *plan, cuda_server **out)
 {
-    expar_status status = words_prepare(plan->words);
-    return status == EXPAR_OK ? server_make(plan, out) : status;
+    word_pool *pool = NULL;
+    expar_status status = word_pool_find(&pool);
+    if (status == EXPAR_OK) status = words_prepare(pool, plan->words);
+    return status == EXPAR_OK ? server_make(plan, pool, out) : status;
 }
 
 static void server_add(cuda_server *server, cuda_command *command)
@@ -295,7 +329,7 @@ static cuda_server *orphanage; /* set once, and kept until the process ends */
 static void open_orphanage(void)
 {
     const cuda_server_plan plan = {.rank = -1, .crowded = true};
-    if (server_make(&plan, &orphanage) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
+    if (server_make(&plan, NULL, &orphanage) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
 }
 
 /* A stream may come to a command after its server has ended. Somebody must release it. */
@@ -368,7 +402,7 @@ static expar_status put_on_stream(const cuda_command *command, void *stream)
 expar_status cuda_command_put(cuda_server *server, cuda_command *command, void *stream, unsigned long long capture)
 {
     bool given = false;
-    expar_status status = word_take(capture != 0, &command->word);
+    expar_status status = word_take(server->pool, capture != 0, &command->word);
     if (status != EXPAR_OK) {
         command->drop(command);
         return status;

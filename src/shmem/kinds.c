@@ -405,6 +405,15 @@ void *kinds_peer_on_stream(const sym *self, const kinds_place *place, int32_t pe
     return kinds_peer_at(self, place, pe);
 }
 
+/* Ranks that are threads share what the owner has registered. */
+void *kinds_peer_word_on_stream(const sym *self, const kinds_place *place, int32_t pe)
+{
+    const pinned_heap *pinned = pinned_of(self);
+    if (place->memory == TRANSPORT_PINNED && pinned_heap_registrar(pinned, pe) != pinned_heap_device(pinned)->index)
+        return NULL;
+    return kinds_peer_on_stream(self, place, pe);
+}
+
 /* A driver may fail; then no rank goes on. */
 expar_status kinds_copy(sym *self, const char *what, const kinds_place *dest, const kinds_place *source, uint64_t bytes)
 {

@@ -85,6 +85,8 @@ void *kinds_peer_on_device(const sym *sym, const kinds_place *place, int32_t pe)
 /* Returns where copies and words of this rank's streams reach pe's copy. NULL: they do not, or the settings send data
    there another way. */
 void *kinds_peer_on_stream(const sym *sym, const kinds_place *place, int32_t pe);
+/* The same for words that a stream writes: its own GPU must have registered pinned memory. */
+void *kinds_peer_word_on_stream(const sym *sym, const kinds_place *place, int32_t pe);
 /* Returns the GPU on which this rank has its memory of the kind, or by which it is registered; -1: none. */
 int32_t kinds_device(const sym *sym, transport_memory memory);
 /* Collective for device memory. Copies between two blocks of one kind on each rank; OK on all ranks, or on none. */

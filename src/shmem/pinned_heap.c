@@ -311,6 +311,11 @@ uint8_t *pinned_heap_base(const pinned_heap *self, int32_t pe)
     return self->peers[pe];
 }
 
+int32_t pinned_heap_registrar(const pinned_heap *self, int32_t pe)
+{
+    return (self->sym->by_threads ? self->parts[pe] : self->part)->device->index;
+}
+
 bool pinned_heap_block_bytes(pinned_heap *self, uint64_t offset, uint64_t *bytes)
 {
     pthread_mutex_lock(&self->sym->lock);

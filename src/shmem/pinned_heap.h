@@ -31,6 +31,8 @@ const cuda_device *pinned_heap_device(const pinned_heap *heap);
 bool pinned_heap_offset(const pinned_heap *heap, const void *address, uint64_t bytes, uint64_t *offset);
 /* Returns where pe's heap is, for this rank's CPU and for kernels of its GPU; NULL: it does not map it. */
 uint8_t *pinned_heap_base(const pinned_heap *heap, int32_t pe);
+/* Returns the GPU, by its number in this process, whose context has registered what pinned_heap_base gives. */
+int32_t pinned_heap_registrar(const pinned_heap *heap, int32_t pe);
 bool pinned_heap_block_bytes(pinned_heap *heap, uint64_t offset, uint64_t *bytes);
 void pinned_heap_get_facts(pinned_heap *heap, device_heap_facts *out);
 

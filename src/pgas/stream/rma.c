@@ -104,7 +104,7 @@ static expar_status p_begun(const stream_call *call, void *dest, uint64_t value,
         status = error_set(EXPAR_ERR_ALIGNMENT, "%s: dest: %p is not a multiple of %zu", call->name, dest, bytes);
     if (status == EXPAR_OK) status = target_link(&from, pe, place.memory, LINK_DATA, NULL, &peer);
     if (status != EXPAR_OK) return status;
-    void *to = kinds_peer_on_stream(call->group->sym, &place, pe);
+    void *to = kinds_peer_word_on_stream(call->group->sym, &place, pe);
     if (to) return stream_store(call, to, value, bytes);
     status = stream_job_make(call, carry_p, &job);
     if (status != EXPAR_OK) return status;

@@ -12,7 +12,8 @@ typedef struct pinned {
     struct pinned *next;
     char *at;
     size_t bytes;
-    bool registered; /* the caller's memory */
+    bool registered;            /* the caller's memory */
+    unsigned long long context; /* that pinned it */
 } pinned;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pinned *all; /* guarded by lock */
@@ -26,6 +27,20 @@ static bool is_pinned(const void *data)
         one = one->next;
     pthread_mutex_unlock(&lock);
     return one != NULL;
+}
+
+/* Streams write words of pinned memory only where their own context has pinned it, even if it is pinned for all. */
+static bool is_foreign(const void *word, cu_stream stream)
+{
+    const unsigned long long context = context_number(lane_of(stream).device);
+    const uintptr_t at = (uintptr_t)word;
+    pthread_mutex_lock(&lock);
+    const pinned *one = all;
+    while (one && (at < (uintptr_t)one->at || at - (uintptr_t)one->at >= one->bytes))
+        one = one->next;
+    const bool foreign = one && one->context != context;
+    pthread_mutex_unlock(&lock);
+    return foreign;
 }
 
 /* A copy that leaves the registration in which one of its ends lies is invalid. */
@@ -86,7 +101,7 @@ cu_result cuMemHostAlloc(void **data, size_t bytes, unsigned int flags)
         return CU_ERROR_OUT_OF_MEMORY;
     }
     pthread_mutex_lock(&lock);
-    *one = (pinned){.next = all, .at = *data, .bytes = bytes};
+    *one = (pinned){.next = all, .at = *data, .bytes = bytes, .context = context_number(current_device())};
     all = one;
     pthread_mutex_unlock(&lock);
     note_range(*data, bytes);
@@ -129,6 +144,7 @@ cu_result cuMemHostRegister_v2(void *data, size_t bytes, unsigned int flags)
     if (!one) return CU_ERROR_OUT_OF_MEMORY;
     pthread_mutex_lock(&lock);
     *one = (pinned){.next = all, .at = data, .bytes = bytes, .registered = true};
+    one->context = context_number(current_device());
     all = one;
     pthread_mutex_unlock(&lock);
     atomic_fetch_add(&fake_controls_of()->registered, 1);
@@ -300,6 +316,7 @@ static cu_result put_word(cu_stream stream, cu_address word, uint64_t value, siz
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (flags != CU_WRITE_FENCED || word % bytes != 0) return INVALID_VALUE;
+    if (is_foreign((const void *)(uintptr_t)word, stream)) return INVALID_VALUE;
     if (atomic_load(&fake_controls_of()->no_words) || !setting("FAKE_WORDS", 1)) return NOT_SUPPORTED;
     put_copy(stream, (copy){.to = (void *)(uintptr_t)word, .word = value, .bytes = bytes, .is_word = true});
     return CU_OK;

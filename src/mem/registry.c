@@ -260,6 +260,21 @@ void mem_registry_leave(mem_registry *self, mem_registered *entry)
     pthread_mutex_unlock(&self->lock);
 }
 
+bool mem_registry_permits(mem_registry *self, const void *at, uint64_t bytes)
+{
+    const uintptr_t begin = (uintptr_t)at, end = begin + bytes;
+    bool permits = true;
+    if (atomic_load_explicit(&self->entries, memory_order_relaxed) == 0) return true;
+    pthread_mutex_lock(&self->lock);
+    for (const mem_registered *entry = self->first; entry && permits; entry = entry->next) {
+        const mem_pinned_range *pinned = &entry->pinned;
+        const bool touches = entry->own_pin && begin < pinned->end && pinned->begin < end;
+        permits = !touches || (begin >= pinned->begin && end <= pinned->end);
+    }
+    pthread_mutex_unlock(&self->lock);
+    return permits;
+}
+
 mem_registry_stats mem_registry_get_stats(mem_registry *self)
 {
     mem_registry_stats stats = {0};

@@ -40,6 +40,10 @@ typedef struct mem_pinned_range {
 mem_registered *mem_registry_enter(mem_registry *registry, const void *at, uint64_t bytes, mem_pinned_range *pinned);
 void mem_registry_leave(mem_registry *registry, mem_registered *registered);
 
+/* Returns whether the driver takes [at, at + bytes) for one copy: it does not leave memory that the registry has
+   pinned. */
+bool mem_registry_permits(mem_registry *registry, const void *at, uint64_t bytes);
+
 /* Counts what is registered now; memory that was registered several times counts once. */
 typedef struct mem_registry_stats {
     uint64_t host_ranges, host_bytes, gpu_ranges, gpu_bytes;

@@ -8,6 +8,7 @@
 #include "mem/device.h"
 #include "mem/registry.h"
 #include <expar/device.h>
+#include <expar/stream.h>
 #include <sys/mman.h>
 
 /* ---- memory of the driver's -------------------------------------------------------------------------------------- */
@@ -406,6 +407,34 @@ static void own_memory(expar_group *group, void *shared)
     free(other); /* `own` stays allocated until then */
 }
 
+/* A stream copies from memory that lies in two registrations, with a page between them that is not pinned. */
+static void own_on_stream(expar_group *group, void *shared)
+{
+    (void)shared;
+    enum { HALF = 100000, BYTES = 2 * HALF };
+    cuda_device *gpu = NULL;
+    cu_stream stream = NULL;
+    uint8_t *own = malloc(BYTES), *device = take_zeros(group, EXPAR_MEMORY_DEVICE, BYTES);
+    if (!device || !CHECK_OK(cuda_device_open(gpu_of(group), &gpu)) || !CHECK_OK(cuda_enter(gpu))) return;
+    CHECK_OK(CUDA_CALL(StreamCreate, &stream, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(expar_register(group, own, HALF));
+    CHECK_OK(expar_register(group, own + HALF, HALF));
+    for (uint32_t round = 0; round < 3; round++) {
+        const size_t at = round < 2 ? 20000 : 120000, bytes = round < 2 ? BYTES - 40000 : 50000;
+        fill_block(group, EXPAR_MEMORY_HOST, own + at, bytes, round + (uint32_t)group->rank);
+        CHECK_OK(expar_put_on_stream(group, device, own + at, bytes, group->rank, stream));
+        CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
+        holds_pattern(group, EXPAR_MEMORY_DEVICE, device, bytes, round + (uint32_t)group->rank);
+    }
+    CHECK_OK(expar_unregister(group, own));
+    CHECK_OK(expar_unregister(group, own + HALF));
+    CHECK_OK(CUDA_CALL(StreamDestroy, stream));
+    cuda_leave();
+    cuda_device_close(gpu);
+    CHECK_OK(expar_free(group, device));
+    free(own);
+}
+
 /* Memory of GPUs, and of the caller that is pinned already. */
 static void own_kinds(expar_group *group, void *shared)
 {
@@ -522,6 +551,8 @@ static void test_own_memory(void **state)
     run(own_memory, 1);
     run(own_memory, 3);
     run(own_kinds, 2);
+    /* Calls on streams need streams that run by themselves. */
+    if (!controls_find() || getenv("FAKE_ASYNC")) run(own_on_stream, 2);
 }
 
 static void test_own_bad_input(void **state)

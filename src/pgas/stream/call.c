@@ -73,9 +73,11 @@ expar_status stream_call_end(const stream_call *call, expar_status status)
 
 /* ---- by the driver ----------------------------------------------------------------------------------------------- */
 
-bool stream_reaches(const void *address, size_t bytes)
+bool stream_reaches(const stream_call *call, const void *address, size_t bytes)
 {
-    return bytes == 0 || (cuda_knows(address) && cuda_knows((const uint8_t *)address + bytes - 1));
+    if (bytes == 0) return true;
+    return cuda_knows(address) && cuda_knows((const uint8_t *)address + bytes - 1) &&
+           mem_registry_permits(call->group->sym->registry, address, bytes);
 }
 
 /* The driver rejects a copy whose host memory lies in two registrations, as copier.h says of pinned memory. */

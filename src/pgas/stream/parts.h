@@ -70,7 +70,7 @@ expar_status stream_call_begin(stream_call *call);
 expar_status stream_call_end(const stream_call *call, expar_status status);
 
 /* Returns whether copies of the stream reach that memory of the caller's. */
-bool stream_reaches(const void *address, size_t bytes);
+bool stream_reaches(const stream_call *call, const void *address, size_t bytes);
 expar_status stream_copy(const stream_call *call, void *dest, const void *source, size_t bytes);
 /* Stores an aligned word of 1, 2, 4 or 8 bytes whole, after all that the stream did before. */
 expar_status stream_store(const stream_call *call, void *dest, uint64_t value, size_t bytes);

@@ -44,7 +44,7 @@ static expar_status put_begun(const stream_call *call, void *dest, const void *s
     if (status == EXPAR_OK) status = target_link(&from, pe, place.memory, LINK_DATA, source, &peer);
     if (status != EXPAR_OK) return status;
     void *to = kinds_peer_on_stream(call->group->sym, &place, pe);
-    if (to && stream_reaches(source, bytes)) return stream_copy(call, to, source, bytes);
+    if (to && stream_reaches(call, source, bytes)) return stream_copy(call, to, source, bytes);
     return put_job(call, carry_put, dest, source, bytes, pe);
 }
 
@@ -60,7 +60,7 @@ static expar_status get_begun(const stream_call *call, void *dest, const void *s
     if (status == EXPAR_OK) status = target_link(&from, pe, place.memory, LINK_DATA, dest, &peer);
     if (status != EXPAR_OK) return status;
     const void *at = kinds_peer_on_stream(call->group->sym, &place, pe);
-    if (at && stream_reaches(dest, bytes)) return stream_copy(call, dest, at, bytes);
+    if (at && stream_reaches(call, dest, bytes)) return stream_copy(call, dest, at, bytes);
     return put_job(call, carry_get, dest, source, bytes, pe);
 }
 

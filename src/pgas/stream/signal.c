@@ -71,7 +71,7 @@ static expar_status signal_check(const stream_call *call, const void *dest, cons
     if (status == EXPAR_OK) status = link_aim_words(&peer, word.memory);
     if (status != EXPAR_OK) return status;
     out->data = kinds_peer_on_stream(self, &data, pe);
-    if (bytes > 0 && !stream_reaches(source, bytes)) out->data = NULL;
+    if (bytes > 0 && !stream_reaches(call, source, bytes)) out->data = NULL;
     out->word = kinds_peer_word_on_stream(self, &word, pe);
     return EXPAR_OK;
 }

@@ -2,6 +2,7 @@
 /* Writing results to stdout, or to a file. */
 #include "bench/frame/output.h"
 #include "base/shown.h"
+#include "text.h"
 #include "tools/expar/report/report.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -149,7 +150,7 @@ int bench_output_files(const struct bench_options *options)
         good = report_read(options->files[runs.count], &runs.files[runs.count], error, sizeof error);
         runs.count += good;
     }
-    if (!good) fprintf(stderr, "expar bench: %s\n", error);
+    if (!good) fprintf(stderr, "expar bench: %s\n", text_harmless(error));
     good = good && print_to(options->report, print_report, &runs);
     for (int i = 0; i < runs.count; i++)
         json_decref(runs.files[i].json);

@@ -5,6 +5,7 @@
 #include "bench/frame/patterns.h"
 #include "bench/frame/routing.h"
 #include "bench/normal/mode.h"
+#include "text.h"
 #include <expar/info.h>
 #include <sysexits.h>
 
@@ -21,7 +22,7 @@ static void check_routing(struct argp_state *state, struct bench_options *option
         options->experts = (63 / options->num_ranks + 1) * options->num_ranks; /* 64, or the next multiple of N */
     struct routing_shape shape = {.num_ranks = options->num_ranks, .topk = options->topk, .experts = options->experts};
     char error[512];
-    if (!routing_check(name, &shape, error, sizeof error)) argp_failure(state, EX_USAGE, 0, "%s", error);
+    if (!routing_check(name, &shape, error, sizeof error)) argp_failure(state, EX_USAGE, 0, "%s", text_harmless(error));
     options->topk = shape.topk;
     options->experts = shape.experts;
 }

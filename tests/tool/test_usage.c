@@ -21,6 +21,30 @@ static void unknown_words_are_corrected(void **state)
     shell_expect("$EXPAR info surplus", 64, "", "'surplus' is not expected");
 }
 
+/* A name may control a terminal. No message repeats it as it is. */
+static void names_are_shown_harmless(void **state)
+{
+    (void)state;
+    static const char *const typed[] = {"$EVIL",
+                                        "run -n 1 -- /absent/$EVIL",
+                                        "bench --report /dev/null /absent/$EVIL.json",
+                                        "bench dispatch -n 2 --routing $EVIL.npy",
+                                        "bench --output /absent/$EVIL",
+                                        "demo --file /absent/$EVIL",
+                                        "demo --model /absent/$EVIL",
+                                        "check $EVIL"};
+    char command[256];
+    for (size_t i = 0; i < sizeof typed / sizeof *typed; i++) {
+        snprintf(command, sizeof command, "EVIL=$(printf 'a\\033[2J'); $EXPAR %s", typed[i]);
+        struct shell_result result = shell(command);
+        assert_int_not_equal(result.code, 0);
+        assert_string_equal(result.out, "");
+        if (strchr(result.err, '\033')) fail_msg("`%s` says %s", typed[i], result.err);
+        assert_non_null(strstr(result.err, "[2J"));
+        shell_free(&result);
+    }
+}
+
 static void other_words_are_not_corrected(void **state)
 {
     (void)state;
@@ -172,6 +196,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(unknown_words_are_corrected),
+        cmocka_unit_test(names_are_shown_harmless),
         cmocka_unit_test(other_words_are_not_corrected),
         cmocka_unit_test(wrong_usage_ends_with_64),
         cmocka_unit_test(a_number_that_is_not_the_jobs_is_wrong_usage),

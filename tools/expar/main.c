@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The expar command: finds the subcommand and runs it. */
+#include "base/shown.h"
 #include "command.h"
 #include "run/hosts.h"
 #include "stop.h"
@@ -25,9 +26,9 @@ static int unknown(const char *typed)
 {
     const char *nearest = command_nearest(typed);
     if (nearest)
-        fprintf(stderr, "expar: there is no subcommand '%s'; did you mean '%s'?\n", typed, nearest);
+        fprintf(stderr, "expar: there is no subcommand '%s'; did you mean '%s'?\n", SHOWN(typed), nearest);
     else
-        fprintf(stderr, "expar: there is no subcommand '%s'; `expar --help` lists them\n", typed);
+        fprintf(stderr, "expar: there is no subcommand '%s'; `expar --help` lists them\n", SHOWN(typed));
     return EX_USAGE;
 }
 

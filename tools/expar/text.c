@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reading numbers from option texts; running text and bars. */
 #include "text.h"
+#include "base/shown.h"
 #include <ctype.h>
 #include <errno.h>
 #include <langinfo.h>
@@ -37,6 +38,17 @@ bool text_to_seconds(const char *text, double *seconds)
     if (!text_to_real(text, 0, 1e9, &number) || !(number > 0) || !(number < 1e9)) return false;
     *seconds = number;
     return true;
+}
+
+char *text_harmless(char *text)
+{
+    bool after_c2 = false;
+    for (char *c = text; *c; c++) {
+        const unsigned char byte = (unsigned char)*c;
+        if (shown_is_control(byte, after_c2)) *c = '?';
+        after_c2 = byte == 0xc2;
+    }
+    return text;
 }
 
 int text_columns(const char *text)

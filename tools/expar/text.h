@@ -16,6 +16,9 @@ bool text_to_seconds(const char *text, double *seconds);
 /* Reads a decimal number with an optional fraction, low ≤ *value ≤ high. */
 bool text_to_real(const char *text, double low, double high, double *value);
 
+/* Replaces control characters by '?', so that no file's name can control the terminal. Returns `text`. */
+char *text_harmless(char *text);
+
 /* Returns the columns that a text takes on a terminal. */
 int text_columns(const char *text);
 /* Writes running text that breaks at blanks before `columns`, and ends its last line. The caller has written `indent`

@@ -4,8 +4,10 @@
 #include "base/shown.h"
 #include "hosts.h"
 #include "job.h"
+#include "text.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,17 +159,20 @@ static void child_run(const struct job_setting *setting, const struct spawn_plan
 
 static int reject(const struct job *job, int rank, int cause)
 {
+    char file[PATH_MAX];
+    snprintf(file, sizeof file, "%s", job->file);
+    text_harmless(file);
     if (job->hosts) {
         fprintf(stderr, "%s: cannot start '%s': %s\n", job->who, job->hosts->ssh, strerror(cause));
         return JOB_EXIT_CANNOT_START;
     }
     if (cause == ENOENT || cause == ENOTDIR) {
-        fprintf(stderr, "%s: cannot find the program '%s'%s\n", job->who, job->file,
-                strchr(job->file, '/') ? "" : " in PATH; for one in this folder write './NAME'");
+        fprintf(stderr, "%s: cannot find the program '%s'%s\n", job->who, file,
+                strchr(file, '/') ? "" : " in PATH; for one in this folder write './NAME'");
         return JOB_EXIT_NOT_FOUND;
     }
     if (cause == EACCES || cause == ENOEXEC) {
-        fprintf(stderr, "%s: cannot execute '%s': %s\n", job->who, job->file, strerror(cause));
+        fprintf(stderr, "%s: cannot execute '%s': %s\n", job->who, file, strerror(cause));
         return JOB_EXIT_NOT_EXECUTABLE;
     }
     fprintf(stderr, "%s: cannot start rank %d: %s\n", job->who, job->first_rank + rank, strerror(cause));

@@ -101,6 +101,9 @@ PORTABLE_FUNC void gda_store_block(gda_block *to, const gda_block *from)
 }
 PORTABLE_FUNC void gda_rest(void)
 {
+#ifdef GDA_BETWEEN_POLLS
+    GDA_BETWEEN_POLLS();
+#endif
 }
 
 #else
@@ -164,6 +167,9 @@ PORTABLE_FUNC void gda_store_block(gda_block *to, const gda_block *from)
 /* Other threads of this processor may have to run before the wait can end. */
 PORTABLE_FUNC void gda_rest(void)
 {
+#ifdef GDA_BETWEEN_POLLS
+    GDA_BETWEEN_POLLS(); /* threads of a simulated GPU */
+#endif
     sched_yield();
 }
 

@@ -136,27 +136,57 @@ PORTABLE_FUNC uint32_t gda_count_pieces(const gda_keys *keys, int32_t pe, uint64
     return count;
 }
 
-/* Writes the requests of `count` pieces at index `base`, and moves the three to what is left. `last_flags` is for the
-   last request. */
-PORTABLE_FUNC void gda_write_pieces(gda_queue *queue, const gda_keys *keys, gda_form form, uint64_t base,
-                                    uint32_t count, uint64_t *offset, uint64_t *address, uint64_t *bytes,
-                                    uint32_t last_flags)
+/* The part of a transfer that is not posted yet. */
+typedef struct gda_walk {
+    uint64_t offset, address, bytes;
+} gda_walk;
+
+/* The next submission of a transfer. */
+typedef struct gda_submission {
+    uint32_t pieces, blocks;
+    int is_last;
+    uint32_t last_flags; /* of its last piece */
+} gda_submission;
+
+/* A submission has at most queue->most blocks. The signal, if there is one, is in the last one. */
+PORTABLE_FUNC gda_submission gda_next_submission(const gda_queue *queue, uint32_t left, const gda_request *signal)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    const uint32_t extra = signal ? gda_blocks_of(signal->form) : 0;
+    gda_submission next;
+    next.is_last = left + extra <= queue->most;
+    next.pieces = next.is_last || left < queue->most ? left : queue->most;
+    next.blocks = next.pieces + (next.is_last ? extra : 0);
+    next.last_flags = next.is_last && signal ? 0 : GDA_REPORT;
+    return next;
+}
+
+/* Writes every `lanes`-th request of a submission's pieces, from `lane` on, at index `base`, and walks over all. */
+PORTABLE_FUNC void gda_write_pieces(gda_queue *queue, const gda_keys *keys, gda_form form, uint64_t base,
+                                    const gda_submission *submission, gda_walk *walk, uint32_t lane, uint32_t lanes)
+{
+    for (uint32_t i = 0; i < submission->pieces; i++) {
         gda_piece piece;
         gda_request request = {form, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}};
-        if (!gda_cut(keys, queue->pe, *offset, *address, *bytes, &piece)) return;
-        request.flags = i + 1 == count ? last_flags : 0;
+        if (!gda_cut(keys, queue->pe, walk->offset, walk->address, walk->bytes, &piece)) return;
+        request.flags = i + 1 == submission->pieces ? submission->last_flags : 0;
         request.remote = piece.remote;
         request.local = piece.local;
         request.rkey = piece.rkey;
         request.lkey = piece.lkey;
         request.bytes = piece.bytes;
-        gda_write(queue, base + i, &request);
-        *offset += piece.bytes;
-        *address += piece.bytes;
-        *bytes -= piece.bytes;
+        if (i % lanes == lane) gda_write(queue, base + i, &request);
+        walk->offset += piece.bytes;
+        walk->address += piece.bytes;
+        walk->bytes -= piece.bytes;
     }
+}
+
+/* Writes the request that asks for the CQE of a submission. */
+PORTABLE_FUNC void gda_write_last(gda_queue *queue, uint64_t index, const gda_request *request)
+{
+    gda_request last = *request;
+    last.flags |= GDA_REPORT;
+    gda_write(queue, index, &last);
 }
 
 /* Posts a put (GDA_WRITE) or a get (GDA_READ) between this rank's address and the offset in the peer's heap. A
@@ -168,24 +198,18 @@ PORTABLE_FUNC int gda_transfer(gda_queue *queue, const gda_keys *keys, gda_form 
 {
     uint32_t left = gda_count_pieces(keys, queue->pe, offset, address, bytes);
     const int reads = form == GDA_READ && bytes;
-    const uint32_t extra = signal ? gda_blocks_of(signal->form) : 0;
+    gda_walk walk = {offset, address, bytes};
     if (bytes && !left) return 0;
     while (left || signal) {
-        const int is_last = left + extra <= queue->most;
-        const uint32_t count = is_last || left < queue->most ? left : queue->most;
-        const uint32_t blocks = count + (is_last ? extra : 0);
+        const gda_submission next = gda_next_submission(queue, left, signal);
         uint64_t base;
-        if (!gda_reserve(queue, blocks, &base)) return 0;
-        gda_write_pieces(queue, keys, form, base, count, &offset, &address, &bytes, is_last && signal ? 0 : GDA_REPORT);
-        if (is_last && signal) {
-            gda_request request = *signal;
-            request.flags |= GDA_REPORT;
-            gda_write(queue, base + count, &request);
-        }
-        if (!gda_commit(queue, base, blocks)) return 0;
-        *end = base + blocks;
-        left -= count;
-        if (is_last) break;
+        if (!gda_reserve(queue, next.blocks, &base)) return 0;
+        gda_write_pieces(queue, keys, form, base, &next, &walk, 0, 1);
+        if (next.is_last && signal) gda_write_last(queue, base + next.pieces, signal);
+        if (!gda_commit(queue, base, next.blocks)) return 0;
+        *end = base + next.blocks;
+        left -= next.pieces;
+        if (next.is_last) break;
     }
     if (reads) gda_note_get(queue, *end);
     return 1;

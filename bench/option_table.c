@@ -79,7 +79,7 @@ const struct argp_option bench_option_table[] = {
      "alltoall, reduce), divided by commas (default: all)",
      0},
     {"transports", KEY_TRANSPORTS, "NAMES", 0,
-     "rma: transports that are measured one after another: p2p, fabric, or auto for the library's choice "
+     "rma: transports that are measured one after another: p2p, fabric, gda, or auto for the library's choice "
      "(default: those that this machine has; with several nodes auto)",
      0},
     {0},

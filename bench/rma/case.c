@@ -465,7 +465,8 @@ bool rma_measure(const struct rma_contest *contest, const struct rma_kind *kind,
                                   .transport = contest->transport,
                                   .baseline = contest->base_name,
                                   .bytes = bytes,
-                                  .moved_bytes = kind->moved ? kind->moved(bytes, contest->world->size) : 0,
+                                  .moved_bytes =
+                                      kind->moved && !contest->software ? kind->moved(bytes, contest->world->size) : 0,
                                   .has_base = contest->base,
                                   .has_flag = kind->has_flag && contest->flag,
                                   .verified = true};

@@ -119,8 +119,8 @@ void rma_options_check(struct argp_state *state, struct bench_options *options)
     if (options->num_ranks % options->nodes)
         argp_error(state, "--nodes %d does not divide -n %d", options->nodes, options->num_ranks);
     check_list(state, "--ops", options->rma.ops, op_words(ops, sizeof ops));
-    check_list(state, "--transports", options->rma.transports, "p2p,fabric,auto");
+    check_list(state, "--transports", options->rma.transports, "p2p,fabric,gda,auto");
     if (options->nodes > 1 && options->rma.transports && rma_list_has(options->rma.transports, "p2p"))
-        argp_error(state, "--transports p2p: it reaches ranks of one node; --nodes %d needs fabric or auto",
+        argp_error(state, "--transports p2p: it reaches ranks of one node; --nodes %d needs fabric, gda or auto",
                    options->nodes);
 }

@@ -48,12 +48,25 @@ static json_t *transports_json(const struct rma_transport_note *notes)
     return list;
 }
 
+static json_t *producers_json(const struct rma_results *results)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < results->num_producers; i++) {
+        const struct rma_producer *p = &results->producers[i];
+        json_array_append_new(
+            list, json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b}", "by", p->by, "bytes",
+                            (json_int_t)p->bytes, "commands_per_s", p->commands_per_s, "requests", p->requests,
+                            "request_bytes", p->request_bytes, "doorbells", p->doorbells, "completion_us",
+                            p->completion.median_us, "completion_min_us", p->completion.min_us, "completion_p99_us",
+                            p->completion.p99_us, "device_us", p->device_us, "verified", p->verified));
+    }
+    return list;
+}
+
 /* All that is printed. */
 struct printed {
     const struct bench_options *options;
-    const struct rma_transport_note *notes;
-    const struct rma_result *results;
-    int count;
+    const struct rma_results *results;
 };
 
 static json_t *object_of(const void *all)
@@ -63,14 +76,16 @@ static json_t *object_of(const void *all)
     json_t *sizes = json_array(), *list = json_array();
     for (int i = 0; i < options->rma.num_sizes; i++)
         json_array_append_new(sizes, json_integer((json_int_t)options->rma.sizes_bytes[i]));
-    for (int i = 0; i < printed->count; i++)
-        json_array_append_new(list, result_json(&printed->results[i], options->num_ranks));
+    for (int i = 0; i < printed->results->count; i++)
+        json_array_append_new(list, result_json(&printed->results->list[i], options->num_ranks));
     json_t *config =
         json_pack("{s:i, s:i, s:s, s:o, s:s, s:o, s:i, s:i, s:I}", "ranks", options->num_ranks, "nodes", options->nodes,
                   "device", "cpu", "sizes", sizes, "ops", options->rma.ops ? options->rma.ops : "all", "transports",
-                  transports_json(printed->notes), "iters", options->iters, "warmup", options->warmup, "seed",
+                  transports_json(printed->results->notes), "iters", options->iters, "warmup", options->warmup, "seed",
                   (json_int_t)options->seed);
-    return bench_json_object(options, config, list);
+    json_t *object = bench_json_object(options, config, list);
+    if (printed->results->num_producers) json_object_set_new(object, "producers", producers_json(printed->results));
+    return object;
 }
 
 /* ---- CSV --------------------------------------------------------------------------------------------------------- */
@@ -169,34 +184,69 @@ static void print_verdict(const struct rma_result *results, int count)
     bench_verdict_bytes(num_wrong, count);
 }
 
-static bool print_table(const struct bench_options *options, const struct rma_transport_note *notes,
-                        const struct rma_result *results, int count)
+/* Prints what threads pay that write requests themselves, and what the device adds. */
+static bool print_producers(const struct rma_results *results)
+{
+    static const struct {
+        const char *title, *legend;
+    } columns[] = {
+        {"bytes", "of a message"},
+        {"commands/s", "puts that are posted in a second"},
+        {"request bytes", "that a message takes in a queue"},
+        {"doorbells", "rung for a message, when many are posted"},
+        {"complete us", "from the post of one message to its completion"},
+        {"device us", "the software device's part of it, from the doorbell on"},
+    };
+    if (!results->num_producers) return true;
+    struct table *table = table_new();
+    table_column(table, "posted by", TABLE_LEFT);
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        table_column(table, columns[i].title, TABLE_RIGHT);
+        table_legend(table, columns[i].legend);
+    }
+    table_column(table, "verified", TABLE_LEFT);
+    for (int i = 0; i < results->num_producers; i++) {
+        const struct rma_producer *p = &results->producers[i];
+        table_row(table);
+        table_cell(table, "%s", p->by);
+        table_cell(table, "%zu", p->bytes);
+        table_cell(table, "%.0f", p->commands_per_s);
+        table_cell(table, "%.1f", p->request_bytes);
+        table_cell(table, "%.3f", p->doorbells);
+        table_cell(table, "%.3f", p->completion.median_us);
+        table_cell(table, "%.3f", p->device_us);
+        table_verdict(table, p->verified);
+    }
+    printf("\n");
+    return table_print(table, stdout);
+}
+
+static bool print_table(const struct bench_options *options, const struct rma_results *results)
 {
     struct table *table = new_table();
-    for (int i = 0; i < count; i++)
-        add_row(table, &results[i]);
+    for (int i = 0; i < results->count; i++)
+        add_row(table, &results->list[i]);
     printf("%d ranks on %d node%s; median of %d turns\n", options->num_ranks, options->nodes,
            options->nodes == 1 ? "" : "s", options->iters);
-    for (; notes->name; notes++)
+    for (const struct rma_transport_note *notes = results->notes; notes->name; notes++)
         printf("%s: %s\n", notes->name, notes->text);
     printf("\n");
-    if (!table_print(table, stdout)) return false;
-    print_verdict(results, count);
+    if (!table_print(table, stdout) || !print_producers(results)) return false;
+    print_verdict(results->list, results->count);
     return true;
 }
 
 static bool print_others(const void *all)
 {
     const struct printed *p = all;
-    if (p->options->format == BENCH_TABLE) return print_table(p->options, p->notes, p->results, p->count);
-    print_csv(p->options, p->results, p->count);
+    if (p->options->format == BENCH_TABLE) return print_table(p->options, p->results);
+    print_csv(p->options, p->results->list, p->results->count);
     return true;
 }
 
-bool rma_report(const struct bench_options *options, const struct rma_transport_note *notes,
-                const struct rma_result *results, int count)
+bool rma_report(const struct bench_options *options, const struct rma_results *results)
 {
-    const struct printed printed = {options, notes, results, count};
+    const struct printed printed = {options, results};
     const struct bench_printer printer = {.object = object_of, .print = print_others, .results = &printed};
     bench_warn_of_noise(options, 0, "");
     return bench_output(options, &printer);

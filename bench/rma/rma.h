@@ -9,6 +9,7 @@
  *   way_mapped.c   loads, stores, memcpy    case.c     one operation: loops, and their verification
  *   way_fabric.c   bare libfabric           data.c     contents of buffers, and their verification
  *   options.c      the options              report.c   JSON, CSV, table
+ *   producer.c     threads that write requests of a network device themselves, beside the proxy
  *
  * An operation between two ranks goes from rank 0 to the last one and is timed on rank 0. A collective is timed from
  * the first start to the last end. Every way completes an operation in the same sense: it is done at the target when
@@ -130,6 +131,17 @@ struct rma_kind {
 extern const struct rma_kind rma_kinds[];
 extern const int rma_num_kinds;
 
+/* Threads that write requests of a network device themselves (gda), or a proxy's thread that does it for them. */
+struct rma_producer {
+    const char *by; /* "threads" or "proxy" */
+    size_t bytes;   /* of a message */
+    double commands_per_s;
+    double requests, request_bytes, doorbells; /* of a message, when many are posted in turn */
+    struct bench_times completion;             /* from the post of one message until it is complete */
+    double device_us;                          /* the device's part of that: from the doorbell to the completion */
+    bool verified;
+};
+
 /* The ways that take turns; base and flag may be NULL. */
 struct rma_contest {
     const struct bench_world *world;
@@ -137,10 +149,18 @@ struct rma_contest {
     struct rma_way *expar, *base, *flag;
     const char *transport, *base_name;
     bool network; /* operations take microseconds: fewer of them a turn */
+    /* the network's device is one in software: its bytes a second tell nothing, and it has no baseline */
+    bool software;
+    bool proxy; /* a proxy posts */
 };
 /* Measures an operation. Collective. False after saying why not. */
 bool rma_measure(const struct rma_contest *contest, const struct rma_kind *kind, size_t bytes,
                  struct rma_result *result);
+
+/* ---- producer.c -------------------------------------------------------------------------------------------------- */
+
+/* Measures puts of that size from rank 0 to the last one. Collective. False after saying why not. */
+bool rma_measure_producer(const struct rma_contest *contest, size_t bytes, struct rma_producer *out);
 
 /* ---- options.c --------------------------------------------------------------------------------------------------- */
 
@@ -159,8 +179,15 @@ struct rma_transport_note {
     const char *name;
     char text[256];
 };
+/* All results of a run. */
+struct rma_results {
+    const struct rma_transport_note *notes;
+    const struct rma_result *list;
+    int count;
+    const struct rma_producer *producers;
+    int num_producers;
+};
 /* Prints results, as bench_report does. */
-bool rma_report(const struct bench_options *options, const struct rma_transport_note *notes,
-                const struct rma_result *results, int count);
+bool rma_report(const struct bench_options *options, const struct rma_results *results);
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sysexits.h>
 
-enum { MAX_TRANSPORTS = 3, KINDS = 16, MAX_RESULTS = MAX_TRANSPORTS * KINDS * BENCH_MAX_SIZES };
+enum { MAX_TRANSPORTS = 5, KINDS = 16, MAX_RESULTS = MAX_TRANSPORTS * KINDS * BENCH_MAX_SIZES };
 
 struct run {
     const struct bench_options *options;
@@ -17,6 +17,8 @@ struct run {
     int num_notes, rank;
     struct rma_result results[MAX_RESULTS];
     int count;
+    struct rma_producer producers[2 * BENCH_MAX_SIZES];
+    int num_producers;
     bool misfit; /* more or fewer ranks have come than were asked for */
 };
 
@@ -73,10 +75,21 @@ static void describe_baseline(const struct rma_way *base, char *note, size_t not
         snprintf(note, note_bytes, "baseline: %s", provider);
 }
 
+/* A device in software has no baseline: other ways run on real ones. */
+static bool make_ways_on_software(struct session *s, char *note, size_t note_bytes)
+{
+    s->contest.expar = rma_way_expar(&s->memory);
+    s->contest.network = true;
+    snprintf(note, note_bytes, "a network device in software%s; its bytes a second tell nothing about a real one",
+             s->contest.proxy ? ", by EXPAR_PROXY=1" : "");
+    return bench_all_true(&s->world, s->contest.expar != NULL);
+}
+
 /* Makes the other ways: bare libfabric for the network, loads and stores for mapped memory. */
 static bool make_ways(struct session *s, char *note, size_t note_bytes)
 {
     char missing[128];
+    if (s->contest.software) return make_ways_on_software(s, note, note_bytes);
     s->contest.expar = rma_way_expar(&s->memory);
     s->contest.base = rma_way_mapped(&s->memory);
     s->contest.network = !s->contest.base;
@@ -101,9 +114,13 @@ static const struct bench_device clock_only = {.name = "cpu", .turn = bench_cpu_
 static bool session_open(struct session *s, const struct bench_options *options, const char *transport, bool *absent)
 {
     const expar_group_options group = bench_group_options(options);
-    if (strcmp(transport, "auto") != 0) setenv("EXPAR_TRANSPORTS", transport, 1);
-    *s = (struct session){.world = {.device = &clock_only, .place = {.type = EXPAR_CPU}},
-                          .contest = {.world = &s->world, .options = options, .transport = transport}};
+    const bool gda = strncmp(transport, "gda", 3) == 0, proxy = strcmp(transport, "gda by proxy") == 0;
+    if (strcmp(transport, "auto") != 0) setenv("EXPAR_TRANSPORTS", gda ? "gda" : transport, 1);
+    if (gda) setenv("EXPAR_GDA_NIC", "software", 0);
+    if (proxy) setenv("EXPAR_PROXY", "1", 1);
+    *s = (struct session){
+        .world = {.device = &clock_only, .place = {.type = EXPAR_CPU}},
+        .contest = {.world = &s->world, .options = options, .transport = transport, .software = gda, .proxy = proxy}};
     expar_status status = expar_group_create(&group, &s->world.group);
     *absent = status == EXPAR_ERR_UNSUPPORTED;
     if (!call_good(&s->world, status)) return false;
@@ -143,6 +160,17 @@ static bool run_kind(struct run *run, const struct session *s, const struct rma_
     return true;
 }
 
+static bool run_producers(struct run *run, const struct session *s)
+{
+    const struct rma_options *options = &run->options->rma;
+    bool good = true;
+    for (int i = 0; i < options->num_sizes && good; i++) {
+        good = rma_measure_producer(&s->contest, options->sizes_bytes[i], &run->producers[run->num_producers]);
+        run->num_producers += good;
+    }
+    return good;
+}
+
 static bool check_size(struct run *run, const struct session *s)
 {
     run->misfit = s->world.size != run->options->num_ranks;
@@ -168,6 +196,7 @@ static bool run_transport(struct run *run, const char *transport, bool asked_for
     }
     for (int i = 0; i < rma_num_kinds && good; i++)
         if (rma_wants(&run->options->rma, &rma_kinds[i])) good = run_kind(run, &s, &rma_kinds[i]);
+    if (good && s.contest.software) good = run_producers(run, &s);
     return session_close(&s, good);
 }
 
@@ -175,17 +204,20 @@ static bool all_verified(const struct run *run)
 {
     for (int i = 0; i < run->count; i++)
         if (!run->results[i].verified) return false;
+    for (int i = 0; i < run->num_producers; i++)
+        if (!run->producers[i].verified) return false;
     return true;
 }
 
 static bool run_transports(struct run *run)
 {
-    static const char *const names[] = {"p2p", "fabric", "auto"};
+    static const char *const names[] = {"p2p", "fabric", "auto", "gda", "gda by proxy"};
+    static const char *const words[] = {"p2p", "fabric", "auto", "gda", "gda"};
     const char *given = run->options->rma.transports;
     const char *list = given ? given : run->options->nodes > 1 ? "auto" : "p2p,fabric";
     bool good = true;
     for (size_t i = 0; i < sizeof names / sizeof *names && good; i++)
-        if (rma_list_has(list, names[i])) good = run_transport(run, names[i], given != NULL);
+        if (rma_list_has(list, words[i])) good = run_transport(run, names[i], given != NULL);
     return good;
 }
 
@@ -198,7 +230,8 @@ int rma_run(const struct bench_options *options)
     }
     run->options = options;
     bool good = run_transports(run);
-    if (good && run->rank == 0) good = rma_report(options, run->notes, run->results, run->count);
+    const struct rma_results results = {run->notes, run->results, run->count, run->producers, run->num_producers};
+    if (good && run->rank == 0) good = rma_report(options, &results);
     good = good && all_verified(run);
     int code = good ? 0 : run->misfit ? EX_USAGE : 1;
     free(run);

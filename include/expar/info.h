@@ -87,6 +87,12 @@ typedef struct expar_network_stats {
     uint64_t gets, get_bytes;
     /* signals and flags are atomics, too; the bytes are those of the words */
     uint64_t atomics, atomic_bytes;
+    /* transport gda: requests that this rank's threads wrote for a network device, in blocks of 64 bytes, and their
+       bytes; doorbells that were rung for them; completions */
+    uint64_t requests, request_bytes;
+    uint64_t doorbells, completions;
+    /* a device in software: the time from the doorbell to the completion, for all completions together */
+    uint64_t device_ns;
 } expar_network_stats;
 #define EXPAR_NETWORK_STATS_INIT EXPAR_STRUCT_INIT(expar_network_stats)
 /* Fills as many members as stats->struct_size covers; zeros if the group uses no network. EXPAR_ERR_NULL;

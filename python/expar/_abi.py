@@ -1017,6 +1017,11 @@ class NetworkStats(Structure):
     get_bytes: int
     atomics: int
     atomic_bytes: int
+    requests: int
+    request_bytes: int
+    doorbells: int
+    completions: int
+    device_ns: int
     _fields_ = [
         ("struct_size", c_size_t),
         ("puts", c_uint64),
@@ -1025,6 +1030,11 @@ class NetworkStats(Structure):
         ("get_bytes", c_uint64),
         ("atomics", c_uint64),
         ("atomic_bytes", c_uint64),
+        ("requests", c_uint64),
+        ("request_bytes", c_uint64),
+        ("doorbells", c_uint64),
+        ("completions", c_uint64),
+        ("device_ns", c_uint64),
     ]
 
 

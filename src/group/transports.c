@@ -94,7 +94,12 @@ static expar_network_stats add_traffic(const sym *self)
                                  .gets = sum.gets.operations,
                                  .get_bytes = sum.gets.bytes,
                                  .atomics = sum.atomics.operations,
-                                 .atomic_bytes = sum.atomics.bytes};
+                                 .atomic_bytes = sum.atomics.bytes,
+                                 .requests = sum.requests.operations,
+                                 .request_bytes = sum.requests.bytes,
+                                 .doorbells = sum.doorbells,
+                                 .completions = sum.completions,
+                                 .device_ns = sum.device_ns};
 }
 
 expar_status expar_network_get_stats(const expar_group *group, expar_network_stats *stats)

@@ -154,6 +154,10 @@ typedef struct transport_count {
 } transport_count;
 typedef struct transport_traffic {
     transport_count puts, gets, atomics;
+    /* Requests that threads of the rank wrote for a network device themselves, in blocks and their bytes. */
+    transport_count requests;
+    uint64_t doorbells, completions;
+    uint64_t device_ns; /* a device in software: from doorbell to completion, for all completions together */
 } transport_traffic;
 
 typedef struct transport_ops {

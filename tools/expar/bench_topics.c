@@ -77,7 +77,7 @@ static const struct command_hint rma_hints[] = {
     {"nodes", "nodes that the ranks simulate [1]"},
     {"sizes", "bytes: A,B,C or A..B, with K or M [8,64,512,4K,64K,1M]"},
     {"ops", "put, get, put_signal, atomics, barrier, collectives [all]"},
-    {"transports", "p2p, fabric, or auto [all that are here]"},
+    {"transports", "p2p, fabric, gda (a device in software), or auto [p2p, fabric]"},
     {"iters", "measured iterations [50]"},
     {"json", "one JSON object; also --csv, --output FILE, --report FILE"},
     {NULL, NULL},
@@ -133,6 +133,6 @@ const struct command_choice bench_choices[] = {
     {"sum", "exact reduced both"},
     {"hook", "yes no both"},
     {"ops", "put get put_signal atomics barrier collectives"},
-    {"transports", "p2p fabric auto"},
+    {"transports", "p2p fabric gda auto"},
     {NULL, NULL},
 };

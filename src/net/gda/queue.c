@@ -43,6 +43,7 @@ static void queue_set_words(gda_queue *queue, uint64_t first)
     atomic_store_explicit(&queue->get_head, first, memory_order_relaxed);
     atomic_store_explicit(&queue->get_tail, first, memory_order_relaxed);
     atomic_store_explicit(&queue->lock, 0, memory_order_relaxed);
+    atomic_store_explicit(&queue->rings, 0, memory_order_relaxed);
     atomic_store_explicit(&queue->cq_lock, 0, memory_order_relaxed);
     atomic_store_explicit(&queue->cq_head, 0, memory_order_relaxed);
     atomic_store_explicit(&queue->result_head, 0, memory_order_relaxed);

@@ -77,7 +77,9 @@ typedef struct gda_queue {
     PORTABLE_SHARED(uint64_t) cons_idx;
     /* 1 while a thread rings. Taken by compare-swap (acquire), given back by a store (release). */
     PORTABLE_SHARED(uint64_t) lock;
-    /* The same for reading a completion queue that is not collapsed, and the number of entries that were read. */
+    /* Doorbells that were rung. The holder of `lock`, or the host's ringer, stores it; it orders nothing. */
+    PORTABLE_SHARED(uint64_t) rings;
+    /* As `lock`, for reading a completion queue that is not collapsed, and the number of entries that were read. */
     PORTABLE_SHARED(uint64_t) cq_lock;
     PORTABLE_SHARED(uint64_t) cq_head;
     /* Numbers of the next result slot to take, and of the first that is not free. Threads add to the first. They raise
@@ -310,6 +312,7 @@ PORTABLE_FUNC void gda_ring_to(gda_queue *queue, uint64_t end)
     gda_store_32(&queue->record[GDA_RECORD_SEND], gda_record_word(end));
     GDA_BETWEEN_STEPS(queue);
     gda_store_register(queue->doorbell, gda_register_word(end, queue->qpn));
+    gda_store(&queue->rings, gda_load(&queue->rings) + 1);
 }
 
 /* Rings for all committed blocks, at least for those before `end`. If another thread has raised prod_idx beyond `end`,

@@ -194,6 +194,15 @@ static void gda_add_traffic(const transport *self, transport_traffic *sum)
         to[i]->operations += from[i]->operations;
         to[i]->bytes += from[i]->bytes;
     }
+    for (int32_t i = 0; i < g->num_lanes; i++) {
+        const uint64_t blocks = gda_load(&g->lanes[i].queue.ready_head);
+        sum->requests.operations += blocks;
+        sum->requests.bytes += blocks * GDA_BLOCK_BYTES;
+        sum->doorbells += gda_load(&g->lanes[i].queue.rings);
+    }
+    const nic_counts counts = nic_counted(g->nic);
+    sum->completions += counts.completions;
+    sum->device_ns += counts.busy_ns;
     pthread_mutex_unlock(&g->lock);
 }
 

@@ -103,6 +103,36 @@ static void all_operations_over_the_network(void **state)
 #endif
 }
 
+/* A device in software: no baseline, no bytes a second; the producer's figures, beside a proxy's. */
+static void producers_on_a_device_in_software(void **state)
+{
+    (void)state;
+#ifdef HAVE_GDA
+    json_t *json = results_of("rma -n 2 --transports gda --ops put --sizes 8,64" BRIEF), *entry;
+    const json_t *results = json_object_get(json, "results"), *producers = json_object_get(json, "producers");
+    size_t i;
+    assert_int_equal(json_array_size(results), 2 * 4);
+    assert_null(json_object_get(json_array_get(results, 1), "gbps"));
+    assert_null(json_object_get(json_array_get(results, 1), "baseline"));
+    assert_int_equal(json_array_size(producers), 4);
+    json_array_foreach(producers, i, entry)
+    {
+        assert_true(is(entry, "by", i < 2 ? "threads" : "proxy"));
+        assert_true(results_real(entry, "bytes") == (i % 2 ? 64 : 8));
+        assert_true(results_real(entry, "commands_per_s") > 0);
+        assert_true(results_real(entry, "request_bytes") == 64 * results_real(entry, "requests"));
+        assert_true(results_real(entry, "doorbells") > 0 &&
+                    results_real(entry, "doorbells") <= results_real(entry, "requests"));
+        assert_true(results_real(entry, "device_us") > 0);
+        assert_true(json_is_true(json_object_get(entry, "verified")));
+    }
+    assert_true(results_real(json_array_get(producers, 0), "requests") == 1);
+    json_decref(json);
+#else
+    shell_expect("$EXPAR bench rma --transports gda" BRIEF, 1, "", "no transport 'gda'");
+#endif
+}
+
 static void sizes_by_list_and_range(void **state)
 {
     (void)state;
@@ -148,11 +178,11 @@ static void bad_options_are_named(void **state)
         {"--sizes 9..3", "from the smaller to the larger", 64},
         {"--sizes ''", "--sizes ''", 64},
         {"--ops ''", "--ops '': expected of put,", 64},
-        {"--transports ''", "--transports '': expected of p2p,fabric,auto", 64},
+        {"--transports ''", "--transports '': expected of p2p,fabric,gda,auto", 64},
         {"--ops ,put", "--ops: '' is not known", 64},
         {"--ops put,push", "--ops: 'push' is not known; expected of put,get,put_signal,atomics,fetch_add,add,barrier,",
          64},
-        {"--transports p2p,ether", "--transports: 'ether' is not known; expected of p2p,fabric,auto", 64},
+        {"--transports p2p,ether", "--transports: 'ether' is not known; expected of p2p,fabric,gda,auto", 64},
         {"--nodes 3 -n 4", "--nodes 3 does not divide -n 4", 64},
         {"-n 1", "rma needs 2 ranks", 64},
         {"dispatch", "rma is measured by itself", 64},
@@ -301,6 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_operations_in_mapped_memory),
         cmocka_unit_test(all_operations_over_the_network),
+        cmocka_unit_test(producers_on_a_device_in_software),
         cmocka_unit_test(sizes_by_list_and_range),
         cmocka_unit_test(other_forms_of_output),
         cmocka_unit_test(runs_inside_a_job),

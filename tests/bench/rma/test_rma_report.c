@@ -21,7 +21,17 @@ static void print_rma(void *argument)
         {.op = "put", .metric = "latency", .transport = "p2p", .bytes = 8, .expar = {2, 1, 3}, .verified = true},
         {.op = "barrier", .metric = "latency", .transport = "p2p", .expar = {4, 3, 5}},
     };
-    assert_true(rma_report(&options, notes, results, 2));
+    static const struct rma_producer producers[] = {{.by = "threads",
+                                                     .bytes = 8,
+                                                     .commands_per_s = 5000000,
+                                                     .requests = 1,
+                                                     .request_bytes = 64,
+                                                     .doorbells = 0.25,
+                                                     .completion = {7, 6, 8},
+                                                     .device_us = 3,
+                                                     .verified = true}};
+    const struct rma_results all = {notes, results, 2, producers, 1};
+    assert_true(rma_report(&options, &all));
 }
 
 static void table_of_results(void **state)
@@ -36,6 +46,12 @@ static void table_of_results(void **state)
     assert_null(strstr(head, "baseline us")); /* no result has one */
     assert_non_null(strstr(put, "  yes\n"));
     assert_non_null(strstr(cells_line(text, "barrier "), "  NO\n"));
+    const char *producers = cells_line(text, "posted by "), *threads = cells_line(text, "threads ");
+    cells_assert_under(producers, "commands/s", threads, "5000000");
+    cells_assert_under(producers, "request bytes", threads, "64.0");
+    cells_assert_under(producers, "doorbells", threads, "0.250");
+    cells_assert_under(producers, "complete us", threads, "7.000");
+    cells_assert_under(producers, "device us", threads, "3.000");
     free(text);
 }
 

@@ -85,6 +85,7 @@ static void write_entry(nic *n, nic_pair *pair, uint64_t index, uint8_t cqe_opco
     entry_publish(to, &e);
     pair->cq_count++;
     n->counts.completions++;
+    n->counts.busy_ns += (uint64_t)(clock_ns() - pair->rung_ns);
 }
 
 static void release_held(nic *n, nic_pair *pair)
@@ -227,6 +228,7 @@ static void look_at_doorbell(nic *n, nic_pair *pair)
     const uint64_t rung = atomic_exchange_explicit(q->doorbell, 0, memory_order_acq_rel);
     if (!rung) return;
     n->counts.rings++;
+    if (pair->next == pair->end) pair->rung_ns = clock_ns();
     if (be32toh((uint32_t)(rung >> 32)) >> 8 != q->qpn || rung & REGISTER_ZEROS) {
         n->counts.bad_rings++;
         return;

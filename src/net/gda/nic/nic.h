@@ -78,6 +78,7 @@ typedef struct nic_faults {
 /* Counted by the device, for tests and for people. */
 typedef struct nic_counts {
     uint64_t requests, completions, errors, flushed, rings, bad_rings, overruns, retries;
+    uint64_t busy_ns; /* for all completions together, from the ring after the queue was idle to the completion */
 } nic_counts;
 
 expar_status nic_open(const nic_faults *faults, nic **out);

@@ -65,6 +65,7 @@ typedef struct nic_pair {
     uint64_t next, end; /* index of the next request to carry out; end of those that were rung */
     uint64_t cq_count;  /* completions written */
     uint64_t receives_taken, receive_cq_count;
+    int64_t rung_ns;     /* when the device saw the first ring for requests that it has not carried out yet */
     uint32_t wait_turns; /* before the next request is looked at */
     uint32_t attempts;   /* at the next request */
     bool is_waiting;     /* the next request has got its delay */

@@ -23,7 +23,7 @@ table='
 3 net              transport.h
 3 net/fabric
 3 net/gda          gda.h keys.h queue.h
-3 net/gda/nic      nic.h
+3 net/gda/nic      nic.h (process.h)
 3 net/p2p          access.h
 3 net/proxy        proxy.h ring.h waits.h
 4 shmem            sym.h kinds.h rings.h device_heap.h doorbell.h tree.h (pinned_heap.h)

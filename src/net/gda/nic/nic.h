@@ -7,6 +7,7 @@
  *     decode.c    reads requests with the structs of rdma-core's header, and checks every field
  *     perform.c   checks keys and bounds, and moves data
  *     nic.c       runs the queues
+ *     process.c   a device in a process of its own, and orders to it (process.h)
  *
  * The device looks at a queue's record only after the queue's register was written. The register may come early; the
  * record says how far the requests go. Requests of one queue are carried out in order. A failed request gets an error

@@ -232,6 +232,25 @@ static void run_line(void *command)
     assert_int_equal(system(command), 0);
 }
 
+/* Commands stay whole, since they are to be copied. They stand below what is missing. */
+static void values_break_on_terminals(void **state)
+{
+    (void)state;
+    static const char long_value[] = "EXPAR_NVRTC is /nowhere, which is no library of NVRTC 12 or newer";
+    setenv("EXPAR_NVRTC", "/nowhere", 1);
+    shell_expect("$EXPAR info", 0, long_value, "");
+    char *text = terminal_capture_wide(80, run_line, "$EXPAR info --color never 2>/dev/null");
+    unsetenv("EXPAR_NVRTC");
+    char *end = strstr(text, "missing for faster paths");
+    assert_non_null(end);
+    *end = '\0';
+    assert_null(strstr(text, long_value));
+    assert_non_null(strstr(text, "EXPAR_NVRTC is /nowhere, which"));
+    for (char *rest = text, *line; (line = strsep(&rest, "\n"));)
+        if (strlen(line) > 81) fail_msg("too wide: '%s'", line); /* with the terminal's '\r' */
+    free(text);
+}
+
 /* On a terminal a line says what takes its time, and is gone before the results come; nobody else sees it. */
 static void waiting_is_shown_on_a_terminal(void **state)
 {
@@ -353,6 +372,7 @@ int main(void)
         cmocka_unit_test(info_without_a_gpu),
         cmocka_unit_test(a_compiler_that_is_not_there_is_named),
         cmocka_unit_test(info_for_people),
+        cmocka_unit_test(values_break_on_terminals),
         cmocka_unit_test(waiting_is_shown_on_a_terminal),
         cmocka_unit_test(missing_paths_stand_out),
         cmocka_unit_test(missing_mpirun_is_named),

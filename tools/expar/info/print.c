@@ -1,13 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `expar info` for a person: sections of labels and their values. Missing parts stand out. */
+#include "colour.h"
 #include "info.h"
 #include "table.h"
+#include "text.h"
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The least width of each label, so that all sections are alike. */
 #define LABEL_WIDTH 21
+/* Blanks before and after a label. */
+#define LABEL_GAPS 4
+#define NARROW     60 /* columns of a terminal on which values do not break */
 
 /* ---- a section --------------------------------------------------------------------------------------------------- */
 
@@ -24,6 +31,32 @@ static void label(struct table *table, const char *text)
 {
     table_row(table);
     table_cell(table, "  %-*s", LABEL_WIDTH, text);
+}
+
+/* Returns the columns for values on this terminal; INT_MAX: they do not break. */
+static int value_columns(void)
+{
+    const int columns = terminal_columns(STDOUT_FILENO);
+    return columns < NARROW ? INT_MAX : columns - LABEL_WIDTH - LABEL_GAPS;
+}
+
+/* Fills the value of the last label by `cell`. Running text breaks between words, and goes on in lines without a
+   label. */
+static void put_running(struct table *table, void (*cell)(struct table *, const char *, ...), const char *text)
+{
+    char *lines = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&lines, &bytes);
+    if (!out) return;
+    text_wrap(out, text ? text : "not found", 0, value_columns());
+    fclose(out);
+    bool begun = false;
+    for (char *rest = lines, *line; lines && (line = strsep(&rest, "\n")) && (rest || !begun);) {
+        if (begun) label(table, "");
+        cell(table, "%s", line);
+        begun = true;
+    }
+    free(lines);
 }
 
 /* Adds a line with bytes in the largest unit of measure that divides well; null is "unlimited". */
@@ -57,7 +90,7 @@ static void put_text(struct table *table, const json_t *object, const char *name
     const char *text = text_of(object, key);
     label(table, name);
     if (text)
-        table_cell(table, "%s", text);
+        put_running(table, table_cell, text);
     else
         table_warn(table, "not found");
 }
@@ -148,14 +181,14 @@ static void put_gpu(struct table *table, const json_t *gpu)
     snprintf(name, sizeof name, "GPU %d", number_of(gpu, "index"));
     label(table, name);
     if (json_object_get(gpu, "error")) {
-        table_alarm(table, "%s", text_of(gpu, "error"));
+        put_running(table, table_alarm, text_of(gpu, "error"));
         return;
     }
     FILE *out = open_memstream(&text, &bytes);
     if (!out) return;
     write_gpu(out, gpu);
     fclose(out);
-    table_cell(table, "%s", text);
+    put_running(table, table_cell, text);
     free(text);
 }
 
@@ -166,7 +199,7 @@ static void put_found(struct table *table, const json_t *part, const char *name)
     if (version)
         table_cell(table, "CUDA %s%s%s", version, path ? ", " : "", path ? path : "");
     else
-        table_warn(table, "%s", text_of(part, "missing"));
+        put_running(table, table_warn, text_of(part, "missing"));
 }
 
 static bool print_cuda(const json_t *info)
@@ -247,7 +280,7 @@ static void put_transport(struct table *table, const json_t *transport)
     put_text(table, transport, text_of(transport, "name"), "reach");
     if (*note) {
         label(table, "");
-        table_cell(table, "%s", note);
+        put_running(table, table_cell, note);
     }
     put_ways(table, json_object_get(transport, "memory"));
     json_array_foreach(json_object_get(transport, "matrix"), rank, row)
@@ -265,8 +298,9 @@ static bool print_transports(const json_t *info)
     struct table *table = section();
     size_t i;
     json_t *entry;
-    printf("transports, tried by %d ranks on %d nodes (m map, p put, g get, a atomics; capital: used)\n",
-           number_of(transports, "ranks"), number_of(transports, "nodes"));
+    printf("transports, tried by %d ranks on %d nodes\n", number_of(transports, "ranks"),
+           number_of(transports, "nodes"));
+    printf("  m map, p put, g get, a atomics; capitals mark the one that is used\n");
     put_place(table, json_object_get(transports, "place"));
     json_array_foreach(json_object_get(transports, "list"), i, entry)
     {
@@ -277,9 +311,9 @@ static bool print_transports(const json_t *info)
         label(table, "not to be had");
         /* Without devices for gda nothing is out of reach. */
         if (strncmp(missing, "gda: ", 5) == 0)
-            table_cell(table, "%s", missing);
+            put_running(table, table_cell, missing);
         else
-            table_alarm(table, "%s", missing);
+            put_running(table, table_alarm, missing);
     }
     return table_print(table, stdout);
 }

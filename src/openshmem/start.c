@@ -1,78 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Start, end, and what a program may ask about itself. */
+#include "openshmem/exit.h"
 #include "openshmem/shm.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 shm_state shm;
 
-/* ---- global exit ------------------------------------------------------------------------------------------------- */
-
-/* Looks for the exit of another PE this often; a PE that computes ends by it, one that waits ends sooner. */
-#define LOOK_NS    20000000
-#define EXIT_ASKED (UINT64_C(1) << 32)
-
-/* In the symmetric heap: EXIT_ASKED + status once a PE has called shmem_global_exit; set by that PE with an atomic,
-   read by the watcher and by failing calls. */
-static uint64_t *exit_word;
-static pthread_t watcher;
-/* Set by shmem_finalize, read by the watcher; nothing else depends on it. */
-static _Atomic bool watcher_stops;
-
-/* Without the program's own handlers, which may not expect this while others of its threads go on; with that by which
-   expar says good-bye to the launcher. The first thread to come ends the process. */
-static void leave_process(int status) __attribute__((noreturn));
-static void leave_process(int status)
-{
-    static pthread_mutex_t leaving = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&leaving);
-    fflush(NULL);
-    quick_exit(status);
-}
-
-static void leave_if_asked(void)
-{
-    uint64_t word = exit_word ? atomic_load_explicit((_Atomic uint64_t *)exit_word, memory_order_acquire) : 0;
-    if (word & EXIT_ASKED) leave_process((int)(uint32_t)word);
-}
-
-static void *watch(void *unused)
-{
-    (void)unused;
-    while (!atomic_load_explicit(&watcher_stops, memory_order_relaxed)) {
-        leave_if_asked();
-        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
-    }
-    return NULL;
-}
+const char exit_library[] = "shmem";
 
 void shmem_global_exit(int status)
 {
-    /* Whom it does not reach, the launcher ends. */
-    for (int32_t pe = 0; shm.group && pe < shm.size; pe++)
-        if (pe != shm.rank) expar_atomic_set_u64(shm.group, exit_word, EXIT_ASKED | (uint32_t)status, pe);
-    if (shm.group) expar_quiet(shm.group);
-    leave_process(status);
+    exit_all(status);
 }
 
 void shm_must(expar_status status)
 {
-    if (status == EXPAR_OK) return;
-    leave_if_asked();
-    fprintf(stderr, "shmem: PE %d: %s: %s\n", shm.rank, expar_status_string(status), expar_last_error());
-    shmem_global_exit(EXIT_FAILURE);
+    exit_must(status);
 }
 
 void shm_fail(const char *what)
 {
-    fprintf(stderr, "shmem: PE %d: %s\n", shm.rank, what);
-    shmem_global_exit(EXIT_FAILURE);
+    exit_fail(what);
 }
 
 size_t shm_bytes(size_t nelems, size_t element_bytes)
@@ -97,17 +47,18 @@ static void start(int thread_level)
     shm_environment_read(&options);
     options.heap_pages = EXPAR_HEAP_PAGES_SYSTEM; /* the program's variables are moved there */
     expar_group *group;
+    bool watches = false;
     shm_must(expar_group_create(&options, &group));
     shm.rank = expar_group_rank(group);
     shm.size = expar_group_size(group);
     shm.thread_level = thread_level;
     shm_must(expar_globals_share(group));
-    shm_must(expar_calloc(group, 1, sizeof *exit_word, (void **)&exit_word));
+    shm_must(exit_begin(group, &watches));
     shm_must(expar_team_get_world(group, &shm.world));
     shm_must(expar_team_get_shared(group, &shm.shared));
     shm.group = group;
     if (shm.rank == 0) shm_environment_print();
-    if (pthread_create(&watcher, NULL, watch, NULL) != 0) shm_fail("no thread to be had");
+    if (!watches) shm_fail("no thread to be had");
     shm_must(expar_barrier_all(group));
 }
 
@@ -135,10 +86,8 @@ void shmem_finalize(void)
     expar_group *group = shm.group;
     if (!group) return;
     shm_must(expar_barrier_all(group));
-    atomic_store_explicit(&watcher_stops, true, memory_order_relaxed);
-    pthread_join(watcher, NULL);
+    exit_end();
     shm.group = NULL;
-    exit_word = NULL;
     shm_must(expar_group_destroy(group));
 }
 

@@ -99,7 +99,7 @@ wheel:
 deb:
 	scripts/setup.sh deb
 	cmake --preset release >/dev/null
-	cmake --build --preset release -j $(JOBS) --target expar expar-shmem expar_command manual manual_calls completion
+	cmake --build --preset release -j $(JOBS) --target expar expar-shmem expar-nvshmem expar_command manual manual_calls completion
 	scripts/deb.sh build/release build/deb
 
 format:

@@ -5,7 +5,7 @@
 include(CMakePackageConfigHelpers)
 
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME development)
-install(TARGETS expar expar-shmem EXPORT expar LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+install(TARGETS expar expar-shmem expar-nvshmem EXPORT expar LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   COMPONENT runtime NAMELINK_COMPONENT development)
 install(DIRECTORY include/expar include/openshmem DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 
@@ -22,12 +22,13 @@ install(FILES ${PROJECT_BINARY_DIR}/exparConfig.cmake ${PROJECT_BINARY_DIR}/expa
 
 # The file finds the prefix from its own path, so that an installed tree can be moved.
 file(RELATIVE_PATH prefix_from_pc ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
-configure_file(cmake/expar.pc.in ${PROJECT_BINARY_DIR}/expar.pc @ONLY)
-configure_file(cmake/expar-shmem.pc.in ${PROJECT_BINARY_DIR}/expar-shmem.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/expar.pc ${PROJECT_BINARY_DIR}/expar-shmem.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+foreach(name expar expar-shmem expar-nvshmem)
+  configure_file(cmake/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endforeach()
 
-# libexpar-shmem finds the libexpar beside it.
-set_target_properties(expar-shmem PROPERTIES INSTALL_RPATH "$ORIGIN")
+# These find the libexpar beside them.
+set_target_properties(expar-shmem expar-nvshmem PROPERTIES INSTALL_RPATH "$ORIGIN")
 
 # Wrappers of the compilers. Their names say in which language they compile.
 file(RELATIVE_PATH include_from_bin ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_INCLUDEDIR})

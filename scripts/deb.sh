@@ -28,7 +28,7 @@ for part in lib bin abi man man3 completion; do
     [ -e "$build/$part" ] || { echo "deb: '$build' has no $part; make builds it" >&2 && exit 1; }
     mkdir -p "$tree/$part"
 done
-cp -P "$build"/lib/libexpar{,-shmem}.so* "$tree/lib/"
+cp -P "$build"/lib/libexpar{,-shmem,-nvshmem}.so* "$tree/lib/"
 cp "$build/bin/expar" "$tree/bin/"
 # The loader finds libraries in Debian's folders by itself.
 for file in "$tree"/lib/*.so.*.*.* "$tree/bin/expar"; do chrpath --delete "$file" >/dev/null; done

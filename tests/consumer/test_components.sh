@@ -42,7 +42,7 @@ expect() {
         grep -q "$pattern" "$work/$component.txt" || fail "component $component has no $pattern"
     done
 }
-expect runtime '/libexpar\.so\.[0-9.]*$' '/libexpar-shmem\.so\.[0-9.]*$'
-expect development '/libexpar\.so$' '/expar/expar\.h$' '/expar\.pc$' '/exparConfig\.cmake$' '/man3/' '/oshcc$'
+expect runtime '/libexpar\.so\.[0-9.]*$' '/libexpar-shmem\.so\.[0-9.]*$' '/libexpar-nvshmem\.so\.[0-9.]*$'
+expect development '/libexpar\.so$' '/expar/expar\.h$' '/expar\.pc$' '/compat/parts/rma\.h$' '/exparConfig\.cmake$' '/man3/' '/oshcc$'
 [ ! -e "$build/bin/expar" ] || expect tool '/bin/expar$' '/man1/expar\.1$' '/model\.safetensors$' '/_expar$' '/oshrun$'
 ! grep -q '/libexpar\.so$' "$work/runtime.txt" || fail "component runtime has the link for development"

@@ -40,7 +40,7 @@ case $version in
     0.*) soversion=${version%.*} ;;
     *) soversion=${version%%.*} ;;
 esac
-for name in libexpar libexpar-shmem; do
+for name in libexpar libexpar-shmem libexpar-nvshmem; do
     [ "$(readlink "$lib/$name.so.$soversion")" = "$name.so.$version" ] || fail "the link of $name's soname is wrong"
     readelf -d "$lib/$name.so" | grep -qF "Library soname: [$name.so.$soversion]" || fail "$name has another soname"
 done
@@ -103,6 +103,10 @@ c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror "$here/app/app.cpp" $flags -o "$
 cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$here/app/shmem.c" $(pkg-config --cflags --libs expar-shmem) \
     -o "$work/app-shmem"
 [ "$("$work/app-shmem")" = "PE 0 of 1" ] || fail "the OpenSHMEM consumer failed"
+# shellcheck disable=SC2046
+cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$here/app/nvshmem.c" $(pkg-config --cflags --libs expar-nvshmem) \
+    -o "$work/app-nvshmem"
+[ "$("$work/app-nvshmem")" = "PE 0 of 1" ] || fail "the consumer with NVSHMEM's names failed"
 
 # The installed README.md has a command, and lines of CMake.
 readme=$prefix/share/doc/expar/README.md

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Each library exports what its header declares, and nothing else.
-# usage: test_symbols.sh INCLUDE_DIR LIBEXPAR LIBEXPAR_SHMEM
+# usage: test_symbols.sh INCLUDE_DIR LIBEXPAR LIBEXPAR_SHMEM LIBEXPAR_NVSHMEM
 set -eu
 declared=$(cd "$(dirname "$0")" && pwd)/../manual/declared.sh
 include=$1
@@ -9,7 +9,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 status=0
 
-# check HEADER LEAST LIBRARY: the header is expar or shmem, and declares no fewer calls than that.
+# check HEADER LEAST LIBRARY: the header is expar, shmem or nvshmem, and declares no fewer calls than that.
 check() {
     "$declared" "$include" "$1" functions >"$work/declared"
     [ "$(wc -l <"$work/declared")" -ge "$2" ] || { echo "found too few declarations in $1.h" >&2; status=1; }
@@ -27,4 +27,5 @@ check() {
 
 check expar 40 "$2"
 check shmem 1500 "$3"
+check nvshmem 30 "$4"
 exit $status

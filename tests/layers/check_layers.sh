@@ -54,6 +54,7 @@ table='
 7 pgas/device      handles.h
 7 pgas/stream      stream.h
 - openshmem        (exit.h)
+- openshmem/nvshmem
 '
 # Heights inside ep and exec: a folder includes headers of those below it. Folders of one height do not know each other.
 inner='

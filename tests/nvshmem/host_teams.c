@@ -195,8 +195,11 @@ static void facts(void)
     nvshmem_info_get_name(name);
     EXPECT(major == NVSHMEM_MAJOR_VERSION && minor == NVSHMEM_MINOR_VERSION && !strcmp(name, NVSHMEM_VENDOR_STRING));
     EXPECT(nvshmem_ptr(from, me) && !nvshmem_ptr(from, -1) && !nvshmem_ptr(from, pes) && !nvshmem_ptr(name, me));
-    EXPECT(!nvshmemx_buffer_register(name, sizeof name) && !nvshmemx_buffer_unregister(name));
+    EXPECT(!nvshmemx_buffer_register(name, sizeof name) && !nvshmemx_buffer_register(name, sizeof name));
+    EXPECT(!nvshmemx_buffer_unregister(name));
     nvshmemx_buffer_unregister_all();
+    EXPECT(nvshmemx_buffer_unregister(name) != 0 && nvshmemx_buffer_register(from, 8) != 0);
+    EXPECT(!nvshmemx_buffer_register_symmetric(name, 8, 0) && nvshmemx_buffer_unregister_symmetric(name, 8) != 0);
     EXPECT(nvshmemx_cumodule_finalize(NULL) != 0 && nvshmemx_culibrary_finalize(NULL) != 0);
 }
 

@@ -131,23 +131,6 @@ void nvshmem_free(void *ptr)
     exit_must(expar_free(nv.group, ptr));
 }
 
-int nvshmemx_buffer_register(void *addr, size_t length)
-{
-    (void)addr;
-    (void)length;
-    return NVSHMEMX_SUCCESS;
-}
-
-int nvshmemx_buffer_unregister(void *addr)
-{
-    (void)addr;
-    return NVSHMEMX_SUCCESS;
-}
-
-void nvshmemx_buffer_unregister_all(void)
-{
-}
-
 void *expar_nvshmem_ptr(const void *address, int pe)
 {
     if (!nv.group || pe < 0 || pe >= expar_group_size(nv.group)) return NULL;

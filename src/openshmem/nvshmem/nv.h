@@ -37,6 +37,9 @@ void nv_handle_drop(nvshmem_team_t team);
 /* Ends the job if a kernel's call with any handle has failed. */
 void nv_check_kernels(void);
 
+/* Forgets what is registered, after which the group ends. */
+void nv_registered_end(void);
+
 /* The GPU of the calling thread; 0 if nobody has chosen one. */
 int32_t nv_modules_device(void);
 /* Fills the variables of all modules, and of those that come later, until nv_modules_end. */

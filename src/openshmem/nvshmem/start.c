@@ -48,6 +48,7 @@ void nvshmem_finalize(void)
     nv_check_kernels();
     exit_must(expar_barrier_all(group));
     nv_modules_end();
+    nv_registered_end();
     exit_end();
     nv.group = NULL;
     exit_must(expar_group_destroy(group));

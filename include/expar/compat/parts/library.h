@@ -39,10 +39,16 @@ EXPAR_API void *nvshmem_malloc(size_t size);
 EXPAR_API void *nvshmem_calloc(size_t count, size_t size);
 EXPAR_API void *nvshmem_align(size_t alignment, size_t size);
 EXPAR_API void nvshmem_free(void *ptr);
-/* These do nothing and return 0: the caller's side of an operation may be any memory. */
+/* Register memory outside the heap for this PE's own operations, which need no registration, but may copy less then.
+   Return 0, or another number if the memory cannot be registered. */
 EXPAR_API int nvshmemx_buffer_register(void *addr, size_t length);
 EXPAR_API int nvshmemx_buffer_unregister(void *addr);
 EXPAR_API void nvshmemx_buffer_unregister_all(void);
+/* Collective. Gives the caller's memory of the GPU a symmetric address (expar_register_symmetric says which memory).
+   NULL: it cannot. flags are ignored. */
+EXPAR_API void *nvshmemx_buffer_register_symmetric(void *buf_ptr, size_t size, int flags);
+/* Collective. */
+EXPAR_API int nvshmemx_buffer_unregister_symmetric(void *mmap_ptr, size_t size);
 
 /* ---- teams ------------------------------------------------------------------------------------------------------- */
 

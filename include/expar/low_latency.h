@@ -57,9 +57,8 @@ typedef struct expar_ll_handle expar_ll_handle;
 /* A hook is the receiving part of a call that only sent. */
 typedef struct expar_ll_hook expar_ll_hook;
 
-/* The format of rows on their way. Rows are quantised in groups of 128 elements, so all formats but PLAIN need an H
-   that is a multiple of 128. docs/reference/low-latency-formats.md has the arithmetic and the error bounds. Values are
-   part of the ABI. */
+/* The format of rows on their way. Rows are quantised in groups, so all formats but PLAIN need an H that is a multiple
+   of 128. docs/reference/low-latency-formats.md has the arithmetic and the error bounds. Values are part of the ABI. */
 typedef enum expar_ll_format {
     EXPAR_LL_FORMAT_PLAIN = 0,     /* as given: bf16, f16 or f32; no scales */
     EXPAR_LL_FORMAT_FP8 = 1,       /* f8e4m3, scales f32 */
@@ -67,7 +66,10 @@ typedef enum expar_ll_format {
     EXPAR_LL_FORMAT_FP8_UE8M0 = 3, /* f8e4m3, the exponents of such powers of two, four in an int32 */
     EXPAR_LL_FORMAT_INT8 = 4,      /* i8, scales f32 */
     /* only for combines with EXPAR_LL_SUM_EXACT: 10 bits an element, logarithmic; rows arrive in the dtype of x */
-    EXPAR_LL_FORMAT_LOGFMT = 5
+    EXPAR_LL_FORMAT_LOGFMT = 5,
+    /* only for dispatches: e2m1, two elements in a byte, the first one in the lower half; scales f8e4m3 of 16 elements,
+       and a global scale (args.global_scale) */
+    EXPAR_LL_FORMAT_NVFP4 = 6
 } expar_ll_format;
 
 /* Says which ranks add the rows of a token. */
@@ -201,6 +203,11 @@ typedef struct expar_ll_dispatch_args {
     int32_t async_finish;
     /* CUDA: the CUstream that the call is put on */
     void *stream;
+
+    /* ---- NVFP4 ---- */
+    /* [1] f32 in the memory of x, with NVFP4 only, and needed there: the global scale, by which all scales are
+       multiplied. The call reads it when it reads x. It may differ between ranks, but a GEMM takes one for all rows */
+    expar_tensor global_scale;
 } expar_ll_dispatch_args;
 #define EXPAR_LL_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_ll_dispatch_args)
 
@@ -210,10 +217,14 @@ typedef struct expar_ll_dispatch_result {
     /* set by EXPAR_LL_DISPATCH_RESULT_INIT */
     size_t struct_size;
 
-    /* [L][N*B][H], of the dtype of x with PLAIN, else of the dtype of the format */
+    /* [L][N*B][H], of the dtype of x with PLAIN, else of the dtype of the format. With NVFP4 u8 [L][N*B][H/2] */
     expar_tensor recv_x;
     /* f32 [L][N*B][H/128], with UE8M0 i32 [L][N*B][ceil(H/512)]; the token dimension is contiguous (strides [.., 1,
-       N*B]). None for a format without scales */
+       N*B]). None for a format without scales.
+
+       With NVFP4 f8e4m3 [L][ceil(N*B/128)][H/64][512], contiguous. The scale of block b of row r is in [r / 128][b / 4]
+       at r % 32 · 16 + r % 128 / 32 · 4 + b % 4, as tensor cores read it. What belongs to no received row is not
+       written */
     expar_tensor recv_scales;
     /* [L] i32: rows of each local expert */
     expar_tensor recv_count;

@@ -49,6 +49,23 @@ _DISPATCH = Kind(
     ),
     ("stream",),
 )
+_DISPATCH_NVFP4 = Kind(
+    PythonKind.LL_DISPATCH,
+    "expar_ll_dispatch",
+    _Args,
+    _abi.LlDispatchResult,
+    dict(
+        x="x",
+        topk_idx="topk_idx",
+        expert_recv_stats="cumulative_local_expert_recv_stats",
+        wait_ns="dispatch_wait_recv_cost_stats",
+        global_scale="x_global_scale",
+        out_x="recv_x",
+        out_count="recv_count",
+        out_scales="recv_scales",
+    ),
+    ("stream",),
+)
 _COMBINE = Kind(
     PythonKind.LL_COMBINE,
     "expar_ll_combine",
@@ -97,15 +114,18 @@ class Hook(Shared):
         destroy(self._pointer)
 
 
-def _scale_dtype(format: LlFormat) -> Any:
-    return torch.int32 if format == LlFormat.FP8_UE8M0 else torch.float32
+def _dtypes(format: LlFormat, dtype: Any) -> tuple[Any, Any]:
+    """Returns the dtypes of received rows and scales. The latter is None without scales."""
+    if format == LlFormat.PLAIN:
+        return dtype, None
+    if format == LlFormat.NVFP4:
+        return torch.uint8, FP8
+    return FP8, torch.int32 if format == LlFormat.FP8_UE8M0 else torch.float32
 
 
 def _received(format: LlFormat, dtype: Any) -> Parts:
     """Returns the parts of a dispatch's results in the library's memory: rows, scales and counts."""
-    if format == LlFormat.PLAIN:
-        return parts_of(_RECV_PARTS, dtype, None, torch.int32)
-    return parts_of(_RECV_PARTS, FP8, _scale_dtype(format), torch.int32)
+    return parts_of(_RECV_PARTS, *_dtypes(format, dtype), torch.int32)
 
 
 Options = Tuple[LlFormat, bool, bool]  # format, async_finish, hook
@@ -125,16 +145,20 @@ class _Results:
 
     def __init__(self, shape: Shape, ranks: int, format: LlFormat, dtype: Any) -> None:
         local, rows = shape.experts // ranks, ranks * shape.tokens
+        codes, scales = _dtypes(format, dtype)
+        columns = shape.hidden // 2 if format == LlFormat.NVFP4 else shape.hidden
         # Each item has a shape, strides and a dtype.
-        self.parts = [
-            ((local, rows, shape.hidden), (rows * shape.hidden, shape.hidden, 1), dtype),
+        self.parts: list[tuple[tuple[int, ...], tuple[int, ...], Any]] = [
+            ((local, rows, columns), (rows * columns, columns, 1), codes),
             ((local,), (1,), torch.int32),
         ]
         self._places = (_OUT_X, _OUT_COUNT, _OUT_SCALES)
-        if format != LlFormat.PLAIN:
-            columns = -(-shape.hidden // 512) if format == LlFormat.FP8_UE8M0 else shape.hidden // 128
-            self.parts[0] = (*self.parts[0][:2], FP8)
-            self.parts.append(((local, rows, columns), (rows * columns, 1, rows), _scale_dtype(format)))
+        if format == LlFormat.NVFP4:
+            tiles, words = -(-rows // 128), shape.hidden // 64
+            self.parts.append(((local, tiles, words, 512), (tiles * words * 512, words * 512, 512, 1), scales))
+        elif format != LlFormat.PLAIN:
+            words = -(-shape.hidden // 512) if format == LlFormat.FP8_UE8M0 else shape.hidden // 128
+            self.parts.append(((local, rows, words), (rows * words, 1, rows), scales))
 
     def put(self, args: Any, device: tuple[int, int]) -> None:
         """Writes views of such results, which have no memory yet."""
@@ -171,16 +195,17 @@ class DispatchForm:
         self._aside = aside  # async_finish
 
     def dispatch(
-        self, x: Any, topk_idx: Any, stats: Any, wait_ns: Any, alike: bool = True
+        self, x: Any, topk_idx: Any, stats: Any, wait_ns: Any, alike: bool = True, more: tuple[Any, ...] = ()
     ) -> Dispatched | None:
-        """Does what Buffer's dispatch does. Returns None if alike is set and the tensors do not look alike."""
+        """Does what Buffer's dispatch does. Returns None if alike is set and the tensors do not look alike. more: with
+        NVFP4, the global scale."""
         place = self._place
         turn = place.turn(None, self._aside)
         outs: tuple[Any, ...] = _NO_OUTS
         if self._results is not None:
             outs = turn.run(self._results.make, place.maker())
         call = self._form.call if alike else self._form.steps
-        made = call(x, topk_idx, stats, wait_ns, *outs, turn.stream)
+        made = call(x, topk_idx, stats, wait_ns, *more, *outs, turn.stream)
         if type(made) is not list:
             if made is None:
                 return None
@@ -196,7 +221,7 @@ class DispatchForm:
         handle = _handles.wrap_low_latency(pointer, self._shape, src_info, ranges)
         waiting = None
         if hook or event or turn.ends:
-            kept = [x, topk_idx, stats, wait_ns, rows, scales, count, self._buffer]
+            kept = [x, topk_idx, stats, wait_ns, more, rows, scales, count, self._buffer]
             waiting = Hook(hook, place, kept) if hook else None
             event = turn.end(event, kept, outs, self._aside)
         check(0)
@@ -375,7 +400,15 @@ class LowLatencyMode:
     # ---- dispatch ----------------------------------------------------------------------------------------------------
 
     def dispatch_form(
-        self, x: Any, topk_idx: Any, tokens: int, experts: int, stats: Any, wait_ns: Any, options: Options
+        self,
+        x: Any,
+        topk_idx: Any,
+        tokens: int,
+        experts: int,
+        stats: Any,
+        wait_ns: Any,
+        options: Options,
+        global_scale: Any = None,
     ) -> DispatchForm:
         """Returns the form of dispatches with such tensors, after checking them."""
         format, async_finish, hook = options
@@ -390,11 +423,13 @@ class LowLatencyMode:
         if self._of_torch and x.dtype in CODES:  # the library rejects any other dtype
             results = _Results(shape, self._size, format, x.dtype)
             results.put(args, self.place.pair)
-        for member, tensor in (("x", x), ("topk_idx", topk_idx), ("expert_recv_stats", stats), ("wait_ns", wait_ns)):
+        kind = _DISPATCH_NVFP4 if format == LlFormat.NVFP4 else _DISPATCH
+        given = dict(x=x, topk_idx=topk_idx, expert_recv_stats=stats, wait_ns=wait_ns, global_scale=global_scale)
+        for member, tensor in given.items():
             if tensor is not None:
-                _DISPATCH.put(args, member, tensor)
+                kind.put(args, member, tensor)
         parts = _received(format, x.dtype) if results is None else None
-        form = Form(_DISPATCH, ll, args, parts)
+        form = Form(kind, ll, args, parts)
         return DispatchForm(self.place, form, shape, ll, results, format != LlFormat.PLAIN, async_finish)
 
     def _asynchronous(self, asked: bool) -> bool:

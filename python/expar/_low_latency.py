@@ -126,8 +126,10 @@ class LowLatencyDispatched(NamedTuple):
     """The rows that a rank has received. Each tensor is the caller's if it was given (out_…), else the library's. They
     are filled after the hook was called, or with async_finish after the event.
 
-    x: [L, N*B, H], dtype of x or of the format. Rows of expert e start at x[e, 0], without gaps.
-    scales: [L, N*B, H/128] f32, UE8M0 [L, N*B, ceil(H/512)] i32. The token dimension is contiguous. None without.
+    x: [L, N*B, H], dtype of x or of the format; NVFP4 [L, N*B, H/2] u8. Rows of expert e start at x[e, 0], without
+        gaps.
+    scales: [L, N*B, H/128] f32, UE8M0 [L, N*B, ceil(H/512)] i32. The token dimension is contiguous. None without. NVFP4
+        [L, ceil(N*B/128), H/64, 512] e4m3.
     count: [L] i32: rows of each local expert.
     """
 
@@ -299,6 +301,7 @@ class LowLatencyBuffer(Owned):
         wait_event: Event | None = None,
         num_sms: int = 0,
         stream: Stream | None = None,
+        global_scale: Array | None = None,
     ) -> LowLatencyDispatched:
         """Carries each token to the ranks that hold its experts, and places it there once for each expert.
 
@@ -313,6 +316,7 @@ class LowLatencyBuffer(Owned):
         hook: the call only sends; the result's hook receives.
         async_finish: returns once the results' addresses are known.
         num_sms, stream: on a GPU, as of Buffer.dispatch.
+        global_scale: [1] f32, with NVFP4: the number by which scales are multiplied.
 
         Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_STATE (two are open), ERR_REMOTE, ERR_MISMATCH, …
         """
@@ -321,7 +325,7 @@ class LowLatencyBuffer(Owned):
         if not _values.all_zero((format, hook, async_finish), _ZEROS[:3]):
             call.choices(format=format)
             call.flags(hook=hook, async_finish=async_finish)
-        call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights)
+        call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, global_scale=global_scale)
         call.tensors(out_x=out_x, out_scales=out_scales, out_count=out_count)
         call.tensors(expert_recv_stats=expert_recv_stats, wait_ns=wait_ns)
         call.event(wait_event)

@@ -53,7 +53,8 @@ typedef struct ll_dispatch_step {
     int32_t tokens;
     const void *x;
     int64_t x_pitch_bytes;
-    bool x_stays; /* until receive has ended; else x may change once send has ended */
+    bool x_stays;              /* until receive has ended; else x may change once send has ended */
+    const float *global_scale; /* of NVFP4, where the data lies; read by send */
     ep_route_view route;
     ll_routing *routing; /* block and arrays are there */
     /* Results, with the strides that expar/low_latency.h gives them. Receive fills them. */

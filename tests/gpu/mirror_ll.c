@@ -128,6 +128,7 @@ static void give_dispatch(mirrored *t, const expar_ll_dispatch_args *args, expar
     given->x = mirrored_give(t, &args->x);
     given->topk_idx = mirrored_give(t, &args->topk_idx);
     given->topk_weights = mirrored_give(t, &args->topk_weights);
+    given->global_scale = mirrored_give(t, &args->global_scale);
     given->out_x = mirrored_give(t, &args->out_x);
     given->out_scales = mirrored_give(t, &args->out_scales);
     given->out_count = mirrored_give(t, &args->out_count);

@@ -205,7 +205,7 @@ static bool ll_layer_call(ll_layer *p, const actor *one, cu_stream stream)
 static bool check_rows(const actor *one, const lowlat_traffic *t, const int32_t *count, const char *rows)
 {
     const lowlat_arrival *wanted = &t->arrivals[one->rank];
-    const size_t row_bytes = HIDDEN * llo_element_bytes(&t->job), places = RANKS * TOKENS;
+    const size_t row_bytes = llo_row_bytes(&t->job), places = RANKS * TOKENS;
     for (size_t e = 0; e < EXPERTS / RANKS; e++) {
         const size_t at = e * places * row_bytes, bytes = (size_t)wanted->count[e] * row_bytes;
         if (!CHECK(count[e] == wanted->count[e], "%d rows of expert %d, expected %d", (int)count[e], (int)e,

@@ -130,3 +130,52 @@ uint32_t oracle_decode(oracle_payload payload, const uint8_t *codes, const uint3
     }
     return bits_of((float)(value * scale));
 }
+
+/* ---- NVFP4 ------------------------------------------------------------------------------------------------------- */
+
+double oracle_e2m1_value(uint32_t code)
+{
+    int exponent = code >> 1 & 3, fraction = code & 1;
+    double magnitude = exponent ? ldexp(1 + fraction / 2.0, exponent - 1) : fraction / 2.0;
+    return code & 8 ? -magnitude : magnitude;
+}
+
+uint32_t oracle_e2m1_nearest(double value)
+{
+    if (isnan(value)) return 0;
+    double magnitude = fabs(value) > 6 ? 6 : fabs(value);
+    uint32_t best = 0;
+    for (uint32_t code = 1; code < 8; code++) {
+        double gain = fabs(oracle_e2m1_value(best) - magnitude) - fabs(oracle_e2m1_value(code) - magnitude);
+        if (gain > 0 || (gain == 0 && code % 2 == 0)) best = code;
+    }
+    return best | (signbit(value) ? 8 : 0);
+}
+
+/* Infinity where a number of the block is not finite. */
+static double block_amax(oracle_type type, const void *row, int64_t begin)
+{
+    double amax = 0;
+    for (int64_t i = begin; i < begin + ORACLE_BLOCK; i++) {
+        double magnitude = fabs(element(type, row, i));
+        if (!isfinite(magnitude)) return INFINITY;
+        if (magnitude > amax) amax = magnitude;
+    }
+    return amax;
+}
+
+void oracle_encode_nvfp4_row(oracle_type type, int64_t hidden, float global, const void *row, uint8_t *codes,
+                             uint8_t *scales)
+{
+    memset(codes, 0, (size_t)hidden / 2);
+    for (int64_t block = 0; block < hidden / ORACLE_BLOCK; block++) {
+        const double amax = block_amax(type, row, block * ORACLE_BLOCK);
+        const float product = (float)(global * amax), wanted = (float)(product / 6.0);
+        scales[block] = (uint8_t)(isinf(amax) ? 0x7f : oracle_e4m3_nearest(wanted));
+        const double scale = oracle_e4m3_value(scales[block]);
+        for (int64_t i = block * ORACLE_BLOCK; i < (block + 1) * ORACLE_BLOCK && scale != 0; i++) {
+            const float scaled = (float)(element(type, row, i) * (double)global);
+            codes[i / 2] |= (uint8_t)(oracle_e2m1_nearest((float)(scaled / scale)) << i % 2 * 4);
+        }
+    }
+}

@@ -20,6 +20,12 @@ int64_t oracle_scale_words(oracle_payload payload, int64_t hidden);
 /* codes: [hidden]; scales: [oracle_scale_words], as bits. */
 void oracle_encode_row(oracle_payload payload, oracle_type type, int64_t hidden, const void *row, uint8_t *codes,
                        uint32_t *scales);
+/* NVFP4, of blocks of 16. codes: [hidden / 2], element 2 · i in the lower half of byte i; scales: [hidden / 16]. */
+#define ORACLE_BLOCK 16
+double oracle_e2m1_value(uint32_t code);
+uint32_t oracle_e2m1_nearest(double value);
+void oracle_encode_nvfp4_row(oracle_type type, int64_t hidden, float global, const void *row, uint8_t *codes,
+                             uint8_t *scales);
 /* As bits of FP32. */
 uint32_t oracle_decode(oracle_payload payload, const uint8_t *codes, const uint32_t *scales, int64_t i);
 

@@ -291,6 +291,8 @@ static void sizes_follow_the_table(void **state)
         assert_int_equal(codec_scale_bytes(format, 7168), 4 * words);
         assert_int_equal(codec_scales(format, 128), 1);
     }
+    assert_int_equal(codec_row_bytes(CODEC_NVFP4, 7168), 3584);
+    assert_int_equal(codec_scales(CODEC_NVFP4, 7168), 112);
     assert_int_equal(codec_scales(CODEC_FP8_UE8M0, 512), 1);
     assert_int_equal(codec_scales(CODEC_FP8_UE8M0, 640), 2);
 }
@@ -298,7 +300,7 @@ static void sizes_follow_the_table(void **state)
 static void other_sizes_are_rejected(void **state)
 {
     (void)state;
-    for (int32_t format = CODEC_FP8; format <= CODEC_INT8; format++) {
+    for (int32_t format = CODEC_FP8; format <= CODEC_NVFP4; format++) {
         const int64_t bad[] = {0, -128, 64, 127, 129, 7168 + 64, (int64_t)1 << 31, INT64_MAX, INT64_MIN};
         for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
             assert_false(codec_takes(format, bad[i]));
@@ -314,10 +316,10 @@ static void other_sizes_are_rejected(void **state)
 static void scales_of_received_rows_lie_token_contiguous(void **state)
 {
     (void)state;
-    assert_int_equal(codec_scale_at(56, 1024, 0, 0, 0), 0);
-    assert_int_equal(codec_scale_at(56, 1024, 0, 0, 1), 1);
-    assert_int_equal(codec_scale_at(56, 1024, 0, 1, 0), 1024);
-    assert_int_equal(codec_scale_at(56, 1024, 2, 3, 5), (2 * 56 + 3) * 1024 + 5);
+    assert_int_equal(codec_scale_at(CODEC_FP8, 56, 1024, 0, 0, 0), 0);
+    assert_int_equal(codec_scale_at(CODEC_FP8, 56, 1024, 0, 0, 1), 1);
+    assert_int_equal(codec_scale_at(CODEC_FP8, 56, 1024, 0, 1, 0), 1024);
+    assert_int_equal(codec_scale_at(CODEC_FP8, 56, 1024, 2, 3, 5), (2 * 56 + 3) * 1024 + 5);
     assert_int_equal(codec_total_bytes(224, 32, 1024), 224 * 32 * 1024);
     assert_int_equal(codec_total_bytes(224, 0, 1024), 0);
     assert_int_equal(codec_total_bytes(1, INT64_MAX, 1), INT64_MAX);

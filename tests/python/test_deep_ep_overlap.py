@@ -14,12 +14,11 @@ from unittest import mock
 
 import torch
 from deep_ep_reference import BATCH, ll_check, ll_traffic, same
-from deep_ep_rows_calls import E2M1, nearest, nvfp4_rows, values_of, weights_in_orders
+from deep_ep_rows_calls import nearest, nvfp4_rows, values_of, weights_in_orders
 from deep_ep_threads import alone, on_threads, said
 from test_python_group import FakeComm
 
 import deep_ep
-from deep_ep import _nvfp4
 
 REST_S = 0.02
 
@@ -171,16 +170,23 @@ class Signals(unittest.TestCase):
 
 class Nvfp4(unittest.TestCase):
     def test_codes(self) -> None:
-        """Every limit and its neighbours, both signs, more than the largest, and rows of zeros."""
-        limits = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0])
-        ups = torch.nextafter(limits, torch.tensor(10.0)), torch.nextafter(limits, torch.tensor(0.0))
-        numbers = torch.cat((limits, *ups, torch.tensor(E2M1), torch.tensor([7.0, 1e30, float("inf")])))
-        for sign in (1, -1):
-            codes = _nvfp4.coded(sign * numbers)
-            self.assertTrue(((codes >= 8) == (sign < 0)).all())
-            same(values_of(codes[:, None] | 0)[:, 0].abs(), torch.tensor([nearest(float(each)) for each in numbers]))
-        codes, scales = _nvfp4.quantised(torch.zeros((2, 32), dtype=torch.bfloat16), torch.tensor([3.0]))
-        self.assertFalse(codes.any() or scales.float().any())
+        """Every limit and its neighbours, both signs, and rows of zeros. A 6 in each block makes its scale 1."""
+        limits = torch.tensor([0.25, 0.75, 1.25, 1.75, 2.5, 3.5, 5.0], dtype=torch.bfloat16)
+        bits = limits.view(torch.int16)
+        numbers = torch.cat((limits, (bits + 1).view(torch.bfloat16), (bits - 1).view(torch.bfloat16)))
+        x = torch.zeros((3, 128), dtype=torch.bfloat16)
+        for row, sign in enumerate((1, -1)):
+            x[row].view(8, 16)[:, 15] = 6
+            x[row].view(8, 16)[:, :7] = sign * torch.cat((numbers, numbers, limits, limits)).view(8, 7)
+        buffer, idx = alone(low_latency_mode=True), torch.zeros((3, 1), dtype=torch.int64)
+        (codes, scales), *_ = buffer.low_latency_dispatch(
+            x, idx, 8, 1, use_fp8=False, use_nvfp4=True, x_global_scale=torch.ones(1)
+        )
+        codes = codes[:3, :, 0]
+        same(values_of(codes).abs(), torch.tensor([[nearest(float(each)) for each in row] for row in x]))
+        same(values_of(codes) < 0, x < 0)
+        self.assertFalse(codes[2].any())
+        self.assertEqual([scales.float()[r, 0, 0, 0, 0, 0].item() for r in range(3)], [1, 1, 0])
 
     def test_rows(self) -> None:
         on_threads(2, lambda comm: nvfp4_rows(made(comm)))

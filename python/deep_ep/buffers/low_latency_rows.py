@@ -1,16 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Low-latency dispatches with more than the library carries: NVFP4 rows, and weights and sources of rows.
 
-They are made of the calls that the library has. Letters in shapes: as in legacy.py."""
+Weights and sources come by a second dispatch. Letters in shapes: as in legacy.py."""
 
 from __future__ import annotations
 
 from typing import Any, Callable
 
 import torch
+from expar import LlFormat
 
-from .. import _nvfp4, _place, _slots
+from .. import _place, _slots
+from .._checks import whole
+from .._forms import Forms, keep_form
+from .._low_latency import Dispatched, LowLatencyMode
 from ..utils.event import EventOverlap, event_of
+
+_NVFP4_COLUMNS = 128  # of which H is a multiple
+
+
+def _nvfp4_views(codes: Any, scales: Any) -> tuple[Any, Any]:
+    """Returns views as callers want them: uint8 [R, H/2, L], and e4m3 [32, 4, R/128, 4, H/64, L], R = N*B.
+
+    codes: uint8 [L, R, H/2]. scales: e4m3 [L, R/128, H/64, 512]."""
+    return codes.permute(1, 2, 0), scales.unflatten(3, (32, 4, 4)).permute(3, 4, 1, 5, 2, 0)
 
 
 class LowLatencyRows:
@@ -19,6 +32,28 @@ class LowLatencyRows:
     rank: int
     group_size: int
     low_latency_dispatch: Callable[..., Any]
+    _forms: Forms
+    _low_latency: Callable[[Any], LowLatencyMode]
+    _check_hook: Callable[[bool, bool], None]
+
+    def _dispatch_nvfp4(
+        self, given: tuple[Any, ...], counted: tuple[Any, Any], global_scale: Any, how: tuple[bool, bool]
+    ) -> Dispatched:
+        """Makes a dispatch with NVFP4 rows. Its first result is a pair: codes uint8 [L, N*B, H/2], and scales e4m3
+        [L, N*B/128, H/64, 512], rounded up."""
+        x, topk_idx, tokens, experts = given
+        tokens, experts = whole(tokens, "num_max_dispatch_tokens_per_rank"), whole(experts, "num_experts")
+        key = (x.shape, tokens, experts, LlFormat.NVFP4, *how)
+        form = self._forms.get(key)
+        made = None if form is None else form.dispatch(x, topk_idx, *counted, more=(global_scale,))
+        if made is None:
+            self._check_hook(*how)
+            options = (LlFormat.NVFP4, bool(how[0]), bool(how[1]))
+            form = self._low_latency(x).dispatch_form(x, topk_idx, tokens, experts, *counted, options, global_scale)
+            keep_form(self._forms, key, form)
+            made = form.dispatch(x, topk_idx, *counted, alike=False, more=(global_scale,))
+            assert made is not None
+        return made
 
     def _dispatch_rows(
         self,
@@ -37,31 +72,26 @@ class LowLatencyRows:
         x, topk_idx, tokens, experts = given
         nvfp4 = self._check_rows(x, topk_idx, fp8[0], global_scale, asked, topk_weights)
         if nvfp4:
-            x = _nvfp4.packed(x, global_scale)
-        rows, count, handle, event, hook = self.low_latency_dispatch(x, *given[1:], *counted, *fp8, *how)
-        small = None
-        if topk_weights is not None:
-            carried = _slots.rows_of(topk_idx, topk_weights)
-            small = self.low_latency_dispatch(carried, *given[1:], None, None, False, False, False, *how)
-        fills: list[Callable[[], None]] = []
-        found = rows
-        if nvfp4:
-            local, places, hidden = rows.shape
-            codes, scales = _nvfp4.memory(local, places, hidden, rows.device)
-            fills.append(lambda: _nvfp4.unpack(rows, codes, scales))
-            found = _nvfp4.shown(codes, scales)
-        more: tuple[Any, ...] = ()
-        if small is not None:
-            shape, first = handle[0].shape, self.rank * (experts // self.group_size)
-            weights = torch.empty(shape, dtype=torch.float32, device=count.device)
-            sources = torch.empty(shape, dtype=torch.int32, device=count.device)
-            topk, brought = topk_weights.shape[1], small[0]
-            fills.append(lambda: _slots.fill(brought, topk, first, handle[1], weights, sources))
-            more = (weights, sources)
-        calls = [(event, hook)] if small is None else [(event, hook), (small[3], small[4])]
-        own = [*((codes, scales) if nvfp4 else ()), *more]
-        event, hook = self._ends(_place.of(x, "x"), calls, fills, own, how)
-        return (found, count, *more, handle, event, hook)
+            rows, count, handle, event, hook = self._dispatch_nvfp4(given, counted, global_scale, how)
+            rows = _nvfp4_views(*rows)
+        else:
+            rows, count, handle, event, hook = self.low_latency_dispatch(x, *given[1:], *counted, *fp8, *how)
+        if topk_weights is None:
+            return rows, count, handle, event, hook
+        carried = _slots.rows_of(topk_idx, topk_weights)
+        small = self.low_latency_dispatch(carried, *given[1:], None, None, False, False, False, *how)
+        shape, first = handle[0].shape, self.rank * (experts // self.group_size)
+        weights = torch.empty(shape, dtype=torch.float32, device=count.device)
+        sources = torch.empty(shape, dtype=torch.int32, device=count.device)
+        topk, brought = topk_weights.shape[1], small[0]
+
+        def fill() -> None:
+            _slots.fill(brought, topk, first, handle[1], weights, sources)
+
+        event, hook = self._ends(
+            _place.of(x, "x"), [(event, hook), (small[3], small[4])], fill, [weights, sources], how
+        )
+        return rows, count, weights, sources, handle, event, hook
 
     @staticmethod
     def _check_rows(
@@ -89,25 +119,22 @@ class LowLatencyRows:
             raise AssertionError(f"x_global_scale has {global_scale.numel()} elements: expected one")
         if not isinstance(x, torch.Tensor) or x.dtype is not torch.bfloat16 or x.dim() != 2:
             raise AssertionError(f"x is {getattr(x, 'dtype', type(x))}: expected torch.bfloat16 [T, H] with use_nvfp4")
-        if x.shape[1] % _nvfp4.BLOCK:
-            raise AssertionError(f"x has {x.shape[1]} columns: expected a multiple of {_nvfp4.BLOCK} with use_nvfp4")
+        if x.shape[1] % _NVFP4_COLUMNS:
+            raise AssertionError(
+                f"x has {x.shape[1]} columns: expected a multiple of {_NVFP4_COLUMNS} with use_nvfp4"
+            )
         return True
 
     @staticmethod
     def _ends(
         place: _place.Place,
         calls: list[tuple[Any, Any]],
-        fills: list[Callable[[], None]],
+        fill: Callable[[], None],
         own: list[Any],
         how: tuple[bool, bool],
     ) -> tuple[EventOverlap, Callable[[], None] | None]:
         """Returns event and hook of these calls together. own: the results, which are filled when the calls' have
         come."""
-
-        def fill() -> None:
-            for each in fills:
-                each()
-
         asynchronous, by_hook = how
         if by_hook:
 
@@ -126,7 +153,7 @@ class LowLatencyRows:
             for each in own:
                 place.used_on(each, place.comm())
             made = event_of(None)
-            made.point, made.kept = place.record(place.comm()), [calls, fills]
+            made.point, made.kept = place.record(place.comm()), [calls, fill]
             return EventOverlap(made), None
         last = calls[-1][0].event
 

@@ -41,6 +41,7 @@ static void ll_dispatch_fill(ll_dispatch_call *call)
     step->x = args->x.data;
     step->x_pitch_bytes = tensor_pitch(&args->x) * (int64_t)expar_dtype_bytes(args->x.dtype);
     step->x_stays = !args->hook;
+    step->global_scale = tensor_given(&args->global_scale) ? args->global_scale.data : NULL;
     step->route = ll_route_view(&args->topk_idx, &args->topk_weights);
     step->routing = &call->op.handle->routing;
     step->out_x = call->recv_x.data;

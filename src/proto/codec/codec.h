@@ -2,10 +2,11 @@
 /* codec: payload formats of low-latency mode. A row of H elements becomes a payload, and scales if it is quantised.
  *
  * The executors call it, on the host and in kernels; ep calls it for sizes. It compiles as C17, under nvcc and under
- * NVRTC, so that CPU and GPU make the same bytes. It calls only number.h and logfmt.h.
+ * NVRTC, so that CPU and GPU make the same bytes. It calls only number.h, logfmt.h and nvfp4.h.
  *
  *     number.h    conversions between FP32 and the narrow types
  *     logfmt.h    groups of 10 bits an element, by logarithms
+ *     nvfp4.h     blocks of 4 bits an element, by a global scale
  *     codec.h     the table of formats, sizes, groups, whole rows: the definition, one element after the other
  *
  * The CPU executor encodes whole rows with vectors (cpu_encode_row, cpu_decode_row). In a kernel, each lane of a warp
@@ -20,22 +21,24 @@
 
 #include "proto/codec/logfmt.h"
 #include "proto/codec/number.h"
+#include "proto/codec/nvfp4.h"
 
 #define CODEC_GROUP 128 /* elements that share a scale */
 
 /* ---- the table of formats ---------------------------------------------------------------------------------------- */
 
-/* Columns: number, element bytes (the most, if groups differ), elements of which the row is a multiple (1 or a group),
+/* Columns: number, element bits (the most, if groups differ), elements of which the row is a multiple (1 or a group),
    how its scales are kept, largest code. */
 #define CODEC_FORMATS(ROW)                                                                                             \
-    ROW(CODEC_BF16, 1, 2, 1, CODEC_NO_SCALES, 0.0f)                                                                    \
-    ROW(CODEC_F16, 2, 2, 1, CODEC_NO_SCALES, 0.0f)                                                                     \
-    ROW(CODEC_F32, 3, 4, 1, CODEC_NO_SCALES, 0.0f)                                                                     \
-    ROW(CODEC_FP8, 4, 1, CODEC_GROUP, CODEC_SCALES_F32, 448.0f)                                                        \
-    ROW(CODEC_FP8_ROUND, 5, 1, CODEC_GROUP, CODEC_SCALES_POWERS, 448.0f)                                               \
-    ROW(CODEC_FP8_UE8M0, 6, 1, CODEC_GROUP, CODEC_SCALES_UE8M0, 448.0f)                                                \
-    ROW(CODEC_INT8, 7, 1, CODEC_GROUP, CODEC_SCALES_F32, 127.0f)                                                       \
-    ROW(CODEC_LOGFMT, 8, 2, CODEC_GROUP, CODEC_SCALES_HEADS, 0.0f)
+    ROW(CODEC_BF16, 1, 16, 1, CODEC_NO_SCALES, 0.0f)                                                                   \
+    ROW(CODEC_F16, 2, 16, 1, CODEC_NO_SCALES, 0.0f)                                                                    \
+    ROW(CODEC_F32, 3, 32, 1, CODEC_NO_SCALES, 0.0f)                                                                    \
+    ROW(CODEC_FP8, 4, 8, CODEC_GROUP, CODEC_SCALES_F32, 448.0f)                                                        \
+    ROW(CODEC_FP8_ROUND, 5, 8, CODEC_GROUP, CODEC_SCALES_POWERS, 448.0f)                                               \
+    ROW(CODEC_FP8_UE8M0, 6, 8, CODEC_GROUP, CODEC_SCALES_UE8M0, 448.0f)                                                \
+    ROW(CODEC_INT8, 7, 8, CODEC_GROUP, CODEC_SCALES_F32, 127.0f)                                                       \
+    ROW(CODEC_LOGFMT, 8, 16, CODEC_GROUP, CODEC_SCALES_HEADS, 0.0f)                                                    \
+    ROW(CODEC_NVFP4, 9, 4, CODEC_GROUP, CODEC_SCALES_BLOCKS, NVFP4_MOST)
 
 typedef enum codec_scales_kind {
     CODEC_NO_SCALES = 0,
@@ -43,28 +46,29 @@ typedef enum codec_scales_kind {
     CODEC_SCALES_POWERS = 2, /* the same, rounded up to a power of two */
     /* the exponents of such scales, biased by 127; four groups in a word, the first one lowest */
     CODEC_SCALES_UE8M0 = 3,
-    CODEC_SCALES_HEADS = 4 /* two FP32 for each group: its least and its largest magnitude (logfmt.h) */
+    CODEC_SCALES_HEADS = 4, /* two FP32 for each group: its least and its largest magnitude (logfmt.h) */
+    CODEC_SCALES_BLOCKS = 5 /* E4M3 for each block of 16 elements; four blocks in a word, the first one lowest */
 } codec_scales_kind;
 
-#define CODEC_FORMAT_NUMBER(name, number, bytes, unit, scales, largest) name = number,
+#define CODEC_FORMAT_NUMBER(name, number, bits, unit, scales, largest) name = number,
 /* The first three have the values of expar_dtype. */
 typedef enum codec_format { CODEC_FORMATS(CODEC_FORMAT_NUMBER) CODEC_NO_FORMAT = 0 } codec_format;
 #undef CODEC_FORMAT_NUMBER
 
 typedef struct codec_facts {
-    int32_t element_bytes; /* 0: no such format */
-    int32_t unit;          /* H is a multiple of it */
-    int32_t scales;        /* codec_scales_kind */
-    float largest;         /* code of amax */
+    int32_t element_bits; /* 0: no such format */
+    int32_t unit;         /* H is a multiple of it */
+    int32_t scales;       /* codec_scales_kind */
+    float largest;        /* code of amax */
 } codec_facts;
 
 PORTABLE_FUNC codec_facts codec_facts_of(int32_t format)
 {
     codec_facts facts = {0, 1, CODEC_NO_SCALES, 0.0f};
     switch (format) {
-#define CODEC_FORMAT_CASE(name, number, bytes, multiple, kind, most)                                                   \
+#define CODEC_FORMAT_CASE(name, number, bits, multiple, kind, most)                                                    \
     case name:                                                                                                         \
-        facts.element_bytes = bytes;                                                                                   \
+        facts.element_bits = bits;                                                                                     \
         facts.unit = multiple;                                                                                         \
         facts.scales = kind;                                                                                           \
         facts.largest = most;                                                                                          \
@@ -84,13 +88,13 @@ PORTABLE_FUNC codec_facts codec_facts_of(int32_t format)
 PORTABLE_FUNC int32_t codec_takes(int32_t format, int64_t hidden)
 {
     codec_facts facts = codec_facts_of(format);
-    return facts.element_bytes > 0 && hidden > 0 && hidden <= 0x7fffffff && hidden % facts.unit == 0 &&
-           hidden * facts.element_bytes % 16 == 0;
+    return facts.element_bits > 0 && hidden > 0 && hidden <= 0x7fffffff && hidden % facts.unit == 0 &&
+           hidden * facts.element_bits % 128 == 0;
 }
 /* Returns the bytes of a row's payload, for LogFMT the most. It is a multiple of 16, or 0 if there are no such rows. */
 PORTABLE_FUNC int64_t codec_row_bytes(int32_t format, int64_t hidden)
 {
-    return codec_takes(format, hidden) ? hidden * codec_facts_of(format).element_bytes : 0;
+    return codec_takes(format, hidden) ? hidden * codec_facts_of(format).element_bits / 8 : 0;
 }
 /* Returns the number of words, each of 4 bytes, in a row's scales; 0 without scales, or if there are no such rows. */
 PORTABLE_FUNC int64_t codec_scales(int32_t format, int64_t hidden)
@@ -98,7 +102,7 @@ PORTABLE_FUNC int64_t codec_scales(int32_t format, int64_t hidden)
     int32_t kind = codec_facts_of(format).scales;
     if (kind == CODEC_NO_SCALES || !codec_takes(format, hidden)) return 0;
     int64_t groups = hidden / CODEC_GROUP;
-    if (kind == CODEC_SCALES_HEADS) return 2 * groups;
+    if (kind == CODEC_SCALES_HEADS || kind == CODEC_SCALES_BLOCKS) return 2 * groups;
     return kind == CODEC_SCALES_UE8M0 ? (groups + 3) / 4 : groups;
 }
 PORTABLE_FUNC int64_t codec_scale_bytes(int32_t format, int64_t hidden)
@@ -107,9 +111,12 @@ PORTABLE_FUNC int64_t codec_scale_bytes(int32_t format, int64_t hidden)
 }
 
 /* Returns where a word of the received rows' scales stands, in words of 4 bytes. The array is [experts][words of a
-   row][rows], so the next word of the same row is `rows` further. */
-PORTABLE_FUNC int64_t codec_scale_at(int64_t words, int64_t rows, int64_t expert, int64_t word, int64_t row)
+   row][rows], so the next word of the same row is `rows` further. NVFP4 has tiles instead (nvfp4.h). words: of a row,
+   as codec_scales says. */
+PORTABLE_FUNC int64_t codec_scale_at(int32_t format, int64_t words, int64_t rows, int64_t expert, int64_t word,
+                                     int64_t row)
 {
+    if (format == CODEC_NVFP4) return nvfp4_scale_at(words, rows, expert, word, row);
     return (expert * words + word) * rows + row;
 }
 /* Returns the bytes of payload or scales of rows, each of `bytes`, for all experts; -1 if that exceeds an int64. */
@@ -304,6 +311,45 @@ PORTABLE_FUNC int32_t codec_decode_log_group(const uint8_t *bytes, const number_
     return LOGFMT_CODED_BYTES;
 }
 
+/* ---- rows of NVFP4 ----------------------------------------------------------------------------------------------- */
+
+/* Encodes block b of a row. Element 2 · i of it is in the lower half of byte i. Returns the bits of its scale. */
+PORTABLE_FUNC uint32_t codec_encode_block(int32_t dtype, float global, const void *row, int64_t b, uint8_t *payload)
+{
+    const int64_t begin = b * NVFP4_BLOCK, end = begin + NVFP4_BLOCK;
+    const uint32_t bits = nvfp4_scale_of(codec_amax(dtype, row, begin, end), global);
+    const float scale = number_of_e4m3(bits);
+    for (int64_t i = begin; i < end; i += 2) {
+        const uint32_t low = nvfp4_code_of(codec_load(dtype, row, i), global, scale);
+        payload[i / 2] = (uint8_t)(low | nvfp4_code_of(codec_load(dtype, row, i + 1), global, scale) << 4);
+    }
+    return bits;
+}
+/* Encodes a row of `dtype`. global: the caller's global scale. Returns the bytes of the payload. */
+PORTABLE_FUNC int64_t codec_encode_nvfp4_row(int32_t dtype, int64_t hidden, float global, const void *row,
+                                             void *payload, void *scales)
+{
+    const int64_t words = codec_scales(CODEC_NVFP4, hidden);
+    for (int64_t w = 0; w < words; w++) {
+        uint32_t word = 0;
+        for (int64_t i = 0; i < 4; i++)
+            word |= codec_encode_block(dtype, global, row, 4 * w + i, (uint8_t *)payload) << (8 * i);
+        ((number_u32 *)scales)[w] = word;
+    }
+    return codec_row_bytes(CODEC_NVFP4, hidden);
+}
+/* Decodes a row to FP32. */
+PORTABLE_FUNC void codec_decode_nvfp4_row(int64_t hidden, float global, const void *payload, const void *scales,
+                                          float *out)
+{
+    for (int64_t i = 0; i < hidden; i++) {
+        const int64_t b = i / NVFP4_BLOCK;
+        const uint32_t bits = ((const number_u32 *)scales)[b / 4] >> (b % 4 * 8) & 0xffu;
+        const uint32_t code = (uint32_t)((const uint8_t *)payload)[i / 2] >> (i % 2 * 4) & 15u;
+        out[i] = nvfp4_value_of(code, global, number_of_e4m3(bits));
+    }
+}
+
 /* ---- rows of all formats ----------------------------------------------------------------------------------------- */
 
 /* Returns the bytes of an encoded row's payload. They are fewer than codec_row_bytes if groups of LogFMT are coded. */
@@ -322,7 +368,7 @@ PORTABLE_FUNC int64_t codec_payload_bytes(int32_t format, int64_t hidden, const 
 /* Encodes a row of `dtype` (CODEC_BF16, CODEC_F16 or CODEC_F32) to its payload and its scales, which are contiguous.
    scales may be NULL for formats without. The caller has checked codec_takes; row, payload and scales are aligned to
    their elements. Returns the bytes of the payload. A row of the format's own type is copied, another one is rounded
-   once. */
+   once. NVFP4 has a function of its own. */
 PORTABLE_FUNC int64_t codec_encode_row(int32_t format, int32_t dtype, int64_t hidden, const void *row, void *payload,
                                        void *scales)
 {

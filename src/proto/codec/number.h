@@ -168,6 +168,28 @@ PORTABLE_FUNC float number_of_e4m3(uint32_t code)
     return number_of_bits(moved == 0x7fu << 20 ? NUMBER_NAN : finite);
 }
 
+/* ---- FP4 E2M1: 0, 0.5, 1, 1.5, 2, 3, 4, 6, and a sign ------------------------------------------------------------ */
+
+/* Saturates: a value that would round beyond 6, infinity included, becomes 6. NaN gives 0. E is the exponent, at least
+   0, since 0.5 is subnormal. A sum with 2^(E + 22) rounds to one bit after the first one, and has both in its lowest
+   bits. The exponent adds 2 to them for each binade above the first. */
+PORTABLE_FUNC uint32_t number_to_e2m1(float value)
+{
+    const uint32_t least = 127u << 23, largest = 0x40c00000u;
+    const uint32_t sign = number_bits(value) >> 28 & 8u, magnitude = number_magnitude(value);
+    const uint32_t within = magnitude < largest ? magnitude : largest, power = within & NUMBER_INFINITY;
+    const uint32_t exponent = power < least ? least : power;
+    const uint32_t sum = number_bits(number_add(number_of_bits(within), number_of_bits(exponent + (22u << 23))));
+    const uint32_t code = (sum & 7u) + (exponent >> 22) - (least >> 22);
+    return magnitude > NUMBER_INFINITY ? 0 : sign | code;
+}
+PORTABLE_FUNC float number_of_e2m1(uint32_t code)
+{
+    const uint32_t magnitude = code & 7u, sign = (code & 8u) << 28;
+    const uint32_t normal = (magnitude << 22) + (126u << 23);
+    return number_of_bits(sign | (magnitude == 0 ? 0 : magnitude == 1 ? 126u << 23 : normal));
+}
+
 /* ---- INT8 -------------------------------------------------------------------------------------------------------- */
 
 /* Converts a number in ±127. A sum with 1.5 · 2^23 has the integer in its lowest bits. */

@@ -9,15 +9,18 @@
 
 #include "oracle/oracle.h"
 
-typedef enum llo_format { LLO_PLAIN, LLO_FP8, LLO_FP8_ROUND, LLO_FP8_UE8M0, LLO_INT8 } llo_format;
+typedef enum llo_format { LLO_PLAIN, LLO_FP8, LLO_FP8_ROUND, LLO_FP8_UE8M0, LLO_INT8, LLO_NVFP4 } llo_format;
 
 /* Elements of a row that share a scale. */
 #define LLO_GROUP 128
+/* The same in NVFP4. */
+#define LLO_BLOCK 16
 
 typedef struct llo_job {
     int32_t num_ranks, max_tokens, hidden, topk, num_experts; /* N, B, H, K, E */
     oracle_type type;                                         /* of x: bf16, f16 or f32 */
     llo_format format;
+    float global_scale;         /* of NVFP4 */
     const uint8_t *masked;      /* [N]: 1 for ranks that nobody sends to or hears; NULL: none */
     const oracle_input *inputs; /* [N]: num_tokens, x, topk_idx and weights count here */
 } llo_job;
@@ -28,12 +31,16 @@ typedef struct llo_job {
    0x7f. And back. */
 uint8_t llo_e4m3_round(float value);
 float llo_e4m3_widen(uint8_t bits);
-/* For a row on its way: bytes of an element, and words of scales (S). */
-size_t llo_element_bytes(const llo_job *job);
+/* Bits of E2M1: the nearest of its values, of two equally near ones the even code; beyond 6 it is 6. NaN: 0. And
+   back. */
+uint8_t llo_e2m1_round(float value);
+float llo_e2m1_widen(uint8_t bits);
+/* For a row on its way: its bytes without scales, and words of scales (S). */
+size_t llo_row_bytes(const llo_job *job);
 int32_t llo_num_scales(const llo_job *job);
 /* x: [H] elements of the job's type. q: [H] elements of the format; scales: [S] words, bits of FP32 or four exponents
    each; not used for LLO_PLAIN. A group that holds infinity or NaN is NaN: its scale, 255 as an exponent, and its
-   elements, 0 in INT8. */
+   elements, 0 in INT8 and NVFP4. NVFP4 has blocks instead of groups, and four scales in a word. */
 void llo_quantise(const llo_job *job, const void *x, void *q, uint32_t *scales);
 
 /* LogFMT (oracle_log.c). x: [hidden] elements of the type, groups of LLO_GROUP. low and high: their bounds after

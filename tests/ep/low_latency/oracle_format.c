@@ -48,14 +48,37 @@ static int8_t round_int8(float value)
     return (int8_t)(whole > 127.0f ? 127.0f : whole < -127.0f ? -127.0f : whole);
 }
 
-size_t llo_element_bytes(const llo_job *job)
+/* The values of the codes 0 to 7. */
+static const float e2m1_values[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+
+float llo_e2m1_widen(uint8_t bits)
 {
-    return job->format == LLO_PLAIN ? oracle_element_bytes(job->type) : 1;
+    return bits & 8 ? -e2m1_values[bits & 7] : e2m1_values[bits & 7];
+}
+
+uint8_t llo_e2m1_round(float value)
+{
+    uint8_t nearest = 0;
+    if (isnan(value)) return 0;
+    const double magnitude = fmin(fabs((double)value), 6.0);
+    for (uint8_t code = 1; code < 8; code++) {
+        const double gain = fabs(e2m1_values[nearest] - magnitude) - fabs(e2m1_values[code] - magnitude);
+        if (gain > 0 || (gain == 0 && code % 2 == 0)) nearest = code;
+    }
+    return signbit(value) ? nearest | 8 : nearest;
+}
+
+size_t llo_row_bytes(const llo_job *job)
+{
+    const size_t elements = (size_t)job->hidden;
+    if (job->format == LLO_PLAIN) return elements * oracle_element_bytes(job->type);
+    return job->format == LLO_NVFP4 ? elements / 2 : elements;
 }
 
 int32_t llo_num_scales(const llo_job *job)
 {
     int32_t groups = job->hidden / LLO_GROUP;
+    if (job->format == LLO_NVFP4) return job->hidden / (4 * LLO_BLOCK);
     return job->format == LLO_PLAIN ? 0 : job->format == LLO_FP8_UE8M0 ? (groups + 3) / 4 : groups;
 }
 
@@ -109,6 +132,25 @@ static void quantise_group(const llo_job *job, const void *x, int32_t group, uin
     }
 }
 
+/* A scale is that of the largest magnitude as 6, times the global scale, in E4M3. */
+static void quantise_block(const llo_job *job, const void *x, int32_t block, uint8_t *q, uint32_t *scales)
+{
+    float amax = 0.0f;
+    bool finite = true;
+    for (int32_t i = block * LLO_BLOCK; i < (block + 1) * LLO_BLOCK; i++) {
+        amax = fmaxf(amax, fabsf(element_of(job, x, i)));
+        finite = finite && isfinite(element_of(job, x, i));
+    }
+    const float product = job->global_scale * amax;
+    const uint8_t scale = finite ? llo_e4m3_round(product / 6.0f) : E4M3_NAN;
+    scales[block / 4] |= (uint32_t)scale << block % 4 * 8;
+    for (int32_t i = block * LLO_BLOCK; i < (block + 1) * LLO_BLOCK; i++) {
+        const float scaled = element_of(job, x, i) * job->global_scale;
+        const uint8_t code = finite && scale ? llo_e2m1_round(scaled / llo_e4m3_widen(scale)) : 0;
+        q[i / 2] = (uint8_t)(i % 2 ? q[i / 2] | code << 4 : code);
+    }
+}
+
 void llo_quantise(const llo_job *job, const void *x, void *q, uint32_t *scales)
 {
     if (job->format == LLO_PLAIN) {
@@ -117,6 +159,8 @@ void llo_quantise(const llo_job *job, const void *x, void *q, uint32_t *scales)
     }
     for (int32_t s = 0; s < llo_num_scales(job); s++)
         scales[s] = 0;
-    for (int32_t group = 0; group < job->hidden / LLO_GROUP; group++)
+    for (int32_t block = 0; job->format == LLO_NVFP4 && block < job->hidden / LLO_BLOCK; block++)
+        quantise_block(job, x, block, q, scales);
+    for (int32_t group = 0; job->format != LLO_NVFP4 && group < job->hidden / LLO_GROUP; group++)
         quantise_group(job, x, group, q, scales);
 }

@@ -88,7 +88,7 @@ void llo_dispatch(const llo_job *job, const int32_t *map, int32_t rank, void *x,
     int32_t locals = job->num_experts / job->num_ranks, num_scales = llo_num_scales(job);
     int64_t places = (int64_t)job->num_ranks * job->max_tokens;
     size_t from_bytes = (size_t)job->hidden * oracle_element_bytes(job->type);
-    size_t to_bytes = (size_t)job->hidden * llo_element_bytes(job);
+    size_t to_bytes = llo_row_bytes(job);
     for (int64_t i = 0; i < places * job->topk; i++) {
         int32_t source = (int32_t)(i / job->topk / job->max_tokens);
         int64_t t = i / job->topk % job->max_tokens;

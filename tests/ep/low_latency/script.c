@@ -81,7 +81,7 @@ static lowlat_traffic *draw_traffic(random_source *random, const lowlat_script *
         .routing = (routing_kind)random_between(random, 0, ROUTING_KINDS - 1),
         .disturb = random_once_in(random, 2) ? random_between(random, 2, 10) : 0,
         .num_tokens = num_tokens};
-    if (config->hidden % LLO_GROUP == 0) plan.format = (llo_format)random_between(random, LLO_PLAIN, LLO_INT8);
+    if (config->hidden % LLO_GROUP == 0) plan.format = (llo_format)random_between(random, LLO_PLAIN, LLO_NVFP4);
     lowlat_traffic *made = lowlat_traffic_make(&plan, random);
     free(num_tokens);
     return made;
@@ -406,7 +406,7 @@ static void print_op(const lowlat_op *op, int32_t number)
 {
     static const char *const kinds[] = {"dispatch", "combine", "normal"};
     static const char *const troubles[] = {"", ", refused", ", wrong index", ", mismatch", ", pending"};
-    static const char *const formats[] = {"plain", "fp8", "fp8 rounded", "ue8m0", "int8"};
+    static const char *const formats[] = {"plain", "fp8", "fp8 rounded", "ue8m0", "int8", "nvfp4"};
     fprintf(stderr, "  %d: %s, slot %d%s (rank %d, manner %d)", (int)number, kinds[op->kind], (int)op->slot,
             troubles[op->trouble], (int)op->culprit, (int)op->manner);
     if (op->kind == LOWLAT_DISPATCH)

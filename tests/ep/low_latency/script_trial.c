@@ -56,7 +56,8 @@ static void make_other_form(const lowlat_op *op, lowlat_call *call)
     } else if (call->answers) {
         call->back_args.sum = call->answers->sum == EXPAR_LL_SUM_EXACT ? EXPAR_LL_SUM_REDUCED : EXPAR_LL_SUM_EXACT;
     } else if (format != LLO_PLAIN && op->manner % 2) {
-        call->there_args.format = lowlat_format(format == LLO_INT8 ? LLO_FP8 : format + 1);
+        call->there_args.format = lowlat_format(format >= LLO_INT8 ? LLO_FP8 : format + 1);
+        call->there_args.global_scale = EXPAR_TENSOR_NONE;
     } else if (call->traffic->with_weights) {
         free(call->there_args.topk_weights.data);
         call->there_args.topk_weights = EXPAR_TENSOR_NONE;

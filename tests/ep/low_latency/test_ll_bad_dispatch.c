@@ -144,6 +144,33 @@ static void out_scales_without_scales(there_args *args, const wrong_scene *scene
     args->out_scales = fitting_x(args);
 }
 
+static void global_scale_without_nvfp4(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->global_scale = expar_tensor_1d(spare, EXPAR_F32, 1);
+}
+
+static void global_scale_of_two_numbers(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->format = EXPAR_LL_FORMAT_NVFP4;
+    args->global_scale = expar_tensor_1d(spare, EXPAR_F32, 2);
+}
+
+static void global_scale_of_another_dtype(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->format = EXPAR_LL_FORMAT_NVFP4;
+    args->global_scale = expar_tensor_1d(spare, EXPAR_F16, 1);
+}
+
+static void blocks_of_short_rows(there_args *args, const wrong_scene *scene)
+{
+    (void)scene;
+    args->format = EXPAR_LL_FORMAT_NVFP4;
+    args->global_scale = expar_tensor_1d(spare, EXPAR_F32, 1);
+}
+
 static void out_count_of_more_experts(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
@@ -268,6 +295,26 @@ static const wrong_case cases[] = {
      EXPAR_ERR_SHAPE,
      {"format is INT8", "16", "multiple of 128"},
      WRONG_SET_DISPATCH(format, EXPAR_LL_FORMAT_INT8)},
+    {"format of blocks",
+     EXPAR_ERR_SHAPE,
+     {"format is NVFP4", "16", "multiple of 128"},
+     .spoil_dispatch = blocks_of_short_rows},
+    {"no global scale",
+     EXPAR_ERR_NULL,
+     {"global_scale is not given", "NVFP4"},
+     WRONG_SET_DISPATCH(format, EXPAR_LL_FORMAT_NVFP4)},
+    {"global scale of another format",
+     EXPAR_ERR_ARGUMENT,
+     {"global_scale is given", "PLAIN", "NVFP4"},
+     .spoil_dispatch = global_scale_without_nvfp4},
+    {"global scale of two numbers",
+     EXPAR_ERR_SHAPE,
+     {"global_scale.shape[0] is 2", "expected 1"},
+     .spoil_dispatch = global_scale_of_two_numbers},
+    {"global scale of another dtype",
+     EXPAR_ERR_DTYPE,
+     {"global_scale.dtype is f16", "f32"},
+     .spoil_dispatch = global_scale_of_another_dtype},
     {"hook and event", EXPAR_ERR_ARGUMENT, {"hook is 1 and async_finish is 1"}, .spoil_dispatch = hook_and_event},
     {"wait_event that has gone",
      EXPAR_ERR_HANDLE,

@@ -76,7 +76,7 @@ static bool check_part(const lowlat_call *call, int32_t victim)
     const llo_job *job = &call->traffic->job;
     const lowlat_arrival *wanted = &call->traffic->arrivals[call->rank];
     const int64_t places = lowlat_places(job), n = job->num_ranks;
-    const size_t row_bytes = (size_t)job->hidden * llo_element_bytes(job);
+    const size_t row_bytes = llo_row_bytes(job);
     expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
     char *none = calloc(1, row_bytes);
     bool right = none && CHECK_OK(expar_ll_handle_get_info(call->there.handle, &info));

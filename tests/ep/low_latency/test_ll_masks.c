@@ -44,7 +44,7 @@ static void draw_show(mask_show *show, int32_t ranks, uint64_t seed)
         const int32_t victim = (int32_t)random_between(&random, 0, ranks - 1);
         for (int j = 0; j < ROUNDS; j++) {
             lowlat_plan plan = show->plan;
-            plan.format = (llo_format)random_between(&random, LLO_PLAIN, LLO_INT8);
+            plan.format = (llo_format)random_between(&random, LLO_PLAIN, LLO_NVFP4);
             const expar_ll_sum sum =
                 plan.with_weights && random_between(&random, 0, 1) ? EXPAR_LL_SUM_REDUCED : EXPAR_LL_SUM_EXACT;
             show->rounds[i][j] = masked_traffic_make(&plan, victim, sum, seed * 1000 + (uint64_t)(i * ROUNDS + j));

@@ -21,11 +21,10 @@ expar_dtype lowlat_dtype(oracle_type type)
 
 expar_ll_format lowlat_format(llo_format format)
 {
-    static const expar_ll_format formats[] = {[LLO_PLAIN] = EXPAR_LL_FORMAT_PLAIN,
-                                              [LLO_FP8] = EXPAR_LL_FORMAT_FP8,
-                                              [LLO_FP8_ROUND] = EXPAR_LL_FORMAT_FP8_ROUND,
-                                              [LLO_FP8_UE8M0] = EXPAR_LL_FORMAT_FP8_UE8M0,
-                                              [LLO_INT8] = EXPAR_LL_FORMAT_INT8};
+    static const expar_ll_format formats[] = {
+        [LLO_PLAIN] = EXPAR_LL_FORMAT_PLAIN,         [LLO_FP8] = EXPAR_LL_FORMAT_FP8,
+        [LLO_FP8_ROUND] = EXPAR_LL_FORMAT_FP8_ROUND, [LLO_FP8_UE8M0] = EXPAR_LL_FORMAT_FP8_UE8M0,
+        [LLO_INT8] = EXPAR_LL_FORMAT_INT8,           [LLO_NVFP4] = EXPAR_LL_FORMAT_NVFP4};
     return formats[format];
 }
 
@@ -103,7 +102,7 @@ void lowlat_traffic_settle(lowlat_traffic *t)
             (lowlat_arrival){.count = traffic_alloc(locals, sizeof *arrival->count),
                              .src_info = traffic_alloc(rows, sizeof *arrival->src_info),
                              .range = traffic_alloc(locals * (size_t)job->num_ranks, sizeof *arrival->range),
-                             .x = traffic_alloc(rows, (size_t)job->hidden * llo_element_bytes(job)),
+                             .x = traffic_alloc(rows, llo_row_bytes(job)),
                              .scales = traffic_alloc(rows, (size_t)llo_num_scales(job) * sizeof *arrival->scales),
                              .messages = llo_messages(job, r)};
         llo_places(job, t->map, r, arrival->count, arrival->src_info, arrival->range);
@@ -126,6 +125,7 @@ lowlat_traffic *lowlat_traffic_make(const lowlat_plan *plan, random_source *rand
                        .type = plan->type,
                        .format = plan->format,
                        .inputs = t->inputs};
+    if (plan->format == LLO_NVFP4) t->job.global_scale = (float)random_between(random, 1, 4000) / 4.0f;
     for (int32_t r = 0; r < plan->num_ranks; r++)
         t->inputs[r] = draw_input(plan, r, random);
     drop_excess(&t->job);

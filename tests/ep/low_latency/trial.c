@@ -75,13 +75,62 @@ static expar_event *make_wait_event(lowlat_call *call)
 
 static expar_dtype received_dtype(const llo_job *job)
 {
-    return job->format == LLO_PLAIN ? lowlat_dtype(job->type) : job->format == LLO_INT8 ? EXPAR_I8 : EXPAR_F8E4M3;
+    switch (job->format) {
+    case LLO_PLAIN:
+        return lowlat_dtype(job->type);
+    case LLO_INT8:
+        return EXPAR_I8;
+    case LLO_NVFP4:
+        return EXPAR_U8;
+    default:
+        return EXPAR_F8E4M3;
+    }
+}
+
+/* Two elements of NVFP4 are in a byte. */
+static int64_t received_columns(const llo_job *job)
+{
+    return job->format == LLO_NVFP4 ? job->hidden / 2 : job->hidden;
+}
+
+/* NVFP4 has tiles of 128 rows, and 512 bytes of a tile for each word of a row. */
+static int64_t tiles_of(const llo_job *job)
+{
+    return (lowlat_places(job) + 127) / 128;
+}
+
+/* Words of the scales of all rows. */
+static size_t scale_words(const llo_job *job)
+{
+    const int64_t rows = job->format == LLO_NVFP4 ? 128 * tiles_of(job) : lowlat_places(job);
+    return (size_t)(lowlat_locals(job) * rows * llo_num_scales(job));
+}
+
+/* The place of word w of row i of all experts' rows. */
+static int64_t scale_place(const llo_job *job, int64_t i, int64_t w)
+{
+    const int64_t places = lowlat_places(job), words = llo_num_scales(job), expert = i / places, row = i % places;
+    if (job->format != LLO_NVFP4) return (expert * words + w) * places + row;
+    const int64_t tile = expert * tiles_of(job) + row / 128, within = row % 128;
+    return (tile * words + w) * 128 + within % 32 * 4 + within / 32;
+}
+
+static expar_tensor tiled_scales_like(const llo_job *job, void *data)
+{
+    const int64_t words = llo_num_scales(job), tiles = tiles_of(job);
+    return (expar_tensor){.data = data,
+                          .dtype = EXPAR_F8E4M3,
+                          .ndim = 4,
+                          .shape = {lowlat_locals(job), tiles, words, 512},
+                          .strides = {tiles * words * 512, words * 512, 512, 1},
+                          .device = {.type = EXPAR_CPU}};
 }
 
 /* Scales of one row stand N*B words apart. */
 static expar_tensor scales_like(const llo_job *job, void *data)
 {
     int64_t places = lowlat_places(job), words = llo_num_scales(job);
+    if (job->format == LLO_NVFP4) return tiled_scales_like(job, data);
     expar_tensor scales =
         cube(data, job->format == LLO_FP8_UE8M0 ? EXPAR_I32 : EXPAR_F32, lowlat_locals(job), places, words);
     scales.strides[1] = 1;
@@ -109,10 +158,12 @@ void lowlat_prepare_dispatch(lowlat_call *call, expar_ll *ll, const lowlat_traff
                                                  choice->null_if_empty);
     args->format = lowlat_format(job->format);
     if (choice->own_x)
-        args->out_x = cube(spare_memory(rows * (size_t)job->hidden * llo_element_bytes(job)), received_dtype(job),
-                           locals, places, job->hidden);
+        args->out_x =
+            cube(spare_memory(rows * llo_row_bytes(job)), received_dtype(job), locals, places, received_columns(job));
     if (choice->own_scales && llo_num_scales(job))
-        args->out_scales = scales_like(job, spare_memory(rows * (size_t)llo_num_scales(job) * 4));
+        args->out_scales = scales_like(job, spare_memory(scale_words(job) * 4));
+    call->global_scale = job->global_scale;
+    if (job->format == LLO_NVFP4) args->global_scale = row_of_numbers(&call->global_scale, EXPAR_F32, 1);
     if (choice->own_count) args->out_count = row_of_numbers(spare_memory((size_t)locals * 4), EXPAR_I32, locals);
     args->expert_recv_stats = make_stats(call);
     args->wait_ns = make_waits(call);
@@ -187,6 +238,7 @@ expar_status lowlat_start(lowlat_call *call)
     call->wants_finish = call->choice.hook || call->choice.async;
     if (call->choice.hook && !call->choice.zero_copy)
         overwrite(call->answers ? &call->back_args.x : &call->there_args.x);
+    if (call->choice.hook) call->global_scale = 0; /* read with x */
     return status;
 }
 
@@ -234,9 +286,9 @@ static bool check_recv_x(const lowlat_call *call)
     const expar_tensor *x = &call->there.recv_x;
     int64_t places = lowlat_places(job);
     expar_tensor wanted =
-        cube(call->there_args.out_x.data, received_dtype(job), lowlat_locals(job), places, job->hidden);
+        cube(call->there_args.out_x.data, received_dtype(job), lowlat_locals(job), places, received_columns(job));
     if (!has_form(x, &wanted, "recv_x")) return false;
-    size_t row_bytes = (size_t)job->hidden * llo_element_bytes(job);
+    size_t row_bytes = llo_row_bytes(job);
     for (int64_t i = 0; i < lowlat_locals(job) * places; i++) {
         const char *row = (const char *)x->data + (size_t)i * row_bytes;
         if (i % places >= expected->count[i / places]) {
@@ -263,7 +315,7 @@ static bool check_recv_scales(const lowlat_call *call)
     if (!has_form(scales, &wanted, "recv_scales")) return false;
     for (int64_t i = 0; i < lowlat_locals(job) * places; i++)
         for (int64_t w = 0; w < words; w++) {
-            uint32_t got = ((const uint32_t *)scales->data)[(i / places * words + w) * places + i % places];
+            uint32_t got = ((const uint32_t *)scales->data)[scale_place(job, i, w)];
             bool there = i % places < expected->count[i / places];
             if (there ? got == expected->scales[i * words + w]
                       : !call->choice.own_scales || all_spare(&got, sizeof got))

@@ -21,6 +21,7 @@ typedef struct lowlat_choice {
 } lowlat_choice;
 
 typedef struct lowlat_call {
+    float global_scale; /* of NVFP4 */
     expar_ll *ll;
     const lowlat_traffic *traffic;
     const lowlat_answers *answers; /* of a combine; NULL: a dispatch */

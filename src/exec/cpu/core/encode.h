@@ -8,7 +8,9 @@
 
 #include "proto/codec/codec.h"
 
+/* cpu_encode_row takes all formats but NVFP4. */
 int64_t cpu_encode_row(int32_t format, int32_t dtype, int64_t hidden, const void *row, void *payload, void *scales);
 void cpu_decode_row(int32_t format, int64_t hidden, const void *payload, const void *scales, float *out);
+int64_t cpu_encode_nvfp4_row(int32_t dtype, int64_t hidden, float global, const void *row, void *payload, void *scales);
 
 #endif

@@ -45,8 +45,12 @@ const void *ll_dispatch_payload(const ll_dispatch *d, int32_t token, const ll_sc
 {
     const void *row = (const uint8_t *)d->step->x + token * d->step->x_pitch_bytes;
     if (d->scales == 0) return row;
-    uint8_t *payload = scratch->payload;
-    cpu_encode_row(d->codec, d->step->call.form.dtype, d->self->shape.hidden, row, payload, payload + d->row_bytes);
+    uint8_t *payload = scratch->payload, *scales = payload + d->row_bytes;
+    const int32_t dtype = d->step->call.form.dtype, hidden = d->self->shape.hidden;
+    if (d->codec == CODEC_NVFP4)
+        cpu_encode_nvfp4_row(dtype, hidden, *d->step->global_scale, row, payload, scales);
+    else
+        cpu_encode_row(d->codec, dtype, hidden, row, payload, scales);
     return payload;
 }
 
@@ -244,7 +248,7 @@ static void place_scales(const ll_dispatch *d, int64_t row, const void *scales)
     const int64_t rows = (int64_t)d->self->shape.ranks * d->self->shape.tokens;
     uint32_t *out = d->step->out_scales;
     for (int32_t w = 0; w < d->scales; w++)
-        memcpy(out + codec_scale_at(d->scales, rows, row / rows, w, row % rows), (const uint32_t *)scales + w,
+        memcpy(out + codec_scale_at(d->codec, d->scales, rows, row / rows, w, row % rows), (const uint32_t *)scales + w,
                sizeof(uint32_t));
 }
 

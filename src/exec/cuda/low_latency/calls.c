@@ -100,6 +100,7 @@ static expar_status launch_dispatch(ll_gpu *self, const exec_call *exec, const l
                              .routing = device_routing(self, step->routing),
                              .codec = codec,
                              .scales = (int32_t)codec_scales(codec, self->shape.hidden),
+                             .global_scale = step->global_scale,
                              .x = step->x,
                              .x_pitch_bytes = step->x_pitch_bytes,
                              .row_bytes = codec_row_bytes(codec, self->shape.hidden),

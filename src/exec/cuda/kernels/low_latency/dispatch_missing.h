@@ -35,7 +35,7 @@ GPU_FUNC void ll_clear_row(const ll_dispatch_args *a, int64_t row)
     for (int32_t u = threadIdx.x; u < units; u += blockDim.x)
         store_row((uint4 *)(a->out_x + row * GPU_ROW_BYTES(a)) + u, make_uint4(0, 0, 0, 0));
     for (int32_t w = threadIdx.x; w < ll_scales_of(a); w += blockDim.x)
-        a->out_scales[codec_scale_at(ll_scales_of(a), rows, row / rows, w, row % rows)] = 0;
+        a->out_scales[codec_scale_at(a->codec, ll_scales_of(a), rows, row / rows, w, row % rows)] = 0;
 }
 
 GPU_FUNC void ll_clear_missing(const ll_dispatch_args *a, const ll_tokens *t, int32_t source)

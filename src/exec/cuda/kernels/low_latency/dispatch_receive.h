@@ -62,7 +62,8 @@ GPU_FUNC bool ll_fan_out_scales(const ll_dispatch_args *a, const ll_shared *s, c
         for (uint32_t rest = mask; rest; rest &= rest - 1) {
             const int32_t lane = __ffs((int)rest) - 1;
             const int32_t local = __shfl_sync(GPU_ALL, to->local, lane), row = __shfl_sync(GPU_ALL, to->row, lane);
-            if (w < ll_scales_of(a)) a->out_scales[codec_scale_at(ll_scales_of(a), rows, local, w, row)] = value;
+            if (w < ll_scales_of(a))
+                a->out_scales[codec_scale_at(a->codec, ll_scales_of(a), rows, local, w, row)] = value;
         }
     }
     return ok;

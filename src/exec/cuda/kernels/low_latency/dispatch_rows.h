@@ -25,7 +25,7 @@ GPU_FUNC void ll_put(const ll_dispatch_args *a, const ll_now *now, uint64_t mess
 #endif
 typedef struct ll_held {
     uint4 units[LL_HELD_UNITS]; /* a coded row uses only the first */
-    float scale;
+    uint32_t scale;             /* bits of the group's scale, or for NVFP4 a word of scales */
 } ll_held;
 
 /* ---- rows as they are -------------------------------------------------------------------------------------------- */
@@ -121,37 +121,6 @@ GPU_FUNC uint4 ll_quantise(int32_t codec, const float values[LL_LANE_ELEMENTS], 
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* A word of a row's scales. This lane has number `at`; -1: it has none. */
-typedef struct ll_scale_word {
-    int32_t at;
-    uint32_t word;
-} ll_scale_word;
-
-/* Four groups of a warp have one word of UE8M0. */
-GPU_FUNC ll_scale_word ll_scale_word_of(const ll_dispatch_args *a, int32_t group, float scale)
-{
-    const int32_t lane = threadIdx.x % 32, groups = LL_HIDDEN(&a->call) / CODEC_GROUP;
-    const bool packed = codec_facts_of(a->codec).scales == CODEC_SCALES_UE8M0;
-    const uint32_t byte = group < groups ? codec_scale_exponent(scale) << (group % 4 * 8) : 0;
-    ll_scale_word word = {packed ? group / 4 : group, number_bits(scale)};
-    if (packed) {
-        word.word = byte | __shfl_xor_sync(GPU_ALL, byte, LL_GROUP_LANES);
-        word.word |= __shfl_xor_sync(GPU_ALL, word.word, 2 * LL_GROUP_LANES);
-    }
-    if (group >= groups || lane % (packed ? 32 : LL_GROUP_LANES)) word.at = -1;
-    return word;
-}
-
-/* Scales come after the payload. */
-GPU_FUNC void ll_store_scale(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t ranks,
-                             int32_t group, float scale)
-{
-    const ll_scale_word word = ll_scale_word_of(a, group, scale);
-    const int64_t bytes = (int64_t)ll_header_bytes(&a->call) + a->row_bytes;
-    for (int32_t j = 0; j < ranks && word.at >= 0; j++)
-        if (s->places[j]) ll_put(a, now, s->places[j], bytes / 4 + word.at, word.word);
-}
-
 /* Each group has eight lanes, so that a warp has four groups, the first with a number that is a multiple of four.
    Returns the group of the thread with number `at`; ll_element_at returns its first element. */
 GPU_FUNC int32_t ll_group_at(int32_t at)
@@ -163,21 +132,99 @@ GPU_FUNC int64_t ll_element_at(int32_t at)
     return (int64_t)ll_group_at(at) * CODEC_GROUP + at % LL_GROUP_LANES * LL_LANE_ELEMENTS;
 }
 
+/* A word of a row's scales. This lane has number `at`; -1: it has none. */
+typedef struct ll_scale_word {
+    int32_t at;
+    uint32_t word;
+} ll_scale_word;
+
+/* Four groups of a warp have one word of UE8M0. */
+GPU_FUNC ll_scale_word ll_scale_word_of(const ll_dispatch_args *a, int32_t group, uint32_t scale)
+{
+    const int32_t lane = threadIdx.x % 32, groups = LL_HIDDEN(&a->call) / CODEC_GROUP;
+    const bool packed = codec_facts_of(a->codec).scales == CODEC_SCALES_UE8M0;
+    const uint32_t byte = group < groups ? codec_scale_exponent(number_of_bits(scale)) << (group % 4 * 8) : 0;
+    ll_scale_word word = {packed ? group / 4 : group, scale};
+    if (packed) {
+        word.word = byte | __shfl_xor_sync(GPU_ALL, byte, LL_GROUP_LANES);
+        word.word |= __shfl_xor_sync(GPU_ALL, word.word, 2 * LL_GROUP_LANES);
+    }
+    if (group >= groups || lane % (packed ? 32 : LL_GROUP_LANES)) word.at = -1;
+    return word;
+}
+
+/* Scales come after the payload. */
+GPU_FUNC void ll_store_scale(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t ranks,
+                             const ll_scale_word *word)
+{
+    const int64_t bytes = (int64_t)ll_header_bytes(&a->call) + a->row_bytes;
+    for (int32_t j = 0; j < ranks && word->at >= 0; j++)
+        if (s->places[j]) ll_put(a, now, s->places[j], bytes / 4 + word->at, word->word);
+}
+
+/* ---- rows of NVFP4: each lane has a block ------------------------------------------------------------------------ */
+
+/* Returns the codes of eight elements. */
+GPU_FUNC uint32_t ll_code_eight(const float *values, float global, float scale)
+{
+    uint32_t word = 0;
+#pragma unroll
+    for (int32_t i = 0; i < 8; i++)
+        word |= nvfp4_code_of(values[i], global, scale) << (4 * i);
+    return word;
+}
+
+/* Two lanes have a piece of 16 bytes, which the first one stores. Four lanes have a word of scales. */
+GPU_FUNC void ll_code_block(const ll_dispatch_args *a, const float values[LL_LANE_ELEMENTS], ll_held *hand)
+{
+    const float global = *a->global_scale;
+    uint32_t amax = 0;
+#pragma unroll
+    for (int32_t i = 0; i < LL_LANE_ELEMENTS; i++)
+        amax = max(amax, number_magnitude(values[i]));
+    const uint32_t bits = nvfp4_scale_of(amax, global);
+    const float scale = number_of_e4m3(bits);
+    const uint32_t low = ll_code_eight(values, global, scale), high = ll_code_eight(values + 8, global, scale);
+    hand->units[0] = make_uint4(low, high, __shfl_xor_sync(GPU_ALL, low, 1), __shfl_xor_sync(GPU_ALL, high, 1));
+    const uint32_t byte = bits << (threadIdx.x % 4 * 8), half = byte | __shfl_xor_sync(GPU_ALL, byte, 1);
+    hand->scale = half | __shfl_xor_sync(GPU_ALL, half, 2);
+}
+GPU_FUNC void ll_send_block(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t at, int32_t ranks,
+                            const ll_held *hand)
+{
+    const int32_t first = (int32_t)ll_element_at(at);
+    if (first >= LL_HIDDEN(&a->call)) return;
+    if (at % 2 == 0) ll_store_units(a, s, now, ranks, first / 2, hand->units[0]);
+    const ll_scale_word word = {at % 4 ? -1 : first / (4 * NVFP4_BLOCK), hand->scale};
+    ll_store_scale(a, s, now, ranks, &word);
+}
+
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+
 GPU_FUNC void ll_code_group(const ll_dispatch_args *a, const uint8_t *row, int32_t at, ll_held *hand)
 {
     float values[LL_LANE_ELEMENTS] = {0};
     if (ll_group_at(at) < LL_HIDDEN(&a->call) / CODEC_GROUP)
         ll_load_elements(a->call.form.dtype, row, ll_element_at(at), values);
+    if (a->codec == CODEC_NVFP4) {
+        ll_code_block(a, values, hand);
+        return;
+    }
     const codec_scaling scaling = codec_scaling_of(a->codec, ll_amax(values));
     hand->units[0] = ll_quantise(a->codec, values, scaling.factor);
-    hand->scale = scaling.scale;
+    hand->scale = number_bits(scaling.scale);
 }
 GPU_FUNC void ll_send_group(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t at, int32_t ranks,
                             const ll_held *hand)
 {
     const int32_t group = ll_group_at(at);
+    if (a->codec == CODEC_NVFP4) {
+        ll_send_block(a, s, now, at, ranks, hand);
+        return;
+    }
     if (group < LL_HIDDEN(&a->call) / CODEC_GROUP) ll_store_units(a, s, now, ranks, ll_element_at(at), hand->units[0]);
-    ll_store_scale(a, s, now, ranks, group, hand->scale);
+    const ll_scale_word word = ll_scale_word_of(a, group, hand->scale);
+    ll_store_scale(a, s, now, ranks, &word);
 }
 
 /* ---- a row, part by part ----------------------------------------------------------------------------------------- */

@@ -160,7 +160,8 @@ typedef struct ll_dispatch_args {
     ll_gpu_call call;
     gpu_route route;
     ll_gpu_routing routing;
-    int32_t codec, scales; /* codec_format of the payload; words of a row's scales */
+    int32_t codec, scales;     /* codec_format of the payload; words of a row's scales */
+    const float *global_scale; /* of NVFP4 */
     const uint8_t *x;
     int64_t x_pitch_bytes, row_bytes; /* row_bytes: of the payload */
     uint8_t *out_x;

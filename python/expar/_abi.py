@@ -327,9 +327,9 @@ class LogLevel(Named):
 
 
 class LlFormat(Named):
-    """The format of rows on their way. Rows are quantised in groups of 128 elements, so all formats but PLAIN need an
-    H that is a multiple of 128. docs/reference/low-latency-formats.md has the arithmetic and the error bounds.
-    Values are part of the ABI.
+    """The format of rows on their way. Rows are quantised in groups, so all formats but PLAIN need an H that is a
+    multiple of 128. docs/reference/low-latency-formats.md has the arithmetic and the error bounds. Values are part
+    of the ABI.
 
     PLAIN: as given: bf16, f16 or f32; no scales.
     FP8: f8e4m3, scales f32.
@@ -337,6 +337,8 @@ class LlFormat(Named):
     FP8_UE8M0: f8e4m3, the exponents of such powers of two, four in an int32.
     INT8: i8, scales f32.
     LOGFMT: only for combines with LlSum.EXACT: 10 bits an element, logarithmic; rows arrive in the dtype of x.
+    NVFP4: only for dispatches: e2m1, two elements in a byte, the first one in the lower half; scales f8e4m3 of 16
+        elements, and a global scale (args.global_scale).
     """
 
     PLAIN = 0
@@ -345,6 +347,7 @@ class LlFormat(Named):
     FP8_UE8M0 = 3
     INT8 = 4
     LOGFMT = 5
+    NVFP4 = 6
 
 
 class LlSum(Named):
@@ -1108,6 +1111,7 @@ class LlDispatchArgs(Structure):
     hook: int
     async_finish: int
     stream: int | None
+    global_scale: Tensor
     _fields_ = [
         ("struct_size", c_size_t),
         ("x", Tensor),
@@ -1124,6 +1128,7 @@ class LlDispatchArgs(Structure):
         ("hook", c_int32),
         ("async_finish", c_int32),
         ("stream", c_void_p),
+        ("global_scale", Tensor),
     ]
 
 

@@ -88,10 +88,9 @@ class LowLatencyRows:
         def fill() -> None:
             _slots.fill(brought, topk, first, handle[1], weights, sources)
 
-        event, hook = self._ends(
-            _place.of(x, "x"), [(event, hook), (small[3], small[4])], fill, [weights, sources], how
-        )
-        return rows, count, weights, sources, handle, event, hook
+        calls = [(event, hook), (small[3], small[4])]
+        ended = self._ends(_place.of(x, "x"), calls, fill, [weights, sources], how)
+        return (rows, count, weights, sources, handle, *ended)
 
     @staticmethod
     def _check_rows(

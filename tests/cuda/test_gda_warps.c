@@ -2,6 +2,16 @@
 /* Warps of the simulated GPU post to the software NIC: transfers that are cut at the borders of chunks, posts of some
  * lanes, atomics with results. Several warps and blocks share a queue, whose indices wrap; a queue that fails ends all
  * calls. */
+#include "link/device/ptx.h"
+
+/* Lane 0 reserves, commits and gives back for all. The other lanes are late between their steps, so that lane 0 runs
+   ahead where it does not meet them. */
+#define GDA_BETWEEN_STEPS(queue) come_late()
+static void come_late(void)
+{
+    for (uint32_t i = 0; i < 70 && threadIdx.x % 32; i++)
+        simt_poll();
+}
 #include "link/device/gda.h"
 
 #include "cuda/simt/launch.h"

@@ -302,6 +302,7 @@ PORTABLE_FUNC void gda_write(gda_queue *queue, uint64_t index, const gda_request
     gda_block blocks[GDA_REQUEST_BLOCKS];
     const uint32_t count = gda_blocks_of(request->form);
     gda_encode(blocks, request, index, queue->qpn);
+    GDA_BETWEEN_STEPS(queue);
     for (uint32_t i = 0; i < GDA_REQUEST_BLOCKS; i++)
         if (i < count) gda_store_block(&queue->blocks[(index + i) & (queue->depth - 1)], &blocks[i]);
 }
@@ -409,6 +410,7 @@ PORTABLE_FUNC int gda_take_results(gda_queue *queue, uint32_t count, uint64_t *n
 PORTABLE_FUNC uint64_t gda_result(const gda_queue *queue, uint64_t number, uint32_t bytes)
 {
     const uint64_t *slot = &queue->results[gda_result_place(queue, number)];
+    GDA_BETWEEN_STEPS(queue);
     return bytes == 4 ? gda_be32((uint32_t)*slot) : *slot;
 }
 

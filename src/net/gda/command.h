@@ -53,7 +53,6 @@ enum {
 };
 #define CAPABILITY_LOG_QUEUE   COMMAND_FIELD(0x088, 8) /* most blocks of a send queue, as a power of two */
 #define CAPABILITY_LOG_CQ      COMMAND_FIELD(0x0c8, 8)
-#define CAPABILITY_LOG_MESSAGE COMMAND_FIELD(0x1c3, 5)
 #define CAPABILITY_CQE_VERSION COMMAND_FIELD(0x1fc, 4)
 #define CAPABILITY_ATOMICS     COMMAND_FIELD(0x21e, 1)
 #define CAPABILITY_OVERRUN     COMMAND_FIELD(0x220, 1) /* a completion queue may ignore overruns */

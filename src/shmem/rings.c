@@ -109,6 +109,25 @@ void sym_rings_expect(const sym_rings *rings)
         proxy_expect(rings->proxies[i]);
 }
 
+expar_status sym_rings_quiet(const sym_rings *rings, const char *what)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t i = 0; i < rings->count && status == EXPAR_OK; i++)
+        status = proxy_quiet_gpu(rings->proxies[i], what);
+    return status;
+}
+
+uint64_t sym_rings_failures(const sym_rings *rings, uint64_t *last)
+{
+    uint64_t count = 0;
+    for (int32_t i = 0; i < rings->count; i++) {
+        const uint64_t failure = proxy_last_failure(rings->proxies[i]);
+        if (failure) *last = failure;
+        count += proxy_failure_count(failure);
+    }
+    return count;
+}
+
 void sym_rings_poison(const sym_rings *rings, expar_status status)
 {
     for (int32_t i = 0; i < rings->count; i++)

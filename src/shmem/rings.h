@@ -24,6 +24,12 @@ typedef struct sym_rings {
 expar_status sym_rings_get(sym *self, int32_t index, const sym_rings **out);
 /* Call this before a launch: the threads spin until the call's last command on each ring (ring_rest). */
 void sym_rings_expect(const sym_rings *rings);
+/* Waits until all commands that kernels have issued before have ended, with success or not. One thread of the rank at a
+   time. */
+expar_status sym_rings_quiet(const sym_rings *rings, const char *what);
+/* Returns how many commands have failed since the rings were made. If some have, *last says why one of the last ones
+   did (proxy_failure). Any thread. */
+uint64_t sym_rings_failures(const sym_rings *rings, uint64_t *last);
 /* Ends all waits of kernels on the rings, and all their commands, for good. For a GPU whose context has failed. */
 void sym_rings_poison(const sym_rings *rings, expar_status status);
 

@@ -152,6 +152,11 @@ bool proxy_can_take(const proxy *self);
 /* Returns whether a number was claimed, and not published for orphan_ns. */
 bool proxy_finds_hole(proxy *self, int64_t now_ns);
 
+/* ---- producer.c -------------------------------------------------------------------------------------------------- */
+
+/* Waits until all commands before the number have ended, or the ring has. */
+expar_status proxy_await_end(proxy *self, const char *what, uint64_t number);
+
 /* ---- flight.c: commands on their way ----------------------------------------------------------------------------- */
 
 static inline flight *proxy_flight(const proxy *self, uint64_t number)

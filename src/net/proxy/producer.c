@@ -84,14 +84,26 @@ static expar_status tell_failure(proxy *self, const char *what)
                      expar_status_text(status));
 }
 
-expar_status proxy_quiet(proxy *self, const char *what)
+expar_status proxy_await_end(proxy *self, const char *what, uint64_t number)
 {
-    wait w = {.self = self, .what = what, .head = proxy_head(&self->port)};
+    wait w = {.self = self, .what = what, .head = number};
     expar_status status = EXPAR_OK;
     while (!is_over(&w) && (status = wait_turn(&w)) == EXPAR_OK) {
     }
-    if (status == EXPAR_OK && !proxy_has_done(&self->port, w.head)) return tell_end(self, what);
+    return status;
+}
+
+expar_status proxy_quiet(proxy *self, const char *what)
+{
+    const uint64_t head = proxy_head(&self->port);
+    expar_status status = proxy_await_end(self, what, head);
+    if (status == EXPAR_OK && !proxy_has_done(&self->port, head)) return tell_end(self, what);
     return status == EXPAR_OK ? tell_failure(self, what) : status;
+}
+
+uint64_t proxy_last_failure(const proxy *self)
+{
+    return proxy_load(&self->ring->failure);
 }
 
 void proxy_wake(proxy *self)

@@ -94,6 +94,11 @@ void proxy_poison(proxy *self, expar_status status);
    was issued before. The device must stay open until the proxy is closed, or has left it. EXPAR_ERR_UNSUPPORTED: the
    driver cannot pin the ring in place. */
 expar_status proxy_serve_gpu(proxy *self, const cuda_device *device, cu_address *port);
+/* Waits until all commands that kernels have issued have ended, with success or not, or the ring has. No kernel issues
+   any meanwhile, or they do not count. One thread of the rank at a time. */
+expar_status proxy_quiet_gpu(proxy *self, const char *what);
+/* Returns how many commands have failed, and why the last one did (proxy_failure); 0: none. Any thread. */
+uint64_t proxy_last_failure(const proxy *self);
 /* No kernel uses the port any more. Also for a proxy that serves no GPU. */
 void proxy_leave_gpu(proxy *self);
 /* Returns the port, for producers with code of their own. */

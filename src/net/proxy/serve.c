@@ -44,6 +44,16 @@ expar_status proxy_serve_gpu(proxy *self, const cuda_device *device, cu_address 
     return EXPAR_OK;
 }
 
+/* The head lies in the GPU's memory, and the words after the ring are free once the port is made. */
+expar_status proxy_quiet_gpu(proxy *self, const char *what)
+{
+    const proxy_port *seen = (const proxy_port *)(const void *)((const uint8_t *)self->ring + self->image_at);
+    if (!self->gpu_port) return EXPAR_OK;
+    expar_status status =
+        mem_device_copy(self->gpu, (cu_address)(uintptr_t)&seen->head, self->gpu_port, sizeof seen->head);
+    return status == EXPAR_OK ? proxy_await_end(self, what, proxy_load(&seen->head)) : status;
+}
+
 void proxy_leave_gpu(proxy *self)
 {
     if (!self->gpu) return;

@@ -35,9 +35,10 @@
  * without a hook, or a later hook, returns the error. This is the first call or hook that finds that the failed call
  * has ended. It is carried out, but gives no result.
  *
- * Ranks on the CPU may be on several nodes: they reach unmapped memory over the network. Ranks on GPUs must all map
- * each other's memory. Otherwise expar_ll_create returns EXPAR_ERR_UNSUPPORTED: for several nodes, for config.unmapped,
- * and if EXPAR_TRANSPORTS leaves out mapped memory. */
+ * Ranks may be on several nodes: they reach unmapped memory over the network. If ranks on GPUs do not all map each
+ * other's memory, config.masking must be 0. Otherwise expar_ll_create returns EXPAR_ERR_UNSUPPORTED: for several nodes,
+ * for config.unmapped, and if EXPAR_TRANSPORTS leaves out mapped memory. Such a buffer lies in pinned host memory, as
+ * expar_memory_alloc gives it. */
 #ifndef EXPAR_LOW_LATENCY_H
 #define EXPAR_LOW_LATENCY_H
 
@@ -106,7 +107,7 @@ typedef struct expar_ll_config {
     int32_t num_threads;
     /* CUDA: SMs of a call; 0: the library chooses. May differ between ranks */
     int32_t num_sms;
-    /* CPU only; 1: peers are reached only through transports, even if their memory is mapped */
+    /* 1: peers are reached only through transports, even if their memory is mapped */
     int32_t unmapped;
     /* 0: the members above give the shape. Else, with masking: the bytes to reserve for a shape that each rank gives
        later by expar_ll_set_shape. In that case max_tokens, hidden, max_row_bytes, max_topk and num_experts must be
@@ -124,7 +125,8 @@ typedef struct expar_ll_config {
 
 /* Computes the bytes that expar_ll_create takes on each of num_ranks ranks: of the symmetric heap, or of a GPU's
    memory. Local; needs no group. If ranks do not map each other's memory, a buffer also takes space for 256 messages
-   and for the rows that come back. It takes the same space again for each region that masks add. This function counts
+   and for the rows that come back. It takes the same space again for each region that masks add. On a GPU it takes
+   space for B messages and B rows of each top-k slot, twice, for each rank that is not mapped. This function counts
    that only with config.unmapped. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member; also when a size
    overflows 64 bits). */
 EXPAR_API expar_status expar_ll_get_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a config to the shape of a buffer, and its size: known before anything is allocated. */
 #include "ep/low_latency/ll.h"
+#include "proto/sends.h"
 
 /* Bounds that keep every product of proto/low_latency.h in 64 bits. */
 #define LL_MOST_RANKS   65536
@@ -128,6 +129,13 @@ expar_status ll_shape_make(const expar_ll_config *given, int32_t ranks, expar_ll
     return EXPAR_OK;
 }
 
+/* Which ranks are mapped is not known yet, unless the config says that none is. */
+static uint64_t ll_bytes_of(const expar_ll_config *config, const ll_shape *shape)
+{
+    const bool by_rings = config->device.type == EXPAR_CUDA && shape->unmapped;
+    return by_rings ? ll_sends_all_bytes(shape, shape->ranks - 1) : ll_space_of(shape).total_bytes;
+}
+
 expar_status expar_ll_get_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes)
 {
     static const char name[] = "expar_ll_get_buffer_size";
@@ -137,6 +145,6 @@ expar_status expar_ll_get_buffer_size(const expar_ll_config *config, int32_t num
     expar_status status = ll_shape_make(config, num_ranks, &full, &shape);
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", name));
     const ll_reserved reserve = ll_reserved_of(num_ranks, full.reserve_bytes);
-    *bytes = (reserve.bytes ? reserve.total_bytes : ll_space_of(&shape).total_bytes) + ep_teardown_bytes(num_ranks);
+    *bytes = (reserve.bytes ? reserve.total_bytes : ll_bytes_of(&full, &shape)) + ep_teardown_bytes(num_ranks);
     return EXPAR_OK;
 }

@@ -4,9 +4,9 @@
  * tests/cuda/simt has other files of these names.
  *
  * There are two back-ends. By mapped memory, kernels take addresses of peers' heaps from a table (gpu_place.heaps). By
- * the proxy, they issue commands to a ring (ring.h). No kernel of the library uses the ring yet. The creation of
- * buffers on GPUs whose ranks do not map each other is rejected by name (ep/normal/shape.c,
- * exec/cuda/low_latency/create.c), as tests/exec/cuda/test_fake_nodes.c checks. */
+ * the proxy, they issue commands to a ring (ring.h), as low-latency mode does (kernels/low_latency/far.h). Where ranks
+ * do not map each other, the creation of buffers of normal mode, and of those with masks, is rejected by name
+ * (ep/normal/shape.c, exec/cuda/low_latency/far.c), as tests/exec/cuda/test_fake_nodes.c checks. */
 #ifndef EXPAR_LINK_DEVICE_PTX_H
 #define EXPAR_LINK_DEVICE_PTX_H
 

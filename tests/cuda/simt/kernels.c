@@ -36,6 +36,8 @@
     X(ll_dispatch_impl_masks, ll_dispatch_args)                                                                        \
     X(ll_combine_impl_masks, ll_combine_args)                                                                          \
     X(ll_mask, ll_mask_args)                                                                                           \
+    X(ll_dispatch_impl_far, ll_dispatch_args)                                                                          \
+    X(ll_combine_impl_far, ll_combine_args)                                                                            \
     X(bench_gate, gate_call)                                                                                           \
     X(bench_copy_push, copy_list)                                                                                      \
     X(bench_copy_pull, copy_list)                                                                                      \

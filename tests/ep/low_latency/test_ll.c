@@ -4,6 +4,7 @@
 #include "ep/harness/check.h"
 #include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"
+#include "ep/low_latency/reach.h"
 #include "oracle/unit.h"
 #include <string.h>
 
@@ -40,7 +41,7 @@ static void trial_rounds(expar_group *group, void *shared)
 
 static void run(ll_case c, ranks_body body)
 {
-    const ranks_plan plan = {.kind = kind, .size = c.ranks};
+    const ranks_plan plan = {.kind = kind, .size = c.ranks, .ranks_per_node = reach_ranks_per_node(c.ranks)};
     assert_true(ranks_run(&plan, body, &c));
 }
 

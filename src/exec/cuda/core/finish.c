@@ -101,6 +101,10 @@ static expar_status failure(const gpu_core *self, const char *what)
                          "%s: no %s from rank %d, which cannot be masked: masked ranks that are alive or "
                          "silent may still write to all regions of this buffer",
                          what, waits[r->wait], r->peer);
+    if (r->was_abort == GPU_NO_RING)
+        return error_set(EXPAR_ERR_PEER,
+                         "%s: no %s from rank %d: the proxy that sends to it delivers nothing any more: %s", what,
+                         waits[r->wait], r->peer, expar_status_text((expar_status)proxy_failure_status(seen)));
     if (r->was_abort)
         return error_prefix(why_waits_end(self, what), "no %s from rank %d (seen %#llx, expected %#llx)",
                             waits[r->wait], r->peer, seen, expected);

@@ -79,7 +79,7 @@ typedef struct gpu_core {
     /* ---- where it is ---- */
     /* NULL before gpu_device_state_enter */
     gpu_device_state *device_state;
-    device_heap *heap;      /* that of the per-GPU state */
+    device_heap *heap;      /* that of the per-GPU state; NULL: the buffer has none (ll_gpu_far_take) */
     gpu_segments *segments; /* likewise */
     const cuda_device *device;
     expar_group *group;
@@ -129,6 +129,8 @@ typedef struct gpu_core {
     /* The guard calls it for a rank that it finds lost, so that the buffer goes on without that rank. `why` is for the
        log. NULL: the loss of a rank ends the buffer's waits. */
     void (*lose)(struct gpu_core *self, int32_t rank, const char *why);
+    /* The guard calls it at each beat, if it is not NULL. It may call gpu_guard_end_calls. */
+    void (*look)(struct gpu_core *self);
     /* [N] pinned memory: how much was missing from each rank when a wait was given up (ll_gpu_due). NULL: kernels do
        not report it, as in normal mode. */
     const uint64_t *progress;
@@ -301,6 +303,9 @@ void gpu_guard_note_begin(gpu_core *self);
 void gpu_guard_note_end(gpu_core *self);
 /* Tells the guard that a call was captured. From now on hosts and GPUs do not count the buffer's calls alike. */
 void gpu_guard_note_captured(gpu_core *self);
+/* Ends the waits of the buffer's kernels for the reason that the thread's last error has, and tells others that this
+   rank does not come to its calls. gpu_core.look calls it. */
+void gpu_guard_end_calls(gpu_core *self, expar_status status);
 /* Wakes the guard if it sleeps, since it has to find out when a call ends. */
 void gpu_guard_note_told(gpu_core *self);
 /* Says whether a kernel of this rank has just been waiting for another rank, for longer than one beat of the guard. Any

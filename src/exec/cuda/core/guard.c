@@ -177,6 +177,14 @@ static expar_status look_tolerantly(gpu_core *self)
 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
 
+/* Ends the waits of the buffer's kernels, and tells others that this rank does not come to the call. */
+static void guard_end_topic(gpu_core *self, expar_status status, uint64_t number)
+{
+    const boot_topic topic = {.kind = self->topic_kind, .object = self->number, .number = number};
+    gpu_end_waits(self, status);
+    boot_note_ended(self->sym->boot, &topic, status, expar_last_error());
+}
+
 /* True: kernels of this buffer wait, or did so until lately. */
 static bool look_at_wait(gpu_core *self)
 {
@@ -189,11 +197,14 @@ static bool look_at_wait(gpu_core *self)
     if (!watch->waits) guard_begin_wait(self, &await);
     expar_status status = self->lose ? look_tolerantly(self) : sym_wait_look(self->sym, &watch->wait);
     if (status == EXPAR_OK) return true;
-    gpu_end_waits(self, status);
-    const boot_topic topic = {.kind = self->topic_kind, .object = self->number, .number = watch->wait.topic.number};
-    boot_note_ended(self->sym->boot, &topic, status, expar_last_error());
+    guard_end_topic(self, status, watch->wait.topic.number);
     guard_end_wait(self);
     return true;
+}
+
+void gpu_guard_end_calls(gpu_core *self, expar_status status)
+{
+    if (!gpu_group_failed(self)) guard_end_topic(self, status, topic_of(self, 0).number);
 }
 
 /* Says whether the buffer's calls have ended. It asks the driver only while no kernel waits. If a kernel holds the
@@ -213,7 +224,8 @@ static bool is_settled(gpu_core *self)
 static bool beat(gpu_core *self)
 {
     bool waits = look_at_wait(self);
-    gpu_segments_serve(self->segments);
+    if (self->look) self->look(self);
+    if (self->segments) gpu_segments_serve(self->segments);
     /* Kernels that see the new pulse also see which ranks were lost before it. */
     __atomic_fetch_add(&self->report->orders, GPU_BEAT, __ATOMIC_RELEASE);
     if (waits || atomic_load_explicit(&self->watch.in_graphs, memory_order_relaxed)) return true;

@@ -5,11 +5,6 @@
 
 /* ---- a call on a stream ------------------------------------------------------------------------------------------ */
 
-static uint8_t *own_buffer(const ll_gpu *self)
-{
-    return (uint8_t *)(uintptr_t)device_heap_at(self->core.heap, self->core.place.buffer);
-}
-
 static ll_gpu_call arguments_of(const ll_gpu *self, const exec_call *exec, const ll_call *call, int32_t phases)
 {
     ll_gpu_call arguments = {.place = gpu_place_of(&self->core, exec),
@@ -17,7 +12,7 @@ static ll_gpu_call arguments_of(const ll_gpu *self, const exec_call *exec, const
                              .space = self->space,
                              .form = call->form,
                              .rejection = call->rejection,
-                             .own = own_buffer(self),
+                             .own = (uint8_t *)(uintptr_t)ll_gpu_own(self),
                              .state = self->state,
                              .told = self->told,
                              .tally = self->tally,
@@ -32,7 +27,8 @@ static ll_gpu_call arguments_of(const ll_gpu *self, const exec_call *exec, const
                              .copies = self->copies,
                              .masks = self->masks,
                              .mask_of = self->mask_of,
-                             .decided = self->decided};
+                             .decided = self->decided,
+                             .far = self->far};
     if (call->record) arguments.record = call->record->data;
     return arguments;
 }

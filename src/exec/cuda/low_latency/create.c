@@ -28,6 +28,7 @@ static void ll_gpu_close_part(ll_gpu *self)
     cuda_program_release(self->log_program);
     cuda_program_release(self->mask_program);
     ll_gpu_masks_close(self);
+    ll_gpu_far_close(self);
     ll_gpu_early_free(self->early);
     self->early = NULL;
     gpu_core_free(&self->core);
@@ -41,7 +42,9 @@ static void ll_gpu_destroy(executor *base, bool sound, bool quiet)
     ll_gpu_close_part(self);
     /* Peers' kernels may write here until all ranks have come and have waited for theirs. */
     bool all_quiet = sound && quiet && !core->unsettled;
-    if (sound && device_heap_give(core->heap, ll_buffer_name, core->place.buffer, &all_quiet) != EXPAR_OK)
+    if (sound && self->across)
+        ll_gpu_far_give(self, &all_quiet);
+    else if (sound && device_heap_give(core->heap, ll_buffer_name, core->place.buffer, &all_quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
     if (sound) ll_gpu_masks_give(self);
     gpu_device_state_leave(core, all_quiet);
@@ -84,13 +87,14 @@ static bool untold_shaped(executor *base, ep_vote *vote, int64_t *dropped)
 
 /* Offsets of the parts of the one block of device memory, and of pinned memory. */
 typedef struct ll_gpu_parts {
-    size_t state, ll_state, tally, told, waits, noted, lost, masks, mask_of, decided, kept, device_bytes;
+    size_t state, ll_state, tally, told, waits, noted, lost, masks, mask_of, decided, far, kept, device_bytes;
     size_t awaits, progress, counts, losses, answer, view, pinned_bytes;
 } ll_gpu_parts;
 
 static ll_gpu_parts parts_of(const ll_gpu *self)
 {
     const size_t ranks = (size_t)self->shape.ranks, masked = self->shape.masking ? ranks : 0;
+    const size_t reached = self->across ? ranks : 0;
     ll_gpu_parts parts;
     parts.state = (size_t)ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
     parts.ll_state = parts.state + (size_t)ep_round(sizeof(gpu_state), EP_ALIGN_BYTES);
@@ -102,7 +106,8 @@ static ll_gpu_parts parts_of(const ll_gpu *self)
     parts.masks = parts.lost + (size_t)ep_round(masked * sizeof(uint64_t), EP_ALIGN_BYTES);
     parts.mask_of = parts.masks + (size_t)ep_round(masked ? sizeof(ll_gpu_masks) : 0, EP_ALIGN_BYTES);
     parts.decided = parts.mask_of + (size_t)ep_round(masked * sizeof(ll_gpu_mask), EP_ALIGN_BYTES);
-    parts.kept = parts.decided + (size_t)ep_round(LL_KINDS * LL_SLOTS * masked * sizeof(uint64_t), EP_ALIGN_BYTES);
+    parts.far = parts.decided + (size_t)ep_round(LL_KINDS * LL_SLOTS * masked * sizeof(uint64_t), EP_ALIGN_BYTES);
+    parts.kept = parts.far + (size_t)ep_round(reached * sizeof(ll_gpu_far), EP_ALIGN_BYTES);
     parts.device_bytes = parts.kept + LL_KINDS * LL_SLOTS * ranks * (size_t)self->space.unit_bytes[LL_DISPATCH];
     parts.awaits = (size_t)ep_round(sizeof(gpu_report), EP_ALIGN_BYTES);
     parts.progress = parts.awaits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
@@ -114,18 +119,21 @@ static ll_gpu_parts parts_of(const ll_gpu *self)
     return parts;
 }
 
-/* Fills the buffer's words, whose memory may have served another buffer, and the states. */
+/* Fills the states, and the buffer's words, whose memory may have served another buffer. */
 static expar_status fill_device(const ll_gpu *self, const ll_gpu_parts *parts)
 {
     const gpu_core *core = &self->core;
-    const cu_address memory = core->scratch->memory, buffer = device_heap_at(core->heap, core->place.buffer);
+    const cu_address memory = core->scratch->memory, buffer = ll_gpu_own(self);
     const cu_stream own = core->own_stream;
     const gpu_state state = {.bad_slot = ~0ull};
-    expar_status status = CUDA_CALL(MemcpyHtoDAsync, memory, device_heap_bases(core->heap),
-                                    (size_t)self->shape.ranks * sizeof(cu_address), own);
+    const size_t ranks = (size_t)self->shape.ranks;
+    const void *heaps = self->across ? (const void *)self->reach.heaps : device_heap_bases(core->heap);
+    expar_status status = CUDA_CALL(MemcpyHtoDAsync, memory, heaps, ranks * sizeof(cu_address), own);
     if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoDAsync, memory + parts->state, &state, sizeof state, own);
     if (status == EXPAR_OK)
         status = CUDA_CALL(MemsetD8Async, memory + parts->ll_state, 0, parts->kept - parts->ll_state, own);
+    if (status == EXPAR_OK && self->across)
+        return CUDA_CALL(MemcpyHtoDAsync, memory + parts->far, self->reach.ranks, ranks * sizeof(ll_gpu_far), own);
     /* Other ranks may have written masks to a reserve already. It was cleared when it was made. */
     if (status != EXPAR_OK || self->early) return status;
     return CUDA_CALL(MemsetD8Async, buffer, 0, self->space.words_bytes, own);
@@ -152,6 +160,7 @@ static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
     self->progress = (uint64_t *)(uintptr_t)(pinned + parts->progress);
     self->counts = (ll_gpu_counts *)(uintptr_t)(pinned + parts->counts);
     self->counted = (ll_gpu_counts *)(void *)(host + parts->counts);
+    if (self->across) self->far = (ll_gpu_far *)(uintptr_t)(memory + parts->far);
     if (!self->shape.masking) return;
     self->masks = (ll_gpu_masks *)(uintptr_t)(memory + parts->masks);
     self->mask_of = (ll_gpu_mask *)(uintptr_t)(memory + parts->mask_of);
@@ -240,11 +249,16 @@ static expar_status load_kernels(ll_gpu *self)
         {"low_latency/ll_combine_masks.cu", "ll_combine_impl_masks", macros, all, &self->combine_program,
          &self->combine_kernel},
         {"low_latency/ll_mask.cu", "ll_mask", macros, all, &self->mask_program, &self->mask_kernel}};
+    const gpu_request far[] = {{"low_latency/ll_dispatch_far.cu", "ll_dispatch_impl_far", macros, all,
+                                &self->dispatch_program, &self->dispatch_kernel},
+                               {"low_latency/ll_combine_far.cu", "ll_combine_impl_far", macros, all,
+                                &self->combine_program, &self->combine_kernel}};
+    const gpu_request *wanted = self->across ? far : shape->masking ? masks : plain;
+    const size_t count = self->across ? ARRAY_LENGTH(far) : shape->masking ? ARRAY_LENGTH(masks) : ARRAY_LENGTH(plain);
     expar_status status = check_shared(self);
-    if (status == EXPAR_OK)
-        status = gpu_programs_request(&self->core, shape->masking ? masks : plain,
-                                      shape->masking ? ARRAY_LENGTH(masks) : ARRAY_LENGTH(plain));
-    if (status != EXPAR_OK || !shape->masking) return status;
+    if (status == EXPAR_OK) status = gpu_programs_request(&self->core, wanted, count);
+    if (status != EXPAR_OK || wanted == plain) return status;
+    /* One kernel takes all formats. */
     self->scaled_kernel = self->dispatch_kernel;
     self->log_kernel = self->combine_kernel;
     return status;
@@ -294,6 +308,7 @@ static expar_status ll_gpu_make_part(ll_gpu *self, const ll_plan *plan, int32_t 
     if (status == EXPAR_OK) status = gpu_read_orphan_time(&core->place);
     if (status == EXPAR_OK) status = gpu_own_stream_make(core);
     if (status == EXPAR_OK) status = ll_gpu_masks_open(self);
+    if (status == EXPAR_OK && self->across) status = ll_gpu_far_open(self);
     if (status != EXPAR_OK) return status;
     return self->reserve.bytes ? ll_gpu_make_reserve(self) : ll_gpu_make_shaped(self);
 }
@@ -344,10 +359,24 @@ static const ll_ops ll_gpu_phases = {
 static void ll_gpu_unmake(ll_gpu *self)
 {
     bool quiet = !self->core.unsettled;
-    ll_gpu_close_part(self);
-    if (self->core.place.buffer) device_heap_give(self->core.heap, ll_buffer_name, self->core.place.buffer, &quiet);
+    if (self->core.device) ll_gpu_close_part(self);
+    if (self->across)
+        ll_gpu_far_give(self, &quiet);
+    else if (self->core.place.buffer)
+        device_heap_give(self->core.heap, ll_buffer_name, self->core.place.buffer, &quiet);
     ll_gpu_masks_give(self);
     gpu_device_state_leave(&self->core, quiet);
+}
+
+/* Collective: takes the buffer's memory. */
+static expar_status ll_gpu_take_memory(ll_gpu *self, int32_t device)
+{
+    gpu_core *core = &self->core;
+    if (self->across) return ll_gpu_far_take(self, device);
+    expar_status status = gpu_device_state_enter(core, device);
+    if (status != EXPAR_OK) return status;
+    status = device_heap_take(core->heap, ll_buffer_name, self->totals.heap_bytes, 4096, &core->place.buffer);
+    return status == EXPAR_OK ? ll_gpu_masks_take(self) : status;
 }
 
 /* Takes the memory, and makes all parts or none. On failure no kernel has used it on any rank. */
@@ -355,10 +384,7 @@ static expar_status ll_gpu_make(ll_gpu *self, const ll_plan *plan)
 {
     gpu_core *core = &self->core;
     int32_t sharers = 0;
-    expar_status status = gpu_device_state_enter(core, plan->device.index);
-    if (status != EXPAR_OK) return status;
-    status = device_heap_take(core->heap, ll_buffer_name, self->totals.heap_bytes, 4096, &core->place.buffer);
-    if (status == EXPAR_OK) status = ll_gpu_masks_take(self);
+    expar_status status = ll_gpu_take_memory(self, plan->device.index);
     if (status == EXPAR_OK) status = gpu_count_sharers(core, &sharers);
     if (status == EXPAR_OK) status = gpu_agree(core, ll_gpu_make_part(self, plan, sharers), NULL);
     if (status == EXPAR_OK) return EXPAR_OK;
@@ -368,28 +394,9 @@ static expar_status ll_gpu_make(ll_gpu *self, const ll_plan *plan)
     return error_restore(&kept);
 }
 
-/* Kernels reach their peers only by mapped memory. All ranks get the same result. */
-static expar_status check_mapped(const ll_plan *plan)
-{
-    const char *why = NULL;
-    if (plan->shape->unmapped)
-        why = "config.unmapped is 1";
-    else if (plan->group->num_nodes > 1)
-        why = "the group spans several nodes";
-    else if (!link_all_mapped(plan->group->sym))
-        why = "the group's transports (EXPAR_TRANSPORTS) do not map all ranks' memory";
-    if (!why) return EXPAR_OK;
-    return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "%s; expected one node, and mapped memory: low-latency mode on GPUs does not go across networks "
-                     "yet",
-                     why);
-}
-
 expar_status ll_executor_cuda_create(const ll_plan *plan, executor **out)
 {
     sym *symmetric = plan->group->sym;
-    expar_status built = check_mapped(plan);
-    if (built != EXPAR_OK) return built;
     ll_gpu *self = calloc(1, sizeof *self);
     if (!self)
         return sym_out_of_step(symmetric, ll_buffer_name,
@@ -406,7 +413,8 @@ expar_status ll_executor_cuda_create(const ll_plan *plan, executor **out)
                             .late_limit_ms = plan->shape->masking ? plan->late_limit_ms : 0,
                             .with_threads = plan->group->threads && plan->group->size > 1,
                             .place = {.rank = symmetric->rank, .ranks = plan->shape->ranks}};
-    expar_status status = ll_gpu_make(self, plan);
+    expar_status status = ll_gpu_choose_reach(self, plan);
+    if (status == EXPAR_OK) status = ll_gpu_make(self, plan);
     if (status != EXPAR_OK) {
         free(self);
         return status;

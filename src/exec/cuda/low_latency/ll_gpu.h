@@ -5,13 +5,14 @@
  *   create.c  the object: its memory on the GPU, its kernels
  *   calls.c   phases become launches; how calls ended
  *   cache.c   memory of results, kept from call to call
+ *   far.c     buffers some of whose ranks are not mapped: their memory, and how kernels reach those ranks
  *   mask.c    the host's part of masks
  *   meet.c    ranks that have laid out the same shape, each by itself
  *   times.c   times that kernels take
  *
  * The kernels are kernels/low_latency/ll_dispatch.cu, ll_dispatch_scaled.cu, ll_combine.cu and ll_combine_log.cu. With
- * masks they are ll_dispatch_masks.cu, ll_combine_masks.cu and ll_mask.cu. Both sides share
- * kernels/low_latency/ll_args.h.
+ * masks they are ll_dispatch_masks.cu, ll_combine_masks.cu and ll_mask.cu. With ranks that are not mapped they are
+ * ll_dispatch_far.cu and ll_combine_far.cu. Both sides share kernels/low_latency/ll_args.h.
  *
  * Kernels carry out the protocol. Epochs, message headers, slots and acknowledgements are in GPU memory, so that graphs
  * can be replayed and mixed with other calls. The host launches kernels and reads their reports. */
@@ -22,6 +23,8 @@
 #include "exec/cuda/kernels/low_latency/ll_args.h"
 #include "exec/cuda/low_latency/create.h"
 #include "group/members.h"
+#include "shmem/kinds.h"
+#include "shmem/rings.h"
 
 typedef struct ll_gpu_cache ll_gpu_cache;
 
@@ -35,6 +38,18 @@ typedef struct ll_early {
     uint64_t epochs[LL_KINDS];
     bool failed; /* a lay-out has failed and has left parts */
 } ll_early;
+
+/* For a buffer some of whose ranks are not mapped on some other one. It lies in pinned memory, of which each rank also
+   has its send buffers there (proto/sends.h). */
+typedef struct ll_gpu_reach {
+    const sym_rings *rings;
+    kinds_place block; /* the buffer and, after it, the send buffers; offset 0: there is none */
+    uint64_t buffer_bytes;
+    bool unmapped;     /* no other rank is reached by mapped memory */
+    uint64_t *heaps;   /* [N] where the pinned heap of each rank is mapped here; 0: it is not */
+    ll_gpu_far *ranks; /* [N] for kernels, as they are at first */
+    uint64_t failures; /* commands of the rings that had failed before this buffer was made */
+} ll_gpu_reach;
 
 typedef struct ll_gpu {
     /* As in an EP buffer's executor: heap, order, guard, report, launches. */
@@ -71,6 +86,9 @@ typedef struct ll_gpu {
     uint64_t clean_words; /* offset of cleaner->words in the host's heap */
     bool has_clean_words;
     ll_early *early; /* NULL: the shape came with the buffer */
+    bool across;     /* some rank is not mapped on some other one; then `reach` is in use */
+    ll_gpu_reach reach;
+    ll_gpu_far *far; /* device [N]; NULL: all ranks are mapped */
     /* All parts are made. Set once (release), read by any thread (acquire). */
     atomic_bool shaped;
 } ll_gpu;
@@ -91,6 +109,21 @@ ll_gpu_cache *ll_gpu_cache_make(void); /* NULL: out of memory */
 void ll_gpu_cache_close(ll_gpu_cache *cache);
 /* Takes driver memory or a kept block. Do not call it after a call has taken its place and before its end. */
 expar_status ll_gpu_cache_take(ll_gpu *self, uint64_t bytes, mem_block **out);
+
+/* ---- far.c ------------------------------------------------------------------------------------------------------- */
+/* Decides how the buffer's ranks are reached, and sets `across`. All ranks get the same result. EXPAR_ERR_UNSUPPORTED:
+   the buffer cannot be had so. */
+expar_status ll_gpu_choose_reach(ll_gpu *self, const ll_plan *plan);
+/* Collective: takes the buffer's memory, all zero, and sets core.device. OK on all ranks, or on none. */
+expar_status ll_gpu_far_take(ll_gpu *self, int32_t device);
+/* Makes this rank's part. */
+expar_status ll_gpu_far_open(ll_gpu *self);
+void ll_gpu_far_close(ll_gpu *self);
+/* Collective: gives the memory back if all ranks are quiet; else it stays until the group ends. On entry *quiet says
+   whether this rank's kernels have ended, on return whether all are. Does nothing if there is no memory. */
+void ll_gpu_far_give(ll_gpu *self, bool *quiet);
+/* Returns the address of this rank's buffer. */
+cu_address ll_gpu_own(const ll_gpu *self);
 
 /* ---- mask.c ------------------------------------------------------------------------------------------------------ */
 /* Collective: takes the words of cleans, then makes this rank's part. Without masks both do nothing. */

@@ -50,7 +50,7 @@ static expar_status task_put(ll_gpu *self, ll_mask_args *args, void *stream)
     args->call = (ll_gpu_call){.place = gpu_place_of(core, &exec),
                                .shape = self->shape,
                                .space = self->space,
-                               .own = (uint8_t *)(uintptr_t)device_heap_at(core->heap, core->place.buffer),
+                               .own = (uint8_t *)(uintptr_t)ll_gpu_own(self),
                                .state = self->state,
                                .copies = self->copies,
                                .masks = self->masks,

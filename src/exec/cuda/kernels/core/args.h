@@ -72,6 +72,8 @@ typedef struct gpu_state {
 
 /* A value of gpu_report.was_abort: the peer is lost and cannot be masked (low_latency/masks.h). */
 #define GPU_NO_REGION 2u
+/* Another value: the ring that carries data to the peer has ended (low_latency/far.h). */
+#define GPU_NO_RING 3u
 
 /* A kernel's message about a lasting wait. The awaited rank follows from the place of the word. */
 typedef struct gpu_awaited {
@@ -128,7 +130,7 @@ typedef struct gpu_report {
        (release, system scope), the host reads it (acquire). */
     uint32_t failed;
     int32_t wait, peer; /* gpu_wait */
-    /* The abort word (GPU_ABORT), or GPU_NO_REGION, ended the wait. 0: the host had not moved the pulse for
+    /* The abort word (GPU_ABORT), GPU_NO_REGION or GPU_NO_RING ended the wait. 0: the host had not moved the pulse for
        gpu_place.orphan_ns. */
     uint32_t was_abort;
     uint64_t seen, expected;

@@ -11,7 +11,8 @@
  * meet. Threads that were there then store the flags with release.
  *
  * Both kernels use places.h, and, in the order of a call, begin.h, credits.h, headers.h, outcome.h and end.h. Some of
- * these need words.h, masks.h or times.h. Only one of the kernels uses dispatch_*.h, or combine_*.h and log*.h. */
+ * these need words.h, masks.h, far.h or times.h. Only one of the kernels uses dispatch_*.h, or combine_*.h and
+ * log*.h. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_CALL_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_CALL_H
 
@@ -22,12 +23,22 @@
 #ifndef LL_MASKS
 #define LL_MASKS 0
 #endif
+/* 1: the form for buffers some of whose ranks are not mapped (far.h). It is a program of its own, likewise
+   (ll_dispatch_far.cu, ll_combine_far.cu). */
+#ifndef LL_FAR
+#define LL_FAR 0
+#endif
 #if LL_MASKS
 #define LL_KERNEL_NAME(name) name##_masks
+#define LL_KERNEL(name)      LL_KERNEL_NAME(name)
+#elif LL_FAR
+#define LL_KERNEL_NAME(name) name##_far
 #define LL_KERNEL(name)      LL_KERNEL_NAME(name)
 #else
 #define LL_KERNEL(name) name
 #endif
+/* 1: one kernel for all formats. */
+#define LL_ALL_FORMATS (LL_MASKS || LL_FAR)
 
 /* The token of a message or row that was counted and has not come. */
 #define LL_NO_TOKEN (-1)
@@ -52,7 +63,7 @@ typedef struct ll_now {
 
 /* A block's shared memory. */
 typedef struct ll_shared {
-    uint64_t *bases;                          /* [N] the address of each rank's buffer */
+    uint64_t *bases;                          /* [N] the address of each rank's buffer, if it is mapped */
     unsigned long long *waits;                /* [N] nanoseconds of this block's waits for each rank */
     uint64_t *places;                         /* [32] addresses of a token's messages */
     int32_t *status, *tag, *route, *messages; /* [N] words of each rank's header */

@@ -15,7 +15,7 @@
 
 GPU_FUNC bool ll_is_coded(const ll_combine_args *a)
 {
-    return LL_MASKS ? a->coded != 0 : LL_CODED != 0;
+    return LL_ALL_FORMATS ? a->coded != 0 : LL_CODED != 0;
 }
 
 /* Returns how many messages the rank has sent in the dispatch. ll_owes_words says whether rows go back to it in words:

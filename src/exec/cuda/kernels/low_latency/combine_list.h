@@ -107,7 +107,7 @@ GPU_FUNC void ll_list_entries(const ll_combine_args *a, const ll_shared *s, cons
 typedef struct ll_listed {
     const uint8_t *row; /* NULL: the lane or the slot has none, or it may not be sent */
     uint8_t *place;
-    uint64_t *flag;
+    uint64_t number; /* of the place */
     int32_t to;
 } ll_listed;
 
@@ -118,12 +118,11 @@ GPU_FUNC ll_listed ll_listed_row(const ll_combine_args *a, const ll_shared *s, c
     const ll_gpu_call *c = &a->call;
     const int32_t message = (int32_t)(entry >> 5), k = (int32_t)(entry & 31);
     const ll_header *header = ll_listed_header(a, s, message);
-    ll_listed listed = {NULL, NULL, NULL, ll_source_of(c, message)};
+    ll_listed listed = {NULL, NULL, 0, ll_source_of(c, message)};
     if (!header || k >= a->routing.topk || !s->credits[listed.to]) return listed;
-    const uint64_t number = ll_number_of(c, now->epoch, ll_region_there(s, listed.to), header->token, k);
     listed.row = ll_row_there(a, header, k);
     listed.place = ll_place_there(a, s, now, listed.to, header->token, k);
-    listed.flag = (uint64_t *)ll_there(s, listed.to, ll_row_flag_place(c, number));
+    listed.number = ll_number_of(c, now->epoch, ll_region_there(s, listed.to), header->token, k);
     return listed;
 }
 

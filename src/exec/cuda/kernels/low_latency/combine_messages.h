@@ -4,6 +4,7 @@
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_MESSAGES_H
 
 #include "exec/cuda/kernels/low_latency/combine_form.h"
+#include "exec/cuda/kernels/low_latency/far.h"
 #include "exec/cuda/kernels/low_latency/words.h"
 
 /* Returns the source of a message. Messages of all ranks are sent in turn, from the next rank's first on, this rank's
@@ -86,14 +87,24 @@ GPU_FUNC const uint8_t *ll_pointer_of(const void *pointer, int32_t lane)
     return (const uint8_t *)__shfl_sync(GPU_ALL, (unsigned long long)pointer, lane);
 }
 
-/* Returns the place of a row, or the words of its place. */
+/* Returns the place of a row, or the words of its place. For a rank that is not mapped the place is in the send
+   buffer. */
 GPU_FUNC uint8_t *ll_place_there(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t source,
                                  int32_t token, int32_t place)
 {
     const ll_gpu_call *c = &a->call;
     if (ll_owes_words(a, s, source)) return ll_there(s, source, ll_word_row_place(c, now->epoch, token, place));
     const uint64_t number = ll_number_of(c, now->epoch, ll_region_there(s, source), token, place);
-    return ll_there(s, source, ll_row_place(c, number));
+    return LL_FAR && ll_is_far(c, source) ? ll_ring_row(c, source, number)
+                                          : ll_there(s, source, ll_row_place(c, number));
+}
+
+/* Stores the flag of a row, whose `bytes` lie at `place`. */
+GPU_FUNC void ll_flag_row(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t source, uint64_t number,
+                          const uint8_t *place, uint64_t bytes)
+{
+    const ll_parcel parcel = {place, ll_row_place(c, number), bytes, ll_row_flag_place(c, number), ll_flag_of(now, 1)};
+    ll_send_parcel(c, s, now, source, &parcel);
 }
 
 /* Stores piece u of a row (16 bytes) to the place. stamp: the piece goes in words; 0: it goes as it is. */

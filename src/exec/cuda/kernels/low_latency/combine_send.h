@@ -94,8 +94,7 @@ GPU_FUNC void ll_send_slots(const ll_combine_args *a, const ll_shared *s, const 
     if (words) return;
     ll_meet_group(split);
     const uint64_t number = ll_number_of(c, now->epoch, ll_region_there(s, source), header->token, k);
-    if (group.at < 32 && mine)
-        store_release((uint64_t *)ll_there(s, source, ll_row_flag_place(c, number)), ll_flag_of(now, 1));
+    if (group.at < 32 && mine) ll_flag_row(c, s, now, source, number, place, (uint64_t)a->row_bytes);
 }
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */
@@ -104,7 +103,7 @@ GPU_FUNC void ll_send_slots(const ll_combine_args *a, const ll_shared *s, const 
    always so. Returns false with masks, and with weights that go ahead, since some ranks may then get no rows. */
 GPU_FUNC bool ll_all_are_open(const ll_combine_args *a, const ll_shared *s)
 {
-    bool open = !LL_MASKS && !a->call.form.weights;
+    bool open = !LL_MASKS && !LL_FAR && !a->call.form.weights;
     for (int32_t r = 0; r < LL_RANKS(&a->call); r++)
         open &= s->open[r] || !ll_owed(s, r);
     return open;

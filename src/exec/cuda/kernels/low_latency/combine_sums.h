@@ -120,13 +120,14 @@ GPU_FUNC void ll_send_sum(const ll_combine_args *a, const ll_shared *s, const ll
     const ll_team team = {words ? split->team.at : group.at, words ? split->team.threads : group.threads};
     const ll_addend mine = {slot->row, slot->weight, true, -1};
     if (!words && split->part) return;
-    ll_add_rows(a, s, now, &team, __ballot_sync(GPU_ALL, slot->row != NULL), &mine, false,
-                ll_place_there(a, s, now, source, header->token, header->place), words ? now->stamp : 0);
+    uint8_t *place = ll_place_there(a, s, now, source, header->token, header->place);
+    ll_add_rows(a, s, now, &team, __ballot_sync(GPU_ALL, slot->row != NULL), &mine, false, place,
+                words ? now->stamp : 0);
     ll_stamp_time(c, LL_GPU_SENT);
     if (words) return;
     ll_meet_group(split);
     const uint64_t number = ll_number_of(c, now->epoch, ll_region_there(s, source), header->token, header->place);
-    if (group.at == 0) store_release((uint64_t *)ll_there(s, source, ll_row_flag_place(c, number)), ll_flag_of(now, 1));
+    if (group.at == 0) ll_flag_row(c, s, now, source, number, place, (uint64_t)a->row_bytes);
 }
 
 #endif

@@ -17,11 +17,14 @@ GPU_FUNC void ll_send_weights(const ll_combine_args *a, const ll_shared *s, cons
     for (int32_t token = 0; token < a->routing.tokens; token++) {
         const int32_t expert = lane < topk ? a->routing.idx[(int64_t)token * LL_BUFFER_TOPK(c) + lane] : -1;
         if (!__any_sync(GPU_ALL, expert >= 0 && expert / locals == pe)) continue;
-        float *to = (float *)ll_there(s, pe, ll_weights_place(c, c->place.rank, now->epoch, message));
+        const uint64_t place = ll_weights_place(c, c->place.rank, now->epoch, message);
+        float *to = (float *)ll_there(s, pe, place);
+        if (LL_FAR && ll_is_far(c, pe)) to = (float *)ll_ring_weights(c, pe, now->epoch, message);
         if (lane < topk) to[lane] = a->route.weights[token * a->route.weights_pitch + lane];
         __syncwarp();
-        const uint64_t flag = ll_weight_flag_place(c, c->place.rank, now->epoch, message);
-        if (lane == 0) store_release((uint64_t *)ll_there(s, pe, flag), ll_flag_of(now, 1));
+        const ll_parcel parcel = {(const uint8_t *)to, place, sizeof(float) * (uint64_t)topk,
+                                  ll_weight_flag_place(c, c->place.rank, now->epoch, message), ll_flag_of(now, 1)};
+        if (lane == 0) ll_send_parcel(c, s, now, pe, &parcel);
         message++;
     }
 }

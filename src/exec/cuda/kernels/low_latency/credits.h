@@ -4,6 +4,7 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_CREDITS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_CREDITS_H
 
+#include "exec/cuda/kernels/low_latency/far.h"
 #include "exec/cuda/kernels/low_latency/masks.h"
 
 /* The result of a credit check (ll_credit) after a wait. In a combine with masks it includes the region of the slot. */
@@ -44,8 +45,8 @@ GPU_ASIDE ll_gpu_way ll_await_way(const ll_gpu_call *c, ll_now now, int32_t pe)
 }
 
 /* Makes the same check, with a fast path: the slot is nearly always known to be free. Shut: the wait was given up. */
-GPU_FUNC ll_credit ll_await_slot(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe,
-                                 int32_t *region)
+GPU_FUNC ll_credit ll_await_credit(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe,
+                                   int32_t *region)
 {
     const bool own = pe == c->place.rank, tells = LL_MASKS && now->kind == LL_COMBINE;
     *region = 0;
@@ -55,6 +56,15 @@ GPU_FUNC ll_credit ll_await_slot(const ll_gpu_call *c, const ll_shared *s, const
     const ll_gpu_way way = ll_await_way(c, *now, pe);
     *region = way.region;
     return way.credit;
+}
+
+/* Makes the same check. For a rank that is not mapped it also waits for free places of the send buffer. */
+GPU_FUNC ll_credit ll_await_slot(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe,
+                                 int32_t *region)
+{
+    const ll_credit credit = ll_await_credit(c, s, now, pe, region);
+    if (!LL_FAR || credit != LL_CREDIT_GIVEN || ll_ring_await_free(c, now, pe)) return credit;
+    return LL_CREDIT_AWAITED;
 }
 
 #endif

@@ -48,6 +48,8 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
         ll_notes(s, LL_NOTE_MESSAGE)[place] = message;
         ll_notes(s, LL_NOTE_RANK)[place] = rank;
         s->places[place] = credit == LL_CREDIT_GIVEN ? (uint64_t)ll_there(s, rank, at) : 0;
+        if (LL_FAR && s->places[place] && ll_is_far(c, rank))
+            s->places[place] = (uint64_t)ll_ring_message(c, rank, now->epoch, message);
     }
     return credit != LL_CREDIT_AWAITED;
 }
@@ -110,9 +112,11 @@ GPU_FUNC void ll_flag_token(const ll_dispatch_args *a, const ll_shared *s, const
     const ll_gpu_call *c = &a->call;
     __syncthreads();
     for (int32_t j = (int32_t)threadIdx.x - LL_GPU_THREADS + 32; j >= 0 && j < ranks; j += 32) {
-        const uint64_t flag = ll_message_flag_place(c, c->place.rank, now->epoch, ll_notes(s, LL_NOTE_MESSAGE)[j]);
-        if (s->places[j])
-            store_release((uint64_t *)ll_there(s, ll_notes(s, LL_NOTE_RANK)[j], flag), ll_flag_of(now, 1));
+        const int32_t own = c->place.rank, message = ll_notes(s, LL_NOTE_MESSAGE)[j];
+        const ll_parcel parcel = {(const uint8_t *)s->places[j], ll_message_place(c, own, now->slot, message),
+                                  ll_header_bytes(c) + (uint64_t)a->row_bytes + 4 * (uint64_t)ll_scales_of(a),
+                                  ll_message_flag_place(c, own, now->epoch, message), ll_flag_of(now, 1)};
+        if (s->places[j]) ll_send_parcel(c, s, now, ll_notes(s, LL_NOTE_RANK)[j], &parcel);
     }
 }
 

@@ -14,7 +14,7 @@
 /* ll_is_scaled says whether rows are quantised, ll_scales_of how many words a row's scales have. */
 GPU_FUNC bool ll_is_scaled(const ll_dispatch_args *a)
 {
-    return LL_MASKS ? a->scales != 0 : LL_SCALED != 0;
+    return LL_ALL_FORMATS ? a->scales != 0 : LL_SCALED != 0;
 }
 GPU_FUNC int32_t ll_scales_of(const ll_dispatch_args *a)
 {

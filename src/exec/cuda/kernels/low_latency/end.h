@@ -47,6 +47,10 @@ GPU_FUNC void ll_say_read(const ll_gpu_call *c, const ll_shared *s, const ll_now
     for (int32_t i = threadIdx.x; i + 1 < LL_RANKS(c); i += blockDim.x) {
         const int32_t pe = (c->place.rank + 1 + i) % LL_RANKS(c);
         if (ll_is_masked(c, pe)) continue;
+        if (LL_FAR && ll_is_far(c, pe)) {
+            ll_ring_say_read(c, pe, now->kind, now->epoch);
+            continue;
+        }
         store_release((uint64_t *)ll_there(s, pe, ll_read_place(c, (ll_kind)now->kind, c->place.rank, now->epoch)),
                       ll_flag_of(now, region));
     }

@@ -4,6 +4,7 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_HEADERS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_HEADERS_H
 
+#include "exec/cuda/kernels/low_latency/far.h"
 #include "exec/cuda/kernels/low_latency/words.h"
 
 GPU_FUNC int32_t ll_header_words(const ll_gpu_call *c, int32_t kind)
@@ -70,6 +71,10 @@ GPU_FUNC void ll_tell_read(const ll_gpu_call *c, const ll_shared *s, int32_t pe)
     for (int32_t kind = threadIdx.x; kind < LL_KINDS && pe != c->place.rank; kind += blockDim.x) {
         const uint64_t epoch = ll_line_of(c, kind)->untold;
         if (!epoch) continue;
+        if (LL_FAR && ll_is_far(c, pe)) {
+            ll_ring_say_read(c, pe, kind, epoch);
+            continue;
+        }
         uint64_t *word = (uint64_t *)ll_there(s, pe, ll_read_place(c, (ll_kind)kind, c->place.rank, epoch));
         store_release(word, ll_word(epoch, 0));
     }
@@ -86,6 +91,32 @@ GPU_ASIDE void ll_post_rejection(const ll_gpu_call *c, uint64_t *unit, ll_kind k
     if (threadIdx.x == 0) store_release(unit + LL_HEADER_STATUS, status);
 }
 
+#if LL_FAR
+/* Posts one rank's header by a command. It waits for the one of the same copy, which is four calls old. */
+GPU_ASIDE void ll_post_far_header(const ll_gpu_call *c, ll_now call, int32_t pe, uint32_t route, int32_t messages,
+                                  const int32_t *counts)
+{
+    const ll_shared shared = ll_shared_here(c), *s = &shared;
+    const ll_now *now = &call;
+    const ll_kind kind = (ll_kind)now->kind;
+    const int32_t status = s->rejection->status, words = ll_header_words(c, kind);
+    const uint64_t at = ll_header_place(c, kind, c->place.rank, now->epoch), text = ll_header_text_place(c, kind);
+    uint64_t *unit = (uint64_t *)ll_ring_header(c, pe, kind, now->epoch);
+    uint32_t *reason = (uint32_t *)((uint8_t *)unit + text);
+    const bool goes = ll_status_goes_on(status);
+    const bool waits = threadIdx.x == 0;
+    if (__syncthreads_or(waits && !ll_ring_await(c, pe, ll_ring_sent(c, now, pe, LL_HEADER_COPIES)))) return;
+    for (int32_t w = threadIdx.x; w < words; w += blockDim.x)
+        unit[w] = ll_flag_of(now, ll_header_value(w, &c->form, route, goes, (uint32_t)messages, counts));
+    for (int32_t i = threadIdx.x; i < EP_REJECTION_TEXT / 4 && status; i += blockDim.x)
+        reason[i] = ((const uint32_t *)s->rejection->text)[i];
+    __syncthreads();
+    const uint64_t bytes = (uint64_t)(words - 1) * 8 + (status ? text + EP_REJECTION_TEXT - (uint64_t)words * 8 : 0);
+    const ll_parcel parcel = {(const uint8_t *)(unit + 1), at + 8, bytes, at, ll_flag_of(now, (uint32_t)status)};
+    if (threadIdx.x == 0) ll_ring_send(c, now, pe, &parcel);
+}
+#endif
+
 /* Posts one rank's header. messages and counts ([L], shared) are those of a dispatch. All threads of a block call
    it. */
 GPU_FUNC void ll_post_header(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe, uint32_t route,
@@ -96,6 +127,12 @@ GPU_FUNC void ll_post_header(const ll_gpu_call *c, const ll_shared *s, const ll_
     uint64_t *unit = (uint64_t *)ll_there(s, pe, at);
     const int32_t status = s->rejection->status;
     const bool goes = ll_status_goes_on(status);
+#if LL_FAR
+    if (ll_is_far(c, pe)) {
+        ll_post_far_header(c, *now, pe, route, messages, counts);
+        return;
+    }
+#endif
     for (int32_t w = threadIdx.x; w < ll_header_words(c, kind); w += blockDim.x) {
         const uint32_t value = ll_header_value(w, &c->form, route, goes, (uint32_t)messages, counts);
         if (w != LL_HEADER_STATUS || !status) store_relaxed_64(unit + w, ll_flag_of(now, value));

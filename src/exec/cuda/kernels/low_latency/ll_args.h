@@ -6,6 +6,7 @@
  *   ll_gpu_state   device memory that only this rank's kernels use; likewise ll_gpu_tally [N]
  *   ll_gpu_counts  [N] pinned host memory: kernels write, the host reads at any time
  *   ll_gpu_masks   device memory of this rank alone, for a buffer with masks, and ll_gpu_mask [N]
+ *   ll_gpu_far     [N] device memory of this rank alone, for a buffer some of whose ranks it does not map
  *   ll_gpu_due     [N] pinned host memory: kernels tell the host what was missing
  *   gpu_loss       [N] pinned host memory: the host tells kernels which ranks are lost (args.h) */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LL_ARGS_H
@@ -71,6 +72,26 @@ typedef struct ll_gpu_record {
     uint64_t epoch;         /* 0: there is nothing to receive */
     ep_rejection rejection; /* then the error that the send found, for the receive to report */
 } ll_gpu_record;
+
+/* ---- ranks that are not mapped ----------------------------------------------------------------------------------- */
+
+/* Values of transport_memory and transport_atomic_op, for commands of kernels. */
+#define LL_GPU_PINNED 1
+#define LL_GPU_SET    1
+/* A call looks at the one before the last, and at the one that had the same copy of headers. */
+#define LL_GPU_SENT_CALLS (2 * LL_HEADER_COPIES)
+
+/* How kernels reach a rank that is not mapped (low_latency/far.h). The host writes `port` and `sends`, before any call;
+   only this rank's kernels write the rest. */
+typedef struct ll_gpu_far {
+    uint64_t port;  /* address of the proxy_port; 0: the rank is mapped */
+    uint8_t *sends; /* this rank's send buffer for the rank (proto/sends.h) */
+    /* By kind, and by epoch modulo LL_GPU_SENT_CALLS: all commands of the call have numbers before this one. Blocks
+       raise it, and those of later calls read it. */
+    unsigned long long sent[LL_KINDS][LL_GPU_SENT_CALLS];
+    /* Likewise for the last acknowledgement, by kind and slot. */
+    unsigned long long said[LL_KINDS][LL_SLOTS];
+} ll_gpu_far;
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
 
@@ -144,6 +165,7 @@ typedef struct ll_gpu_call {
     /* [kind][slot][N] What the blocks of a kernel agree on: stamp << 32 | 1, the rank's header does not count, or 2, it
        has been seen whole. The first block to decide writes it. */
     uint64_t *decided;
+    ll_gpu_far *far; /* [N]; NULL: all ranks are mapped */
 } ll_gpu_call;
 
 /* The handle's arrays (ll_route_map_of), in device memory. */
@@ -221,7 +243,8 @@ EP_FUNC uint64_t ll_gpu_words_bytes(const ll_shape *shape)
     return 8 * (2 * ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_rejection) + 32;
 }
 /* A combine in LogFMT has a sum of each warp, the entries of LL_GPU_LISTED rows, and a table of LL_GPU_LOG_TABLE
-   floats. For each of 32 rows it has one byte for each group, in whole words. */
+   floats. For each of 32 rows it has one byte for each group, in whole words, and after these the bytes that the row
+   takes. */
 #define LL_GPU_LISTED    256
 #define LL_GPU_LOG_TABLE 128
 EP_FUNC int32_t ll_gpu_log_pitch(int32_t groups)
@@ -231,7 +254,7 @@ EP_FUNC int32_t ll_gpu_log_pitch(int32_t groups)
 EP_FUNC uint64_t ll_gpu_combine_shared(const ll_shape *shape)
 {
     const uint64_t coded = 4 * (LL_GPU_BLOCK_WARPS + LL_GPU_LISTED + LL_GPU_LOG_TABLE);
-    return ll_gpu_words_bytes(shape) + coded + 32 * (uint64_t)ll_gpu_log_pitch(shape->hidden / 128);
+    return ll_gpu_words_bytes(shape) + coded + 32 * (uint64_t)ll_gpu_log_pitch(shape->hidden / 128) + 32 * 4;
 }
 /* Returns the shared memory of a dispatch of that many tokens. */
 EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens)

@@ -20,6 +20,9 @@ typedef struct ll_log_rows {
     /* [count][pitch] in shared memory, 1: the group goes as BF16. The group's lane writes it in the first pass; the
        second pass reads it after a meeting. */
     uint8_t *bf16;
+    /* [32] in shared memory, the bytes of each row. The lane of the row's last group writes them, and the thread that
+       stores the row's flag reads them after a meeting. */
+    int32_t *sizes;
 } ll_log_rows;
 
 /* This lane's group. */
@@ -183,10 +186,11 @@ GPU_FUNC ll_log_rows ll_log_rows_of(const ll_combine_args *a, const ll_shared *s
     rows.count = __popc(mask);
     rows.mine.row = ll_pointer_of(listed->row, from);
     rows.mine.place = (uint8_t *)ll_pointer_of(listed->place, from);
-    rows.mine.flag = NULL;
+    rows.mine.number = 0;
     rows.mine.to = __shfl_sync(GPU_ALL, listed->to, from);
     rows.table = ll_log_table(s);
     rows.bf16 = (uint8_t *)(rows.table + LL_GPU_LOG_TABLE);
+    rows.sizes = (int32_t *)(rows.bf16 + 32 * ll_gpu_log_pitch(ll_log_groups(&a->call)));
     return rows;
 }
 /* Returns the group of number `first` plus this lane's number; none if that is not below `end`. */
@@ -224,7 +228,10 @@ GPU_FUNC void ll_log_send_groups(const ll_gpu_call *c, const ll_now *now, ll_log
     const int32_t to = __shfl_sync(GPU_ALL, rows->mine.to, at.row);
     ll_log_store_groups(type, &at, end - first, &range, steps_per_unit, type.words == 2 ? rows->table : NULL,
                         at.place + begin);
-    if (at.is && at.group == groups - 1) ll_log_count(c, now, to, -1, begin + logfmt_group_bytes(&range));
+    if (!at.is || at.group != groups - 1) return;
+    const int32_t bytes = begin + logfmt_group_bytes(&range);
+    if (LL_FAR) rows->sizes[at.row] = bytes;
+    ll_log_count(c, now, to, -1, bytes);
 }
 
 /* All threads of a block call it, and meet afterwards. */
@@ -237,6 +244,16 @@ GPU_FUNC void ll_log_send_rows(const ll_gpu_call *c, const ll_now *now, const ll
             ll_log_send_groups(c, now, bf16, rows, base, each);
         else
             ll_log_send_groups(c, now, any, rows, base, each);
+}
+
+/* Stores the flags of the rows that the lanes have. One warp calls it. */
+GPU_FUNC void ll_log_flag_rows(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_log_rows *rows,
+                               const ll_listed *mine)
+{
+    const uint32_t mask = __ballot_sync(GPU_ALL, mine->row != NULL);
+    if (!mine->row) return;
+    const int32_t row = __popc(mask & ((1u << threadIdx.x % 32) - 1));
+    ll_flag_row(&a->call, s, now, mine->to, mine->number, mine->place, LL_FAR ? (uint64_t)rows->sizes[row] : 0);
 }
 
 /* Sends all of the block's rows. If several blocks share each message, each sends some of its slots. Otherwise all
@@ -254,14 +271,14 @@ GPU_FUNC void ll_log_send(const ll_combine_args *a, const ll_shared *s, const ll
         const int32_t listed = (at - list.first) % LL_GPU_LISTED;
         if (!shared && listed == 0) ll_list_entries(a, s, &list, at);
         const bool is = shared ? lane < a->routing.topk && lane % split.parts == split.part : at + lane < list.end;
-        ll_listed mine = {NULL, NULL, NULL, 0};
+        ll_listed mine = {NULL, NULL, 0, 0};
         if (is) mine = ll_listed_row(a, s, now, shared ? ll_listed_entry(at, lane) : list.entries[listed + lane]);
         __syncwarp();
         const ll_log_rows rows = ll_log_rows_of(a, s, &mine);
         ll_log_send_rows(&a->call, now, &rows);
         ll_stamp_time(&a->call, LL_GPU_SENT);
         __syncthreads();
-        if (threadIdx.x < 32 && mine.row) store_release(mine.flag, ll_flag_of(now, 1));
+        if (threadIdx.x < 32) ll_log_flag_rows(a, s, now, &rows, &mine);
     }
 }
 

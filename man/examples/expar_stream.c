@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <expar/stream.h>
 
-/* Hands a block to the next rank in the order of a CUDA stream, and waits there for the block of the rank before.
-   block, inbox: of one size, inbox symmetric; arrived: a symmetric signal. round counts from 1. */
-expar_status hand_on(expar_group *group, const void *block, void *inbox, size_t bytes, uint64_t *arrived,
-                     uint64_t round, void *stream)
+/* Gives a block to the next rank in the order of a CUDA stream, and makes the stream wait for the block of the rank
+   before. inbox and arrived are symmetric. round counts from 1. */
+expar_status give_to_next(expar_group *group, const void *block, void *inbox, size_t bytes, uint64_t *arrived,
+                          uint64_t round, void *stream)
 {
     const int32_t next = (expar_group_rank(group) + 1) % expar_group_size(group);
     expar_status status =

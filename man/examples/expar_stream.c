@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <expar/stream.h>
 
-/* Gives a block to the next rank in the order of a CUDA stream, and makes the stream wait for the block of the rank
-   before. inbox and arrived are symmetric. round counts from 1. */
+/* Gives a block to the next rank in the order of a CUDA stream. Then the stream waits for the block of the rank before.
+   inbox and arrived are symmetric, and round counts from 1. */
 expar_status give_to_next(expar_group *group, const void *block, void *inbox, size_t bytes, uint64_t *arrived,
                           uint64_t round, void *stream)
 {

@@ -96,7 +96,8 @@ static void print_rma(void *argument)
          .verified = true},
         {.op = "barrier", .metric = "latency", .transport = "p2p", .expar = {1.5, 1.25, 4}, .verified = true},
     };
-    assert_true(rma_report(&options, notes, results, 2));
+    const struct rma_results all = {.notes = notes, .list = results, .count = 2};
+    assert_true(rma_report(&options, &all));
 }
 
 static void print_setup(void *argument)

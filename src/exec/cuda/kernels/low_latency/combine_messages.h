@@ -99,12 +99,27 @@ GPU_FUNC uint8_t *ll_place_there(const ll_combine_args *a, const ll_shared *s, c
                                           : ll_there(s, source, ll_row_place(c, number));
 }
 
+#if LL_FAR
+/* Out of line, since the registers of its callers are all in use. */
+GPU_ASIDE void ll_ring_flag_row(const ll_gpu_call *c, uint64_t epoch, int32_t pe, uint64_t number, const uint8_t *place,
+                                uint64_t bytes)
+{
+    const ll_parcel parcel = {place, ll_row_place(c, number), bytes, ll_row_flag_place(c, number), ll_word(epoch, 1)};
+    ll_ring_send(c, LL_COMBINE, epoch, pe, &parcel);
+}
+#endif
+
 /* Stores the flag of a row, whose `bytes` lie at `place`. */
 GPU_FUNC void ll_flag_row(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t source, uint64_t number,
                           const uint8_t *place, uint64_t bytes)
 {
-    const ll_parcel parcel = {place, ll_row_place(c, number), bytes, ll_row_flag_place(c, number), ll_flag_of(now, 1)};
-    ll_send_parcel(c, s, now, source, &parcel);
+#if LL_FAR
+    if (ll_is_far(c, source)) {
+        ll_ring_flag_row(c, now->epoch, source, number, place, bytes);
+        return;
+    }
+#endif
+    store_release((uint64_t *)ll_there(s, source, ll_row_flag_place(c, number)), ll_flag_of(now, 1));
 }
 
 /* Stores piece u of a row (16 bytes) to the place. stamp: the piece goes in words; 0: it goes as it is. */

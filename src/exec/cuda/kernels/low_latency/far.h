@@ -140,10 +140,10 @@ GPU_ASIDE uint64_t ll_ring_issue(const ll_gpu_call *c, int32_t pe, ll_parcel par
 }
 
 /* Sends a parcel of the call. */
-GPU_FUNC void ll_ring_send(const ll_gpu_call *c, const ll_now *now, int32_t pe, const ll_parcel *parcel)
+GPU_FUNC void ll_ring_send(const ll_gpu_call *c, int32_t kind, uint64_t epoch, int32_t pe, const ll_parcel *parcel)
 {
     const uint64_t after = ll_ring_issue(c, pe, *parcel);
-    atomicMax(&c->far[pe].sent[now->kind][now->epoch % LL_GPU_SENT_CALLS], (unsigned long long)after);
+    atomicMax(&c->far[pe].sent[kind][epoch % LL_GPU_SENT_CALLS], (unsigned long long)after);
 }
 
 /* Acknowledges a call of that kind. One thread of the kernel calls it for a rank and a kind. */
@@ -180,7 +180,7 @@ GPU_FUNC bool ll_ring_await_free(const ll_gpu_call *c, const ll_now *now, int32_
 {
     return true;
 }
-GPU_FUNC void ll_ring_send(const ll_gpu_call *c, const ll_now *now, int32_t pe, const ll_parcel *parcel)
+GPU_FUNC void ll_ring_send(const ll_gpu_call *c, int32_t kind, uint64_t epoch, int32_t pe, const ll_parcel *parcel)
 {
 }
 GPU_FUNC void ll_ring_say_read(const ll_gpu_call *c, int32_t pe, int32_t kind, uint64_t epoch)
@@ -196,7 +196,7 @@ GPU_FUNC void ll_send_parcel(const ll_gpu_call *c, const ll_shared *s, const ll_
                              const ll_parcel *parcel)
 {
     if (LL_FAR && ll_is_far(c, pe))
-        ll_ring_send(c, now, pe, parcel);
+        ll_ring_send(c, now->kind, now->epoch, pe, parcel);
     else
         store_release((uint64_t *)ll_there(s, pe, parcel->at), parcel->word);
 }

@@ -113,7 +113,7 @@ GPU_ASIDE void ll_post_far_header(const ll_gpu_call *c, ll_now call, int32_t pe,
     __syncthreads();
     const uint64_t bytes = (uint64_t)(words - 1) * 8 + (status ? text + EP_REJECTION_TEXT - (uint64_t)words * 8 : 0);
     const ll_parcel parcel = {(const uint8_t *)(unit + 1), at + 8, bytes, at, ll_flag_of(now, (uint32_t)status)};
-    if (threadIdx.x == 0) ll_ring_send(c, now, pe, &parcel);
+    if (threadIdx.x == 0) ll_ring_send(c, now->kind, now->epoch, pe, &parcel);
 }
 #endif
 

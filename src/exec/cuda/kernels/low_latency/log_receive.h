@@ -8,8 +8,8 @@
 
 /* The number of rows whose elements are loaded while earlier ones are added, and the number of heads loaded at a
    time. */
-#define LL_LOG_ROWS_LOADED  (LL_MASKS ? 2 : 8)
-#define LL_LOG_HEADS_LOADED (LL_MASKS ? 4 : 16)
+#define LL_LOG_ROWS_LOADED  (LL_ALL_FORMATS ? 2 : 8)
+#define LL_LOG_HEADS_LOADED (LL_ALL_FORMATS ? 4 : 16)
 
 /* A token's rows, and how a warp's lanes are divided among them: lane i + j * width has row i of the j-th group. */
 typedef struct ll_log_sum {
@@ -231,7 +231,7 @@ GPU_FUNC void ll_log_add_rows(const ll_gpu_call *c, const ll_team *team, uint32_
     const ll_log_sum sum = ll_log_sum_of(mask, place, weight);
     const int32_t groups = ll_log_groups(c), warps = team->threads / 32, each = (groups + warps - 1) / warps;
     const int32_t begin = min(team->at / 32 * each, groups), end = min(begin + each, groups);
-    if (!LL_MASKS && c->form.dtype == CODEC_BF16)
+    if (!LL_ALL_FORMATS && c->form.dtype == CODEC_BF16)
         ll_log_add_groups(c, CODEC_BF16, &sum, begin, end, y);
     else
         ll_log_add_groups(c, c->form.dtype, &sum, begin, end, y);

@@ -10,7 +10,7 @@
 #include "exec/cuda/kernels/low_latency/log_codes.h"
 
 /* The most words that a lane loads at once in the first pass. */
-#define LL_LOG_WORDS (LL_MASKS ? 8 : 16)
+#define LL_LOG_WORDS (LL_ALL_FORMATS ? 8 : 16)
 
 /* Rows that a block sends at a time. */
 typedef struct ll_log_rows {
@@ -240,7 +240,7 @@ GPU_FUNC void ll_log_send_rows(const ll_gpu_call *c, const ll_now *now, const ll
     const int32_t all = rows->count * ll_log_groups(c), each = min((all + LL_BLOCK_WARPS - 1) / LL_BLOCK_WARPS, 32);
     const ll_log_type bf16 = {CODEC_BF16, 2}, any = {c->form.dtype, 4};
     for (int32_t base = 0; base < all; base += each * LL_BLOCK_WARPS)
-        if (!LL_MASKS && c->form.dtype == CODEC_BF16)
+        if (!LL_ALL_FORMATS && c->form.dtype == CODEC_BF16)
             ll_log_send_groups(c, now, bf16, rows, base, each);
         else
             ll_log_send_groups(c, now, any, rows, base, each);

@@ -48,7 +48,7 @@ static size_t extent(const expar_tensor *t, int64_t *first)
 {
     int64_t ends[2] = {0, 0}, element = (int64_t)expar_dtype_bytes(t->dtype);
     *first = 0;
-    if (t->ndim < 1 || t->ndim > 3) return 0;
+    if (t->ndim < 1 || t->ndim > EXPAR_TENSOR_MAX_DIMS) return 0;
     for (int i = 0; i < t->ndim; i++) {
         int64_t far;
         if (t->shape[i] < 1 || __builtin_mul_overflow(t->shape[i] - 1, t->strides[i], &far) || far > MOST_BYTES ||

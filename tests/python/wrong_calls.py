@@ -175,6 +175,7 @@ LL_DISPATCHED = {
     "out_scales": NO_TENSORS + [(filled((6, 1), "float32"), Error, "format PLAIN has no scales; expected none")],
     "out_count": NO_TENSORS + [(filled(2, "int64"), Error, "dtype is i64; expected i32")],
     "expert_recv_stats": NO_TENSORS + [(filled(2, "int64"), Error, "dtype is i64; expected i32")],
+    "global_scale": NO_TENSORS + [(filled(1, "float32"), Error, "format is PLAIN; expected none, or NVFP4")],
 }  # fmt: skip
 LL_COMBINED = {
     **LL_CALL,

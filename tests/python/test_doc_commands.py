@@ -31,7 +31,7 @@ PAGES = {str(path.relative_to(ROOT)): path.read_text() for path in [*programs.pa
 BLOCKS = [block for page, text in PAGES.items() for block in commands.blocks_of(page, text)]
 PROGRAMS = {program.name for program in programs.programs_of(ROOT)}
 # Programs of the reader's that pages start.
-OF_READERS = {"program.py", "program.c", "./program", "./a.out", "prog", "prog.c", "./app"}
+OF_READERS = {"program.py", "program.c", "program.cu", "./program", "./a.out", "prog", "prog.c", "./app"}
 # Programs of the reader's system. Nothing is known of their options here.
 OF_SYSTEMS = {"gdb", "jq", "kill", "openssl", "pip", "py-spy", "ip", "nc", "numactl", "ulimit", "."}
 # Options of Slurm's programs that pages use, from their manual pages (Slurm 24.05).

@@ -114,7 +114,7 @@ class _Controls(ctypes.Structure):
         *((name, ctypes.c_int) for name in ("loads", "waiting", "modules", "refusals")),
         ("streams", ctypes.c_void_p * 4096),
         ("blocks", ctypes.c_uint * 4096),
-        *((name, ctypes.c_int) for name in ("launches", "dispatches", "combines")),
+        *((name, ctypes.c_int) for name in ("launches", "host_functions", "dispatches", "combines")),
     ]
 
 

@@ -68,8 +68,8 @@ class Buffer(NormalCalls, LowLatencyCalls):
         them when it is made for a device. They are no limit: calls allocate more. In low-latency mode num_rdma_bytes is
         not allocated, except with enable_shrink; the first call of a shape allocates its memory.
     num_qps_per_rank, allow_mnnvl, use_fabric, num_nvl_peers: stored and shown. The library finds the ranks of a node.
-    allow_nvlink_for_low_latency_mode: False forbids low-latency calls to use mapped memory. On a GPU they then raise
-        RuntimeError.
+    allow_nvlink_for_low_latency_mode: False forbids low-latency calls to use mapped memory. On a GPU their data then
+        goes by host threads. With enable_shrink that raises RuntimeError there.
     explicitly_destroy: the caller will call `destroy()`. Without it the garbage collector releases the buffer.
     enable_shrink: low-latency calls mask ranks that are lost or do not come in time (`mask_ms`), and go on. In
         low-latency mode twice num_rdma_bytes are allocated for the first shape. Calls of that shape then work even if a

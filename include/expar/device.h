@@ -147,7 +147,7 @@ typedef struct expar_dev_heap {
 enum { EXPAR_DEV_HOST = 0, EXPAR_DEV_DEVICE = 1, EXPAR_DEV_PINNED = 2, EXPAR_DEV_KINDS = 3 };
 
 /* Memory of the device kind that the program has registered: the heap's base + [begin, end); end 0: none. The host
-   writes `begin` first, then `end`. */
+   writes `begin` first, then `end` (release). Kernels read `end` first (acquire). */
 typedef struct expar_dev_span {
     expar_uint64 begin, end;
 } expar_dev_span;
@@ -729,7 +729,7 @@ EXPAR_DEV_FUNC int expar_dev_lies_in_registered(const expar_device_handle *h, co
     *offset = at;
     for (int i = 0; i < EXPAR_DEV_MOST_REGISTERED; i++) {
         const expar_dev_span *span = &h->state->registered[i];
-        const expar_uint64 end = expar_dev_load_64(&span->end), begin = expar_dev_load_64(&span->begin);
+        const expar_uint64 end = expar_dev_load_acquire_64(&span->end), begin = expar_dev_load_64(&span->begin);
         if (at >= begin && at < end && bytes <= end - at) return 1;
     }
     return 0;

@@ -149,9 +149,9 @@ GPU_FUNC void ll_ring_send(const ll_gpu_call *c, int32_t kind, uint64_t epoch, i
 /* Acknowledges a call of that kind. One thread of the kernel calls it for a rank and a kind. */
 GPU_ASIDE void ll_ring_say_read(const ll_gpu_call *c, int32_t pe, int32_t kind, uint64_t epoch)
 {
-    unsigned long long *said = &c->far[pe].said[kind][ll_slot_of_epoch(epoch)];
+    unsigned long long *last = &c->far[pe].acknowledged[kind][ll_slot_of_epoch(epoch)];
     const ll_parcel word = {NULL, 0, 0, ll_read_place(c, (ll_kind)kind, c->place.rank, epoch), ll_word(epoch, 0)};
-    if (ll_ring_await(c, pe, *said)) *said = (unsigned long long)ll_ring_issue(c, pe, word);
+    if (ll_ring_await(c, pe, *last)) *last = (unsigned long long)ll_ring_issue(c, pe, word);
 }
 
 #else

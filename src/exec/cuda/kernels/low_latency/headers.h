@@ -101,18 +101,18 @@ GPU_ASIDE void ll_post_far_header(const ll_gpu_call *c, ll_now call, int32_t pe,
     const ll_kind kind = (ll_kind)now->kind;
     const int32_t status = s->rejection->status, words = ll_header_words(c, kind);
     const uint64_t at = ll_header_place(c, kind, c->place.rank, now->epoch), text = ll_header_text_place(c, kind);
-    uint64_t *unit = (uint64_t *)ll_ring_header(c, pe, kind, now->epoch);
-    uint32_t *reason = (uint32_t *)((uint8_t *)unit + text);
+    uint64_t *header = (uint64_t *)ll_ring_header(c, pe, kind, now->epoch);
+    uint32_t *reason = (uint32_t *)((uint8_t *)header + text);
     const bool goes = ll_status_goes_on(status);
     const bool waits = threadIdx.x == 0;
     if (__syncthreads_or(waits && !ll_ring_await(c, pe, ll_ring_sent(c, now, pe, LL_HEADER_COPIES)))) return;
     for (int32_t w = threadIdx.x; w < words; w += blockDim.x)
-        unit[w] = ll_flag_of(now, ll_header_value(w, &c->form, route, goes, (uint32_t)messages, counts));
+        header[w] = ll_flag_of(now, ll_header_value(w, &c->form, route, goes, (uint32_t)messages, counts));
     for (int32_t i = threadIdx.x; i < EP_REJECTION_TEXT / 4 && status; i += blockDim.x)
         reason[i] = ((const uint32_t *)s->rejection->text)[i];
     __syncthreads();
     const uint64_t bytes = (uint64_t)(words - 1) * 8 + (status ? text + EP_REJECTION_TEXT - (uint64_t)words * 8 : 0);
-    const ll_parcel parcel = {(const uint8_t *)(unit + 1), at + 8, bytes, at, ll_flag_of(now, (uint32_t)status)};
+    const ll_parcel parcel = {(const uint8_t *)(header + 1), at + 8, bytes, at, ll_flag_of(now, (uint32_t)status)};
     if (threadIdx.x == 0) ll_ring_send(c, now->kind, now->epoch, pe, &parcel);
 }
 #endif

@@ -89,8 +89,9 @@ typedef struct ll_gpu_far {
     /* By kind, and by epoch modulo LL_GPU_SENT_CALLS: all commands of the call have numbers before this one. Blocks
        raise it, and those of later calls read it. */
     unsigned long long sent[LL_KINDS][LL_GPU_SENT_CALLS];
-    /* Likewise for the last acknowledgement, by kind and slot. */
-    unsigned long long said[LL_KINDS][LL_SLOTS];
+    /* By kind and slot: the number after the command of the last acknowledgement. One thread of a kernel writes it, and
+       one of a later kernel reads it. */
+    unsigned long long acknowledged[LL_KINDS][LL_SLOTS];
 } ll_gpu_far;
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */

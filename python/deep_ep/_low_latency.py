@@ -33,39 +33,22 @@ _RECV_PARTS = (int(EpPart.X), int(EpPart.SCALES), int(EpPart.COUNT))
 _SUM_PARTS = (int(EpPart.X),)
 _ARGS_BYTES, _SUMS_BYTES = sizeof(_Args), sizeof(_Sums)
 
-_DISPATCH = Kind(
-    PythonKind.LL_DISPATCH,
-    "expar_ll_dispatch",
-    _Args,
-    _abi.LlDispatchResult,
-    dict(
-        x="x",
-        topk_idx="topk_idx",
-        expert_recv_stats="cumulative_local_expert_recv_stats",
-        wait_ns="dispatch_wait_recv_cost_stats",
-        out_x="recv_x",
-        out_count="recv_count",
-        out_scales="recv_scales",
-    ),
-    ("stream",),
+_GIVEN = dict(
+    x="x",
+    topk_idx="topk_idx",
+    expert_recv_stats="cumulative_local_expert_recv_stats",
+    wait_ns="dispatch_wait_recv_cost_stats",
 )
-_DISPATCH_NVFP4 = Kind(
-    PythonKind.LL_DISPATCH,
-    "expar_ll_dispatch",
-    _Args,
-    _abi.LlDispatchResult,
-    dict(
-        x="x",
-        topk_idx="topk_idx",
-        expert_recv_stats="cumulative_local_expert_recv_stats",
-        wait_ns="dispatch_wait_recv_cost_stats",
-        global_scale="x_global_scale",
-        out_x="recv_x",
-        out_count="recv_count",
-        out_scales="recv_scales",
-    ),
-    ("stream",),
-)
+_FILLED = dict(out_x="recv_x", out_count="recv_count", out_scales="recv_scales")
+
+
+def _dispatch_kind(**more: str) -> Kind:
+    """Returns the kind of dispatches with these further tensors after the given ones."""
+    number, result = PythonKind.LL_DISPATCH, _abi.LlDispatchResult
+    return Kind(number, "expar_ll_dispatch", _Args, result, {**_GIVEN, **more, **_FILLED}, ("stream",))
+
+
+_DISPATCH, _DISPATCH_NVFP4 = _dispatch_kind(), _dispatch_kind(global_scale="x_global_scale")
 _COMBINE = Kind(
     PythonKind.LL_COMBINE,
     "expar_ll_combine",

@@ -12,9 +12,13 @@ bool bench_complain(const struct bench_world *world, const char *what)
 
 bool bench_good(const struct bench_world *world, expar_status status)
 {
-    if (status != EXPAR_OK)
+    if (status == EXPAR_OK) return true;
+    /* A group that was not made has no ranks yet; the text of the error has this one's number. */
+    if (!world->group)
+        fprintf(stderr, "expar bench: %s: %s\n", expar_status_string(status), expar_last_error());
+    else
         fprintf(stderr, "expar bench: rank %d: %s: %s\n", world->rank, expar_status_string(status), expar_last_error());
-    return status == EXPAR_OK;
+    return false;
 }
 
 bool bench_all_true(const struct bench_world *world, bool mine)

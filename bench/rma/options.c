@@ -97,12 +97,12 @@ static const char *op_words(char *text, size_t bytes)
 static void check_list(struct argp_state *state, const char *option, const char *list, const char *known)
 {
     char name[64];
-    if (list && !*list) argp_error(state, "%s '': expected of %s", option, known);
+    if (list && !*list) argp_error(state, "%s '': expected one or more of %s", option, known);
     for (const char *at = list; at && *at;) {
         size_t stop = strcspn(at, ",");
         snprintf(name, sizeof name, "%.*s", (int)stop, at);
         if (stop >= sizeof name || !rma_list_has(known, name))
-            argp_error(state, "%s: '%s' is not known; expected of %s", option, SHOWN(name), known);
+            argp_error(state, "%s: '%s' is not known; expected one or more of %s", option, SHOWN(name), known);
         at += stop + (at[stop] == ',');
     }
 }

@@ -191,7 +191,7 @@ static bool print_producers(const struct rma_results *results)
         const char *title, *legend;
     } columns[] = {
         {"bytes", "of a message"},
-        {"commands/s", "puts that are posted in a second"},
+        {"commands/s", "puts that the caller issues in a second; a proxy posts them later"},
         {"request bytes", "that a message takes in a queue"},
         {"doorbells", "rung for a message, when many are posted"},
         {"complete us", "from the post of one message to its completion"},

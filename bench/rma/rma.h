@@ -133,9 +133,9 @@ extern const int rma_num_kinds;
 
 /* Threads that write requests of a network device themselves (gda), or a proxy's thread that does it for them. */
 struct rma_producer {
-    const char *by; /* "threads" or "proxy" */
-    size_t bytes;   /* of a message */
-    double commands_per_s;
+    const char *by;                            /* "threads" or "proxy" */
+    size_t bytes;                              /* of a message */
+    double commands_per_s;                     /* that the caller issues; by a proxy they enter its ring */
     double requests, request_bytes, doorbells; /* of a message, when many are posted in turn */
     struct bench_times completion;             /* from the post of one message until it is complete */
     double device_us;                          /* the device's part of that: from the doorbell to the completion */

@@ -29,13 +29,6 @@ struct session {
     struct rma_contest contest;
 };
 
-static bool call_good(const struct bench_world *world, expar_status status)
-{
-    if (status != EXPAR_OK)
-        fprintf(stderr, "expar bench: rank %d: %s: %s\n", world->rank, expar_status_string(status), expar_last_error());
-    return status == EXPAR_OK;
-}
-
 /* ---- session ----------------------------------------------------------------------------------------------------- */
 
 static struct rma_layout lay_out(const struct rma_options *options, int num_ranks)
@@ -58,10 +51,10 @@ static bool make_memory(struct session *s, const struct bench_options *options)
                                     .rank = s->world.rank,
                                     .size = s->world.size,
                                     .layout = lay_out(&options->rma, s->world.size)};
-    if (!call_good(&s->world, expar_align(s->world.group, 4096, s->memory.layout.bytes, &base))) return false;
+    if (!bench_good(&s->world, expar_align(s->world.group, 4096, s->memory.layout.bytes, &base))) return false;
     memset(base, 0, s->memory.layout.bytes);
     s->memory.base = base;
-    return call_good(&s->world, expar_barrier_all(s->world.group));
+    return bench_good(&s->world, expar_barrier_all(s->world.group));
 }
 
 static void describe_baseline(const struct rma_way *base, char *note, size_t note_bytes)
@@ -123,7 +116,7 @@ static bool session_open(struct session *s, const struct bench_options *options,
         .contest = {.world = &s->world, .options = options, .transport = transport, .software = gda, .proxy = proxy}};
     expar_status status = expar_group_create(&group, &s->world.group);
     *absent = status == EXPAR_ERR_UNSUPPORTED;
-    if (!call_good(&s->world, status)) return false;
+    if (!bench_good(&s->world, status)) return false;
     s->world.rank = expar_group_rank(s->world.group);
     s->world.size = expar_group_size(s->world.group);
     return make_memory(s, options);
@@ -139,11 +132,11 @@ static bool session_close(struct session *s, bool sound)
 {
     if (!sound) expar_group_abort(s->world.group);
     bool good = sound;
-    if (s->memory.base && sound) good = call_good(&s->world, expar_barrier_all(s->world.group));
+    if (s->memory.base && sound) good = bench_good(&s->world, expar_barrier_all(s->world.group));
     close_way(s->contest.flag);
     close_way(s->contest.base);
     close_way(s->contest.expar);
-    if (s->memory.base && good) good = call_good(&s->world, expar_free(s->world.group, s->memory.base));
+    if (s->memory.base && good) good = bench_good(&s->world, expar_free(s->world.group, s->memory.base));
     return expar_group_destroy(s->world.group) == EXPAR_OK && good;
 }
 

@@ -36,21 +36,29 @@ static void run_pe(const nvshmemx_uniqueid_t *id, int pe)
     EXPECT(nvshmem_my_pe() == -1);
 }
 
+/* The processes are forked before the id is made: a thread of this process serves the id, and the child of a process
+   with threads may find locks that a thread held. Each child reads the id from the pipe. */
 int main(void)
 {
     nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;
     pid_t children[PES];
+    int ends[2];
     int wrong = 0;
     rejected_starts();
-    if (nvshmemx_get_uniqueid(&id) != NVSHMEMX_SUCCESS) return 1;
+    if (pipe(ends)) return 1;
     for (int pe = 0; pe < PES; pe++) {
         children[pe] = fork();
         if (children[pe] == 0) {
+            close(ends[1]);
+            EXPECT(read(ends[0], &id, sizeof id) == (ssize_t)sizeof id);
             run_pe(&id, pe);
             run_pe(&id, pe);
             _exit(0);
         }
     }
+    EXPECT(nvshmemx_get_uniqueid(&id) == NVSHMEMX_SUCCESS);
+    for (int pe = 0; pe < PES; pe++) EXPECT(write(ends[1], &id, sizeof id) == (ssize_t)sizeof id);
+    close(ends[1]);
     for (int pe = 0; pe < PES; pe++) {
         int status = 1;
         wrong |= waitpid(children[pe], &status, 0) != children[pe] || status != 0;

@@ -36,8 +36,8 @@ static void run_pe(const nvshmemx_uniqueid_t *id, int pe)
     EXPECT(nvshmem_my_pe() == -1);
 }
 
-/* The processes are forked before the id is made: a thread of this process serves the id, and the child of a process
-   with threads may find locks that a thread held. Each child reads the id from the pipe. */
+/* The processes are forked before the id is made, because a thread of this process then serves the id. A child that is
+   forked later may inherit locks that the thread held. Each child reads the id from the pipe. */
 int main(void)
 {
     nvshmemx_uniqueid_t id = NVSHMEMX_UNIQUEID_INITIALIZER;

@@ -47,8 +47,8 @@
     X("EXPAR_FABRIC_CHANNELS", "1 to 16", "1", "endpoints of each rank on the network")                                \
     X("EXPAR_FABRIC_TRAFFIC_CLASS", "best-effort, low-latency, dedicated, bulk, scavenger, control, or 0 to 63",       \
       "the provider's", "class of the network's traffic, or its number in the IP header")                              \
-    X("EXPAR_GDA_NIC", "software", "a device, which this version cannot use yet",                                      \
-      "software: the transport gda runs on a network device in software, for tests")                                   \
+    X("EXPAR_GDA_NIC", "software, device", "none",                                                                     \
+      "software: the transport gda runs on a network device in software, for tests; device: on an mlx5 device")        \
     X("EXPAR_GDA_NIC_FAULTS", "words name=number, separated by commas", "none",                                        \
       "trouble that the device in software makes, once in so many requests")                                           \
     X("EXPAR_GDA_QPS_PER_PEER", "1 to 64", "1", "queues of the transport gda to each PE")                              \
@@ -56,6 +56,17 @@
     X("EXPAR_GDA_BATCH", "1 to 128, a power of two", "16", "requests after which a thread rings, though more follow")  \
     X("EXPAR_GDA_DEVICES", "names of devices, separated by commas", "all", "mlx5 devices that gda may use")            \
     X("EXPAR_GDA_GID_INDEX", "0 to 255", "the first that is fit", "the GID of a device's port that gda uses")          \
+    X("EXPAR_GDA_MTU", "256 to 4096, a power of two", "that of the ports", "the most bytes of a packet of gda")        \
+    X("EXPAR_GDA_HOP_LIMIT", "0 to 255", "255", "hops of packets of gda between subnets, and on Ethernet")             \
+    X("EXPAR_GDA_TRAFFIC_CLASS", "0 to 255", "0", "traffic class of packets of gda")                                   \
+    X("EXPAR_GDA_SERVICE_LEVEL", "0 to 15", "0", "service level of packets of gda; on Ethernet the priority")          \
+    X("EXPAR_GDA_RETRIES", "0 to 7", "7", "how often a device sends again what no peer has acknowledged")              \
+    X("EXPAR_GDA_RNR_RETRIES", "0 to 7", "7",                                                                          \
+      "how often a device sends again what a peer was not ready for; 7: always")                                       \
+    X("EXPAR_GDA_RNR_TIMER", "0 to 31", "12", "code of the time that a peer waits which is not ready")                 \
+    X("EXPAR_GDA_ACK_TIMEOUT", "0 to 31", "20",                                                                        \
+      "a device waits for 4.096 us, doubled so often, before it sends again")                                          \
+    X("EXPAR_GDA_READS", "1 to 128, a power of two", "16", "gets and atomics that each queue of gda has in flight")    \
     X("EXPAR_GDA_RINGER", "gpu, cpu, auto", "auto", "who rings: the threads that post, or a thread of the host")       \
     X("EXPAR_RANKS_PER_NODE", "a divisor of the number of ranks", "ranks of the host",                                 \
       "splits the ranks into nodes of this size")                                                                      \

@@ -27,49 +27,17 @@ gda_lane *gda_lane_of(gda *g, int32_t pe, uint32_t number)
     return &g->lanes[(size_t)pe * g->options.queues_per_peer + number];
 }
 
-static bool lane_make(const gda *g, gda_lane *lane)
+static expar_status gda_open_lane(gda *g, gda_lane *lane, const gda_plan *plan)
 {
-    lane->blocks = aligned_alloc(GDA_BLOCK_BYTES, (size_t)g->options.depth * GDA_BLOCK_BYTES);
-    lane->results = calloc((size_t)GDA_FLIGHTS + 1, sizeof *lane->results);
+    gda_parts parts;
     lane->flights = calloc(GDA_FLIGHTS, sizeof *lane->flights);
-    return lane->blocks && lane->results && lane->flights;
-}
-
-static expar_status lane_register(gda *g, gda_lane *lane)
-{
-    const gda_plan plan = lane_plan(g);
-    const uint32_t queues = g->options.queues_per_peer, number = (uint32_t)(lane - g->lanes);
-    const uint32_t key = GDA_RESULTS_KEY + number;
-    const nic_memory results = {.port = (uint32_t)g->rank,
-                                .key = key,
-                                .address = (uintptr_t)lane->results,
-                                .bytes = ((uint64_t)plan.num_results + 1) * sizeof *lane->results,
-                                .base = lane->results,
-                                .access = NIC_LOCAL_WRITE};
-    const gda_parts parts = {.blocks = lane->blocks,
-                             .record = lane->record,
-                             .doorbell = &lane->doorbell,
-                             .cqes = lane->cqe,
-                             .stop = &lane->stop,
-                             .results = lane->results,
-                             .results_address = results.address,
-                             .results_lkey = gda_be32(key)};
-    const uint32_t qpn = 1 + number;
-    const nic_queue queue = {.qpn = qpn,
-                             .port = (uint32_t)g->rank,
-                             .peer_port = (uint32_t)lane->pe,
-                             .peer_qpn = 1 + (uint32_t)g->rank * queues + number % queues,
-                             .depth = plan.depth,
-                             .blocks = lane->blocks,
-                             .record = lane->record,
-                             .doorbell = &lane->doorbell,
-                             .collapsed = true,
-                             .cq_entries = plan.cq_entries,
-                             .cqes = lane->cqe};
-    gda_cqes_clear(&plan, lane->cqe);
-    gda_queue_start(&lane->queue, &plan, &parts, qpn, lane->pe);
-    expar_status status = nic_add_memory(g->nic, &results);
-    return status == EXPAR_OK ? nic_add_queue(g->nic, &queue) : status;
+    if (!lane->flights) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for a queue to rank %d", lane->pe);
+    expar_status status =
+        g->device->ops->add_queue(g->device, plan, (uint32_t)(lane - g->lanes), lane->pe, &parts, &lane->address);
+    if (status != EXPAR_OK) return status;
+    parts.stop = &lane->stop;
+    gda_queue_start(&lane->queue, plan, &parts, lane->address.qpn, lane->pe);
+    return EXPAR_OK;
 }
 
 expar_status gda_lanes_open(gda *g)
@@ -84,23 +52,44 @@ expar_status gda_lanes_open(gda *g)
         return error_set(EXPAR_ERR_MEMORY, "gda: no memory for %u queues to each of %d ranks", queues, g->size);
     memset(g->lanes, 0, bytes);
     for (int32_t i = 0; i < g->num_lanes && status == EXPAR_OK; i++) {
-        gda_lane *lane = &g->lanes[i];
-        lane->pe = i / (int32_t)queues;
-        if (!lane_make(g, lane))
-            status = error_set(EXPAR_ERR_MEMORY, "gda: no memory for a queue to rank %d", lane->pe);
-        if (status == EXPAR_OK) status = lane_register(g, lane);
+        g->lanes[i].pe = i / (int32_t)queues;
+        status = gda_open_lane(g, &g->lanes[i], &plan);
     }
     return status;
+}
+
+/* Queue i of this rank to a peer and queue i of the peer to this rank are the ends of one connection. */
+expar_status gda_lanes_connect(gda *g)
+{
+    boot *ctl = g->site->boot;
+    const size_t count = (size_t)g->num_lanes;
+    gda_address *mine = calloc(count, sizeof *mine), *theirs = calloc(count, sizeof *theirs);
+    expar_status status =
+        mine && theirs ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "gda: no memory for %zu addresses of queues", count);
+    const boot_matter ready = {.what = "gda", .rejected = "cannot exchange addresses of queues"};
+    status = boot_agree(ctl, &ready, status, NULL);
+    for (size_t i = 0; status == EXPAR_OK && i < count; i++)
+        mine[i] = g->lanes[i].address;
+    if (status == EXPAR_OK) status = ctl->ops->alltoall(ctl, mine, theirs, g->options.queues_per_peer * sizeof *mine);
+    const bool exchanged = status == EXPAR_OK;
+    for (size_t i = 0; status == EXPAR_OK && i < count; i++)
+        status = g->device->ops->connect(g->device, (uint32_t)i, g->lanes[i].pe, &theirs[i]);
+    free(mine);
+    free(theirs);
+    /* A peer's requests fail if this end is not connected. */
+    const boot_matter connected = {.what = "gda", .rejected = "cannot connect its queues"};
+    return exchanged ? boot_agree(ctl, &connected, status, NULL) : status;
 }
 
 void gda_lanes_close(gda *g)
 {
     for (int32_t i = 0; g->lanes && i < g->num_lanes; i++) {
         gda_lane *lane = &g->lanes[i];
-        for (; lane->ended != lane->begun; lane->ended++)
-            free(lane->flights[lane->ended % GDA_FLIGHTS].copy);
-        free(lane->blocks);
-        free(lane->results);
+        for (; lane->ended != lane->begun; lane->ended++) {
+            gda_flight *f = &lane->flights[lane->ended % GDA_FLIGHTS];
+            g->device->ops->remove_memory(g->device, &f->memory);
+            free(f->copy);
+        }
         free(lane->flights);
     }
     free(g->lanes);
@@ -133,7 +122,7 @@ static void end_flight(gda *g, gda_lane *lane, bool failed)
 {
     gda_flight *f = &lane->flights[lane->ended++ % GDA_FLIGHTS];
     /* The device must not touch the caller's memory any more. */
-    if (f->key) nic_remove_memory(g->nic, (uint32_t)g->rank, f->key);
+    g->device->ops->remove_memory(g->device, &f->memory);
     if (f->result_bytes && !failed) store_result(lane, f);
     free(f->copy);
     if (failed) {
@@ -168,11 +157,12 @@ bool gda_reap(gda *g)
 /* ---- waits ------------------------------------------------------------------------------------------------------- */
 
 /* Gives up the queue: its requests fail, and those who wait for them end. */
-static void lane_give_up(gda_lane *lane)
+static void lane_give_up(gda *g, gda_lane *lane)
 {
     const uint64_t failure = gda_failure(GDA_FAILED_BY_HOST, 0, 0, (uint32_t)gda_load(&lane->queue.cons_idx));
     gda_store_system(&lane->stop, failure);
     gda_remember(&lane->queue, failure);
+    if (g->device->ops->stop) g->device->ops->stop(g->device, (uint32_t)(lane - g->lanes));
 }
 
 /* Looks at peers for which something is in progress. */
@@ -186,7 +176,7 @@ static void look_at_peers(gda *g)
         error_save(&kept);
         if (g->site->check(g->site->context, pe, "gda") == EXPAR_ERR_PEER ||
             !transport_waits_on(g->site, &lane->patience, pe, clock_ns()))
-            lane_give_up(lane);
+            lane_give_up(g, lane);
         error_put_back(&kept);
     }
 }

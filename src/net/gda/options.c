@@ -20,13 +20,13 @@ static expar_status read_power(const char *name, int64_t least, int64_t most, ui
     return EXPAR_OK;
 }
 
-static expar_status read_nic(bool *software)
+static expar_status read_nic(gda_options *o)
 {
     const char *kind = env_string("EXPAR_GDA_NIC");
-    if (kind && strcmp(kind, "software") != 0)
-        return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_GDA_NIC=%s: expected software", SHOWN(kind));
-    *software = kind != NULL;
-    return EXPAR_OK;
+    o->software = kind && strcmp(kind, "software") == 0;
+    o->device = kind && strcmp(kind, "device") == 0;
+    if (!kind || o->software || o->device) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_GDA_NIC=%s: expected software or device", SHOWN(kind));
 }
 
 /* `auto` leaves it to the threads that post: each device so far lets them ring. */
@@ -39,6 +39,46 @@ static expar_status read_ringer(gda_ringer *ringer)
         return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_GDA_RINGER=%s: expected gpu, cpu or auto", SHOWN(word));
     *ringer = GDA_RINGER_CPU;
     return EXPAR_OK;
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------------- */
+
+static expar_status read_small(const char *name, int64_t most, uint8_t *value)
+{
+    int64_t number = *value;
+    expar_status status = env_int(name, 0, most, &number);
+    if (status == EXPAR_OK) *value = (uint8_t)number;
+    return status;
+}
+
+/* 256 to 4096 become 1 to 5. */
+static expar_status read_mtu(uint8_t *mtu)
+{
+    uint32_t bytes = 0;
+    expar_status status = read_power("EXPAR_GDA_MTU", 256, 4096, &bytes);
+    if (status == EXPAR_OK && bytes) *mtu = (uint8_t)(__builtin_ctz(bytes) - 7);
+    return status;
+}
+
+/* The defaults are values that are known to work. */
+static expar_status read_connection(gda_options *o)
+{
+    uint32_t reads = 16;
+    o->hop_limit = 255;
+    o->retries = o->rnr_retries = 7;
+    o->rnr_timer = 12;
+    o->ack_timeout = 20;
+    expar_status status = read_mtu(&o->mtu);
+    if (status == EXPAR_OK) status = read_small("EXPAR_GDA_HOP_LIMIT", 255, &o->hop_limit);
+    if (status == EXPAR_OK) status = read_small("EXPAR_GDA_TRAFFIC_CLASS", 255, &o->traffic_class);
+    if (status == EXPAR_OK) status = read_small("EXPAR_GDA_SERVICE_LEVEL", 15, &o->service_level);
+    if (status == EXPAR_OK) status = read_small("EXPAR_GDA_RETRIES", 7, &o->retries);
+    if (status == EXPAR_OK) status = read_small("EXPAR_GDA_RNR_RETRIES", 7, &o->rnr_retries);
+    if (status == EXPAR_OK) status = read_small("EXPAR_GDA_RNR_TIMER", 31, &o->rnr_timer);
+    if (status == EXPAR_OK) status = read_small("EXPAR_GDA_ACK_TIMEOUT", 31, &o->ack_timeout);
+    if (status == EXPAR_OK) status = read_power("EXPAR_GDA_READS", 1, 128, &reads);
+    o->reads = (uint8_t)reads;
+    return status;
 }
 
 /* ---- faults ------------------------------------------------------------------------------------------------------ */
@@ -106,13 +146,14 @@ expar_status gda_options_read(gda_options *out)
 {
     gda_options o = {.depth = 1024, .batch = 16};
     int64_t queues = 1, gid_index = -1;
-    expar_status status = read_nic(&o.software);
+    expar_status status = read_nic(&o);
     if (status == EXPAR_OK) status = read_faults(&o.faults);
     if (status == EXPAR_OK) status = env_int("EXPAR_GDA_QPS_PER_PEER", 1, GDA_MOST_QUEUES, &queues);
     if (status == EXPAR_OK) status = read_power("EXPAR_GDA_QUEUE_DEPTH", GDA_LEAST_DEPTH, GDA_MOST_BLOCKS, &o.depth);
     if (status == EXPAR_OK) status = read_power("EXPAR_GDA_BATCH", 1, GDA_MOST_BATCH, &o.batch);
     if (status == EXPAR_OK) status = read_ringer(&o.ringer);
     if (status == EXPAR_OK) status = env_int("EXPAR_GDA_GID_INDEX", 0, 255, &gid_index);
+    if (status == EXPAR_OK) status = read_connection(&o);
     if (status != EXPAR_OK) return status;
     o.queues_per_peer = (uint32_t)queues;
     o.gid_index = (int32_t)gid_index;

@@ -13,7 +13,8 @@ enum {
 };
 
 typedef struct gda_options {
-    bool software; /* EXPAR_GDA_NIC */
+    /* EXPAR_GDA_NIC: both false without it */
+    bool software, device;
     nic_faults faults;
     uint32_t queues_per_peer;
     uint32_t depth; /* of a queue, in blocks */
@@ -21,6 +22,11 @@ typedef struct gda_options {
     gda_ringer ringer;
     const char *devices; /* names, with commas between them; NULL: all */
     int32_t gid_index;   /* -1: the first that is fit */
+    /* Connections of devices */
+    uint8_t mtu; /* as ibv_mtu; 0: as the ports have it */
+    uint8_t hop_limit, traffic_class, service_level;
+    uint8_t retries, rnr_retries, rnr_timer, ack_timeout;
+    uint8_t reads; /* of a queue in flight, a power of two */
 } gda_options;
 
 /* EXPAR_ERR_ARGUMENT names the variable, its value and the expectation; *out is set on success only. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gda transport: CPU threads as producers, on the software NIC of this process.
+/* The gda transport: CPU threads as producers, on a device (device.h).
  *
  *     transport.c   the table of operations, opening and closing
  *     segments.c    registered memory: chunks of segments, keys of peers
@@ -7,23 +7,20 @@
  *     flights.c     requests that are not complete, until they are
  *     ringer.c      a thread that rings doorbells, where posting threads do not
  *     options.c     the variables EXPAR_GDA_*
- *     devices.c     why no device can be used, and verbs.c, the libraries that know them */
+ *     software.c    the software NIC as a device; devx/ has those of mlx5 */
 #ifndef EXPAR_NET_GDA_PARTS_H
 #define EXPAR_NET_GDA_PARTS_H
 
-#include "net/gda/gda.h"
-#include "net/gda/options.h"
+#include "net/gda/device.h"
+#include "net/gda/nic/nic.h"
 #include "net/transport.h"
 
 #include <pthread.h>
 
 enum {
-    GDA_MOST = 64,               /* blocks of one submission */
-    GDA_FLIGHTS = 512,           /* operations of a queue that are not complete; a power of two */
-    GDA_CHUNKS = 1024,           /* of one segment */
-    GDA_FIRST_KEY = 0x10000,     /* keys of memory that is registered for one operation */
-    GDA_RESULTS_KEY = 0x1000000, /* keys of the queues' results, by the number of the queue */
-    GDA_CHUNK_KEY = 0x2000       /* keys of chunks: this, and 0x1000 for each kind of memory, and the chunk */
+    GDA_MOST = 64,     /* blocks of one submission */
+    GDA_FLIGHTS = 512, /* operations of a queue that are not complete; a power of two */
+    GDA_CHUNKS = 1024  /* of one segment */
 };
 
 /* An operation in progress. The holder of the transport's lock reads and writes it. */
@@ -31,7 +28,7 @@ typedef struct gda_flight {
     uint64_t end;           /* complete when the queue has reached this */
     transport_batch *batch; /* never NULL: operations without a batch are in `rest` */
     void *copy;             /* freed at its end; NULL: none */
-    uint32_t key;           /* of memory that was registered for it; 0: none */
+    gda_memory memory;      /* that was registered for it, if there is a handle */
     uint32_t result_bytes;  /* of an atomic; 0: this is none */
     uint64_t result;        /* number of the result slot */
     void *dest;             /* where the old word goes; NULL: nowhere */
@@ -41,13 +38,9 @@ typedef struct gda_flight {
 typedef struct gda_lane {
     gda_queue queue;
     int32_t pe;
-    gda_block *blocks;
-    _Atomic uint32_t record[GDA_RECORD_WORDS];
-    _Atomic uint64_t doorbell;
-    _Atomic uint32_t cqe[GDA_CQE_WORDS];
     /* Not 0 once a thread has given up the queue. The holder of the transport's lock stores it; see gda_queue.stop. */
     _Atomic uint64_t stop;
-    uint64_t *results;
+    gda_address address; /* for the peer */
     gda_flight *flights; /* [GDA_FLIGHTS], a ring */
     uint64_t begun, ended;
     bool is_failed; /* its failure was reported to the site */
@@ -62,6 +55,7 @@ typedef struct gda_segment {
     uint8_t **peers; /* [size] where this process has each rank's memory */
     uint64_t *remotes, *ends;
     uint32_t *lkeys, *rkeys;
+    gda_memory *own; /* [GDA_CHUNKS], what was registered here */
     gda_keys keys;
 } gda_segment;
 
@@ -69,10 +63,12 @@ typedef struct gda {
     transport base; /* first: a transport of these operations is a gda */
     const transport_site *site;
     int32_t rank, size;
-    transport *mapped; /* p2p over all ranks: it maps the peers' memory for the device */
+    gda_device *device;
+    nic *nic; /* of a software device; else NULL */
+    /* p2p over all ranks: it maps the peers' memory for a software device. NULL with others. */
+    transport *mapped;
     transport_site whole;
     int32_t *one_node;
-    nic *nic;
     gda_segment segments[TRANSPORT_MEMORIES];
     gda_options options;
     /* [num_lanes], the queues of a PE one after another */
@@ -86,8 +82,7 @@ typedef struct gda {
     pthread_mutex_t lock;
     pthread_cond_t posted;
     transport_batch rest; /* operations without a batch */
-    uint32_t next_key;
-    uint32_t next_queue; /* the queue of the next get or atomic */
+    uint32_t next_queue;  /* the queue of the next get or atomic */
     transport_traffic traffic;
     pthread_t reaper;
     bool has_reaper, ends;
@@ -105,7 +100,9 @@ expar_status gda_post_request(gda *g, const transport_request *request, transpor
 
 /* ---- flights.c --------------------------------------------------------------------------------------------------- */
 
+/* Makes the queues, and connects them to those of all peers; the second is collective. */
 expar_status gda_lanes_open(gda *g);
+expar_status gda_lanes_connect(gda *g);
 void gda_lanes_close(gda *g);
 /* By the holder of the lock: ends the operations that are complete or have failed. Returns true if there were some. */
 bool gda_reap(gda *g);
@@ -122,10 +119,5 @@ expar_status gda_settle_batch(gda *g, transport_batch *batch);
 /* Starts and stops the thread that rings, with GDA_RINGER_CPU; else they do nothing. */
 expar_status gda_ringer_start(gda *g);
 void gda_ringer_stop(gda *g);
-
-/* ---- devices.c --------------------------------------------------------------------------------------------------- */
-
-/* Says why no device of this host can be used; always an error. */
-expar_status gda_devices_reject(const gda_options *options);
 
 #endif

@@ -93,16 +93,11 @@ static expar_status register_local(gda *g, const gda_keys *keys, void *address, 
     if (gda_find_local(keys, (uintptr_t)address, &lkey, &there) &&
         (uintptr_t)address + bytes <= keys->heap + keys->ends[gda_load(&keys->num_chunks) - 1])
         return EXPAR_OK;
-    g->next_key = g->next_key >= 0x700000 ? GDA_FIRST_KEY : g->next_key + 1;
-    const nic_memory m = {.port = (uint32_t)g->rank,
-                          .key = g->next_key,
-                          .address = (uintptr_t)address,
-                          .bytes = bytes,
-                          .base = address,
-                          .access = NIC_LOCAL_WRITE};
-    *range = (gda_range){.begin = m.address, .end = m.address + bytes, .lkey = gda_be32(m.key)};
-    flight->key = m.key;
-    return nic_add_memory(g->nic, &m);
+    const gda_source source = {.base = address, .bytes = bytes};
+    expar_status status = g->device->ops->add_memory(g->device, &source, &flight->memory);
+    if (status != EXPAR_OK) return status;
+    *range = (gda_range){.begin = (uintptr_t)address, .end = (uintptr_t)address + bytes, .lkey = flight->memory.lkey};
+    return EXPAR_OK;
 }
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
@@ -160,7 +155,7 @@ static expar_status post_data(gda *g, gda_lane *lane, const transport_request *r
         if (status != EXPAR_OK) return status;
     }
     keys->ranges = &range;
-    keys->num_ranges = flight->key ? 1 : 0;
+    keys->num_ranges = flight->memory.handle ? 1 : 0;
     const int posted = gda_transfer(&lane->queue, keys, puts ? GDA_WRITE : GDA_READ, r->offset, (uintptr_t)local,
                                     r->bytes, signal, &flight->end);
     keys->num_ranges = 0;
@@ -202,7 +197,7 @@ static expar_status post_now(gda *g, gda_lane *lane, const transport_request *r,
         return transport_reject(&g->base, (transport_memory)r->memory);
     status = r->kind == TRANSPORT_KIND_ATOMIC ? post_atomic(g, lane, r, &flight) : post_transfer(g, lane, r, &flight);
     if (status != EXPAR_OK) {
-        if (flight.key) nic_remove_memory(g->nic, (uint32_t)g->rank, flight.key);
+        g->device->ops->remove_memory(g->device, &flight.memory);
         free(flight.copy);
         return status;
     }

@@ -6,28 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REMOTE_BASE UINT64_C(0x100000000000) /* peers know a heap by addresses that are not those where it lies */
-
 /* A rank tells the others this about a chunk. */
 typedef struct chunk_card {
     uint64_t address; /* of the segment's first byte, as its device knows it */
-    uint32_t rkey;
+    uint32_t rkey;    /* big-endian */
     uint32_t unused;
 } chunk_card;
-
-static uint32_t chunk_key(transport_memory memory, uint64_t chunk)
-{
-    return GDA_CHUNK_KEY + 0x1000 * (uint32_t)memory + (uint32_t)chunk;
-}
-
-static uint64_t remote_base(int32_t rank, transport_memory memory)
-{
-    return REMOTE_BASE * (1 + (uint64_t)memory) + ((uint64_t)(uint32_t)rank << 36 & (REMOTE_BASE - 1));
-}
 
 void gda_segment_close(gda *g, transport_memory memory)
 {
     gda_segment *s = &g->segments[memory];
+    for (uint64_t i = 0; s->own && i < gda_load(&s->keys.num_chunks); i++)
+        g->device->ops->remove_memory(g->device, &s->own[i]);
+    free(s->own);
     free(s->peers);
     free(s->remotes);
     free(s->ends);
@@ -44,7 +35,8 @@ static bool make_tables(gda *g, gda_segment *s)
     s->ends = calloc(GDA_CHUNKS, sizeof *s->ends);
     s->lkeys = calloc(GDA_CHUNKS, sizeof *s->lkeys);
     s->rkeys = calloc(size * GDA_CHUNKS, sizeof *s->rkeys);
-    return s->peers && s->remotes && s->ends && s->lkeys && s->rkeys;
+    s->own = calloc(GDA_CHUNKS, sizeof *s->own);
+    return s->own && s->peers && s->remotes && s->ends && s->lkeys && s->rkeys;
 }
 
 expar_status gda_segment_open(gda *g, transport_memory memory)
@@ -56,7 +48,7 @@ expar_status gda_segment_open(gda *g, transport_memory memory)
         gda_segment_close(g, memory);
         return error_set(EXPAR_ERR_MEMORY, "gda: no memory for the keys of %d ranks", g->size);
     }
-    for (int32_t r = 0; r < g->size; r++)
+    for (int32_t r = 0; g->mapped && r < g->size; r++)
         s->peers[r] = g->mapped->ops->map(g->mapped, r, memory, 0);
     s->keys.heap = (uintptr_t)region->base;
     s->keys.remotes = s->remotes;
@@ -69,27 +61,30 @@ expar_status gda_segment_open(gda *g, transport_memory memory)
     return EXPAR_OK;
 }
 
-/* Registers the chunk of one rank with this rank's device: that of this rank also for its own side of requests. */
-static expar_status register_chunk(gda *g, transport_memory memory, int32_t r, const chunk_card *card, uint64_t begin,
-                                   uint64_t end)
+/* Registers this rank's chunk, and says how peers name it. */
+static expar_status register_chunk(gda *g, transport_memory memory, uint64_t begin, uint64_t end, chunk_card *card)
 {
     gda_segment *s = &g->segments[memory];
     const uint64_t chunk = gda_load(&s->keys.num_chunks);
-    nic_memory m = {.port = (uint32_t)r,
-                    .key = card->rkey,
-                    .address = card->address + begin,
-                    .bytes = end - begin,
-                    .base = s->peers[r] + begin,
-                    .access = NIC_REMOTE_READ | NIC_REMOTE_WRITE | NIC_REMOTE_ATOMIC};
-    expar_status status = nic_add_memory(g->nic, &m);
+    gda_memory *own = &s->own[chunk];
+    const gda_source source = {.base = (void *)(uintptr_t)(s->keys.heap + begin), .bytes = end - begin, .shared = true};
+    expar_status status = g->device->ops->add_memory(g->device, &source, own);
+    if (status != EXPAR_OK) return status;
+    s->lkeys[chunk] = own->lkey;
+    *card = (chunk_card){.address = own->remote - begin, .rkey = own->rkey};
+    return EXPAR_OK;
+}
+
+/* Keeps what a rank has said of its chunk. */
+static expar_status learn_chunk(gda *g, transport_memory memory, int32_t r, const chunk_card *card, uint64_t begin,
+                                uint64_t end)
+{
+    gda_segment *s = &g->segments[memory];
     s->remotes[r] = card->address;
-    s->rkeys[(size_t)r * GDA_CHUNKS + chunk] = gda_be32(card->rkey);
-    if (status != EXPAR_OK || r != g->rank) return status;
-    m.key = card->rkey + 0x800000;
-    m.address = s->keys.heap + begin;
-    m.access = NIC_LOCAL_WRITE;
-    s->lkeys[chunk] = gda_be32(m.key);
-    return nic_add_memory(g->nic, &m);
+    s->rkeys[(size_t)r * GDA_CHUNKS + gda_load(&s->keys.num_chunks)] = card->rkey;
+    if (!g->device->ops->learn || r == g->rank) return EXPAR_OK;
+    const gda_source source = {.base = s->peers[r] + begin, .bytes = end - begin, .shared = true};
+    return g->device->ops->learn(g->device, r, &source, card->address + begin, card->rkey);
 }
 
 /* A range that starts after the end so far leaves a gap: a chunk with keys that nobody has. */
@@ -115,7 +110,6 @@ static expar_status check_range(const gda_segment *s, uint64_t offset, uint64_t 
 expar_status gda_segment_grow(gda *g, transport_memory memory, uint64_t offset, uint64_t bytes)
 {
     gda_segment *s = &g->segments[memory];
-    boot *ctl = g->site->boot;
     if (!s->is_open) return transport_reject(&g->base, memory);
     expar_status status = check_range(s, offset, bytes);
     chunk_card *cards = calloc((size_t)g->size, sizeof *cards);
@@ -126,10 +120,14 @@ expar_status gda_segment_grow(gda *g, transport_memory memory, uint64_t offset, 
     }
     leave_gap(s, offset);
     const uint64_t chunk = gda_load(&s->keys.num_chunks);
-    const chunk_card mine = {.address = remote_base(g->rank, memory), .rkey = chunk_key(memory, chunk)};
-    status = ctl->ops->allgather(ctl, &mine, cards, sizeof mine);
+    chunk_card mine = {0};
+    status = register_chunk(g, memory, offset, offset + bytes, &mine);
+    const boot_matter matter = {
+        .what = "gda", .rejected = "cannot register memory", .mine = &mine, .all = cards, .bytes = sizeof mine};
+    status = boot_agree(g->site->boot, &matter, status, NULL);
     for (int32_t r = 0; r < g->size && status == EXPAR_OK; r++)
-        status = register_chunk(g, memory, r, &cards[r], offset, offset + bytes);
+        status = learn_chunk(g, memory, r, &cards[r], offset, offset + bytes);
+    if (status != EXPAR_OK) g->device->ops->remove_memory(g->device, &s->own[chunk]);
     free(cards);
     if (status != EXPAR_OK) return status;
     s->ends[chunk] = offset + bytes;

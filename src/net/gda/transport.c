@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of the gda transport, its creation and its end. With EXPAR_GDA_NIC=software CPU threads post to a
- * software NIC of their rank, which reaches the memory of all ranks of the host, of simulated nodes, too. */
+ * software NIC of their rank, which reaches the memory of all ranks of the host, of simulated nodes, too. With
+ * EXPAR_GDA_NIC=device they post to an mlx5 device. */
+#include "net/gda/devx/devx.h"
 #include "net/gda/parts.h"
+#include "net/gda/software.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,10 +69,10 @@ static void gda_close(transport *self)
     gda *g = gda_of(self);
     stop_reaper(g);
     gda_ringer_stop(g);
-    if (g->nic) nic_close(g->nic);
     if (g->lanes) gda_lanes_close(g);
     for (int k = 0; k < TRANSPORT_MEMORIES; k++)
         gda_segment_close(g, (transport_memory)k);
+    if (g->device) g->device->ops->close(g->device);
     if (g->mapped) g->mapped->ops->close(g->mapped);
     pthread_cond_destroy(&g->posted);
     pthread_mutex_destroy(&g->lock);
@@ -77,21 +80,57 @@ static void gda_close(transport *self)
     free(g);
 }
 
+/* Ranks of a host take devices in turns, if several are equally near. */
+static devx_place gda_place_of(const gda *g)
+{
+    const boot_place *places = g->site->boot->places;
+    devx_place place = {.rank = g->rank, .numa_node = places[g->rank].numa_node};
+    for (int32_t r = 0; r < g->rank; r++)
+        place.turn += places[r].host == places[g->rank].host;
+    return place;
+}
+
+static expar_status open_device(gda *g)
+{
+    const uint32_t num_queues = (uint32_t)g->size * g->options.queues_per_peer;
+    const devx_place place = gda_place_of(g);
+    if (!g->options.software) return gda_devx_open(&g->options, &place, num_queues, &g->device);
+    expar_status status = gda_software_open(&g->options, g->rank, num_queues, &g->device);
+    if (status == EXPAR_OK) g->nic = gda_software_nic(g->device);
+    return status;
+}
+
 /* Opens what needs no peer. */
 static expar_status gda_open_locally(gda *g)
 {
     expar_status status = gda_options_read(&g->options);
-    if (status == EXPAR_OK && !g->options.software) status = gda_devices_reject(&g->options);
-    if (status == EXPAR_OK) status = nic_open(&g->options.faults, &g->nic);
+    if (status == EXPAR_OK) status = open_device(g);
     return status == EXPAR_OK ? gda_lanes_open(g) : status;
 }
 
 /* All ranks learn whether each of them can take part. */
 static expar_status agree_to_open(gda *g, expar_status own)
 {
-    const boot_matter matter = {
-        .what = "gda", .rejected = "cannot use gda", .common = EXPAR_ERR_UNSUPPORTED, .lacks = "has no device for gda"};
+    const boot_field fields[] = {{.name = "EXPAR_GDA_NIC", .text = g->options.software ? "software" : "device"},
+                                 {.name = "EXPAR_GDA_QPS_PER_PEER", .value = g->options.queues_per_peer}};
+    const boot_matter matter = {.what = "gda",
+                                .rejected = "cannot use gda",
+                                .common = EXPAR_ERR_UNSUPPORTED,
+                                .lacks = "has no device for gda",
+                                .fields = fields,
+                                .num_fields = ARRAY_LENGTH(fields)};
     return boot_agree(g->site->boot, &matter, own, NULL);
+}
+
+/* A software device reaches peers where this process has their memory. */
+static expar_status gda_map_peers(gda *g)
+{
+    return g->options.software ? transport_find("p2p", 3)->open(&g->whole, &g->mapped) : EXPAR_OK;
+}
+
+static expar_status start_device(gda *g)
+{
+    return g->device->ops->start ? g->device->ops->start(g->device) : EXPAR_OK;
 }
 
 static expar_status gda_open(const transport_site *site, transport **out)
@@ -104,13 +143,13 @@ static expar_status gda_open(const transport_site *site, transport **out)
     g->one_node = calloc((size_t)g->size, sizeof *g->one_node);
     g->whole = *site;
     g->whole.nodes = g->one_node;
-    g->next_key = GDA_FIRST_KEY;
     expar_status status = g->one_node ? gda_open_locally(g) : error_set(EXPAR_ERR_MEMORY, "gda: no memory");
     status = agree_to_open(g, status);
-    if (status == EXPAR_OK) status = transport_find("p2p", 3)->open(&g->whole, &g->mapped);
+    if (status == EXPAR_OK) status = gda_map_peers(g);
     for (int k = 0; k < TRANSPORT_MEMORIES && status == EXPAR_OK; k++)
         status = gda_segment_open(g, (transport_memory)k);
-    if (status == EXPAR_OK) status = nic_start(g->nic);
+    if (status == EXPAR_OK) status = gda_lanes_connect(g);
+    if (status == EXPAR_OK) status = start_device(g);
     if (status == EXPAR_OK) status = gda_ringer_start(g);
     if (status == EXPAR_OK) status = start_reaper(g);
     if (status != EXPAR_OK) {
@@ -126,7 +165,7 @@ static expar_status gda_add_segment(transport *self, transport_memory memory)
     gda *g = gda_of(self);
     gda_segment_close(g, memory);
     g->whole.segments[memory] = g->site->segments[memory];
-    expar_status status = g->mapped->ops->add(g->mapped, memory);
+    expar_status status = g->mapped ? g->mapped->ops->add(g->mapped, memory) : EXPAR_OK;
     return status == EXPAR_OK ? gda_segment_open(g, memory) : status;
 }
 
@@ -137,9 +176,13 @@ static expar_status gda_grow(transport *self, transport_memory memory, uint64_t 
 
 static unsigned gda_reach(const transport *self, int32_t pe, transport_memory memory)
 {
-    const gda_segment *s = &gda_of(self)->segments[memory];
-    const unsigned all = TRANSPORT_PUT | TRANSPORT_GET | TRANSPORT_ATOMIC | TRANSPORT_COHERENT;
-    return s->is_open && s->peers[pe] ? all : 0;
+    const gda *g = gda_of(self);
+    const gda_segment *s = &g->segments[memory];
+    const unsigned all = TRANSPORT_PUT | TRANSPORT_GET | TRANSPORT_ATOMIC;
+    if (!s->is_open) return 0;
+    /* A device's atomics are such only to other requests that it carries out. */
+    if (!g->mapped) return all;
+    return s->peers[pe] ? all | TRANSPORT_COHERENT : 0;
 }
 
 static void *gda_map(const transport *self, int32_t pe, transport_memory memory, uint64_t offset)
@@ -179,7 +222,9 @@ static expar_status gda_run(transport *self, const transport_request *request)
 static void gda_describe(const transport *self, char *text, size_t text_bytes)
 {
     const gda *g = gda_of(self);
-    snprintf(text, text_bytes, "software NIC, %u queue%s of %u blocks to each of %d ranks; %s rings",
+    char device[160];
+    g->device->ops->describe(g->device, device, sizeof device);
+    snprintf(text, text_bytes, "%s, %u queue%s of %u blocks to each of %d ranks; %s rings", device,
              g->options.queues_per_peer, g->options.queues_per_peer == 1 ? "" : "s", g->options.depth, g->size,
              g->options.ringer == GDA_RINGER_CPU ? "a host thread" : "the posting thread");
 }
@@ -200,15 +245,13 @@ static void gda_add_traffic(const transport *self, transport_traffic *sum)
         sum->requests.bytes += blocks * GDA_BLOCK_BYTES;
         sum->doorbells += gda_load(&g->lanes[i].queue.rings);
     }
-    const nic_counts counts = nic_counted(g->nic);
-    sum->completions += counts.completions;
-    sum->device_ns += counts.busy_ns;
+    if (g->device->ops->count) g->device->ops->count(g->device, sum);
     pthread_mutex_unlock(&g->lock);
 }
 
 const transport_ops transport_gda = {
     .name = "gda",
-    .summary = "requests of mlx5 devices that threads write themselves; so far on a NIC in software",
+    .summary = "requests of mlx5 devices that threads write themselves; a NIC in software, or set up by devx",
     .open = gda_open,
     .add = gda_add_segment,
     .grow = gda_grow,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Why no device can be used: each reason has its text. The libraries are those of LD_LIBRARY_PATH (fake_verbs.c).
  * usage: test_gda_devices CASE */
-#include "net/gda/parts.h"
+#include "net/gda/devx/devx.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -29,16 +29,27 @@ static const struct {
     {"down", "gda: mlx5_7: port 1 is down (state 1, expected 4, active)"},
     {"no_gid", "gda: mlx5_7: port 1 has not a GID of RoCE v2 among its 4"},
     {"roce_v1", "gda: mlx5_7: port 1 has not a GID of RoCE v2 among its 4"},
-    {"infiniband", "gda: mlx5_7: it is fit"},
-    {"two", "gda: mlx5_7: port 1 is down (state 1, expected 4, active); mlx5_8: it is fit"},
+    {"infiniband", "gda: mlx5_7: it is fit, and EXPAR_GDA_NIC=device uses it"},
+    {"two",
+     "gda: mlx5_7: port 1 is down (state 1, expected 4, active); mlx5_8: it is fit, and EXPAR_GDA_NIC=device uses it"},
     {"other", "gda: none of 1 RDMA devices is an mlx5 device (ConnectX, BlueField)"},
     {"locked", "gda: mlx5_7: it cannot be opened with devx (Operation not permitted); the kernel's mlx5 driver needs "
                "devx, and the user needs the right to it"},
-    {"open", "gda: mlx5_7: it is fit, but this version sets up no queues on devices"},
+    {"open", "gda: mlx5_7: it is fit, and EXPAR_GDA_NIC=device uses it; that has not run on a real device yet"},
     {"old", "gda: libmlx5 has no mlx5dv_open_device; rdma-core 34 or later is expected"},
     {"no_verbs", "gda: cannot open libibverbs.so.1 ("},
     {"no_mlx5", "gda: cannot open libmlx5.so.1 ("},
 };
+
+/* Without EXPAR_GDA_NIC=device no device is used. */
+static expar_status reject(const gda_options *options)
+{
+    const devx_place place = {.numa_node = -1};
+    gda_device *device = NULL;
+    expar_status status = gda_devx_open(options, &place, 1, &device);
+    assert_null(device);
+    return status;
+}
 
 static void test_reason(void **state)
 {
@@ -47,7 +58,7 @@ static void test_reason(void **state)
         if (strcmp(cases[i].name, asked) != 0) continue;
         for (int turn = 0; turn < 2; turn++) {
             const gda_options options = {.depth = 1024, .gid_index = -1};
-            assert_int_equal(gda_devices_reject(&options), EXPAR_ERR_UNSUPPORTED);
+            assert_int_equal(reject(&options), EXPAR_ERR_UNSUPPORTED);
             if (!strstr(expar_last_error(), cases[i].text))
                 fail_msg("'%s' without '%s'", expar_last_error(), cases[i].text);
         }
@@ -68,12 +79,13 @@ static void test_options(void **state)
         {{.depth = 1024, .gid_index = 0},
          "gda: mlx5_7: port 1 has not a GID of RoCE v2 at index 0 (EXPAR_GDA_GID_INDEX)"},
         {{.depth = 1024, .gid_index = 4}, "gda: mlx5_7: port 1 has not a GID of RoCE v2 at index 4"},
-        {{.depth = 1024, .gid_index = 3, .devices = "mlx5_0,mlx5_7"}, "gda: mlx5_7: it is fit"},
+        {{.depth = 1024, .gid_index = 3, .devices = "mlx5_0,mlx5_7"},
+         "gda: mlx5_7: it is fit, and EXPAR_GDA_NIC=device uses it"},
     };
     (void)state;
     if (strcmp(asked, "open") != 0) return;
     for (size_t i = 0; i < ARRAY_LENGTH(wrong); i++) {
-        assert_int_equal(gda_devices_reject(&wrong[i].options), EXPAR_ERR_UNSUPPORTED);
+        assert_int_equal(reject(&wrong[i].options), EXPAR_ERR_UNSUPPORTED);
         if (!strstr(expar_last_error(), wrong[i].text))
             fail_msg("'%s' without '%s'", expar_last_error(), wrong[i].text);
     }

@@ -31,6 +31,15 @@ static void test_defaults(void **state)
     assert_int_equal(o.ringer, GDA_RINGER_GPU);
     assert_null(o.devices);
     assert_int_equal(o.gid_index, -1);
+    assert_false(o.device);
+    assert_int_equal(o.mtu, 0);
+    assert_int_equal(o.hop_limit, 255);
+    assert_int_equal(o.traffic_class | o.service_level, 0);
+    assert_int_equal(o.retries, 7);
+    assert_int_equal(o.rnr_retries, 7);
+    assert_int_equal(o.rnr_timer, 12);
+    assert_int_equal(o.ack_timeout, 20);
+    assert_int_equal(o.reads, 16);
     const nic_faults none = {.rnr_retries = 7};
     assert_memory_equal(&o.faults, &none, sizeof none);
 }
@@ -39,6 +48,10 @@ static void test_values(void **state)
 {
     (void)state;
     assert_true(with("EXPAR_GDA_NIC", "software").software);
+    assert_true(with("EXPAR_GDA_NIC", "device").device);
+    assert_int_equal(with("EXPAR_GDA_MTU", "256").mtu, 1);
+    assert_int_equal(with("EXPAR_GDA_MTU", "4096").mtu, 5);
+    assert_int_equal(with("EXPAR_GDA_READS", "128").reads, 128);
     assert_int_equal(with("EXPAR_GDA_QPS_PER_PEER", "64").queues_per_peer, 64);
     assert_int_equal(with("EXPAR_GDA_QUEUE_DEPTH", "256").depth, 256);
     assert_int_equal(with("EXPAR_GDA_QUEUE_DEPTH", "32768").depth, 32768);
@@ -71,7 +84,7 @@ static void test_values(void **state)
 static const struct {
     const char *name, *text, *error;
 } rejections[] = {
-    {"EXPAR_GDA_NIC", "hardware", "EXPAR_GDA_NIC=hardware: expected software"},
+    {"EXPAR_GDA_NIC", "hardware", "EXPAR_GDA_NIC=hardware: expected software or device"},
     {"EXPAR_GDA_QPS_PER_PEER", "0", "EXPAR_GDA_QPS_PER_PEER=0: expected a whole number from 1 to 64"},
     {"EXPAR_GDA_QPS_PER_PEER", "65", "EXPAR_GDA_QPS_PER_PEER=65: expected a whole number from 1 to 64"},
     {"EXPAR_GDA_QUEUE_DEPTH", "128", "EXPAR_GDA_QUEUE_DEPTH=128: expected a whole number from 256 to 32768"},
@@ -80,6 +93,16 @@ static const struct {
     {"EXPAR_GDA_BATCH", "0", "EXPAR_GDA_BATCH=0: expected a whole number from 1 to 128"},
     {"EXPAR_GDA_BATCH", "12", "EXPAR_GDA_BATCH=12: expected a power of two"},
     {"EXPAR_GDA_GID_INDEX", "256", "EXPAR_GDA_GID_INDEX=256: expected a whole number from 0 to 255"},
+    {"EXPAR_GDA_MTU", "8192", "EXPAR_GDA_MTU=8192: expected a whole number from 256 to 4096"},
+    {"EXPAR_GDA_MTU", "1500", "EXPAR_GDA_MTU=1500: expected a power of two"},
+    {"EXPAR_GDA_HOP_LIMIT", "256", "EXPAR_GDA_HOP_LIMIT=256: expected a whole number from 0 to 255"},
+    {"EXPAR_GDA_TRAFFIC_CLASS", "256", "EXPAR_GDA_TRAFFIC_CLASS=256: expected a whole number from 0 to 255"},
+    {"EXPAR_GDA_SERVICE_LEVEL", "16", "EXPAR_GDA_SERVICE_LEVEL=16: expected a whole number from 0 to 15"},
+    {"EXPAR_GDA_RETRIES", "8", "EXPAR_GDA_RETRIES=8: expected a whole number from 0 to 7"},
+    {"EXPAR_GDA_RNR_RETRIES", "8", "EXPAR_GDA_RNR_RETRIES=8: expected a whole number from 0 to 7"},
+    {"EXPAR_GDA_RNR_TIMER", "32", "EXPAR_GDA_RNR_TIMER=32: expected a whole number from 0 to 31"},
+    {"EXPAR_GDA_ACK_TIMEOUT", "32", "EXPAR_GDA_ACK_TIMEOUT=32: expected a whole number from 0 to 31"},
+    {"EXPAR_GDA_READS", "3", "EXPAR_GDA_READS=3: expected a power of two"},
     {"EXPAR_GDA_RINGER", "nic", "EXPAR_GDA_RINGER=nic: expected gpu, cpu or auto"},
     {"EXPAR_GDA_NIC_FAULTS", "drop", "EXPAR_GDA_NIC_FAULTS=drop: expected words such as drop=10"},
     {"EXPAR_GDA_NIC_FAULTS", "drop=", "EXPAR_GDA_NIC_FAULTS=drop=: expected words"},

@@ -416,6 +416,18 @@ expar_status nic_add_queue(nic *n, const nic_queue *queue)
     return status;
 }
 
+void nic_remove_queue(nic *n, uint32_t port, uint32_t qpn)
+{
+    pthread_mutex_lock(&n->lock);
+    nic_pair *pair = find_pair(n, port, qpn);
+    if (pair) {
+        nic_drop(&pair->reads);
+        nic_drop(&pair->writes);
+        *pair = n->pairs[--n->num_pairs];
+    }
+    pthread_mutex_unlock(&n->lock);
+}
+
 void nic_lose_port(nic *n, uint32_t port)
 {
     pthread_mutex_lock(&n->lock);

@@ -90,6 +90,8 @@ void nic_close(nic *n);
 expar_status nic_add_memory(nic *n, const nic_memory *memory);
 void nic_remove_memory(nic *n, uint32_t port, uint32_t key);
 expar_status nic_add_queue(nic *n, const nic_queue *queue);
+/* Requests of the queue that were not carried out are dropped. The device does not touch its memory afterwards. */
+void nic_remove_queue(nic *n, uint32_t port, uint32_t qpn);
 /* The rank of that port is gone: requests to it fail after retries. */
 void nic_lose_port(nic *n, uint32_t port);
 /* The device stops answering, or goes on. */

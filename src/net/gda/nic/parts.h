@@ -97,6 +97,8 @@ bool nic_is_lost(const nic_table *table, uint32_t port);
 nic_verdict nic_perform(nic_table *table, nic_pair *pair, const nic_request *request);
 /* Delivers what is late. */
 void nic_deliver(nic_parcel **list);
+/* Frees what is late. */
+void nic_drop(nic_parcel **list);
 /* Copies to memory that other threads read: the last word is stored with release order. */
 void nic_store(void *dest, const void *source, size_t bytes);
 /* Finds `bytes` bytes at an address; NULL with the reason in *fault. */

@@ -107,6 +107,15 @@ void nic_deliver(nic_parcel **list)
     *list = NULL;
 }
 
+void nic_drop(nic_parcel **list)
+{
+    for (nic_parcel *p = *list, *next; p; p = next) {
+        next = p->next;
+        free(p);
+    }
+    *list = NULL;
+}
+
 /* Puts the data at the end of the list. Returns false where there is no memory for it. */
 static bool keep_late(nic_parcel **list, void *dest, const void *source, size_t bytes)
 {

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls that failed: the text names the device, the call, its purpose, the errno or the device's syndrome, and what
+ * helps. */
+#include "net/gda/devx/command.h"
+#include "net/gda/devx/devx.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* Writes the limit of locked memory: "64 KiB". */
+static void lock_limit(char *text, size_t text_bytes)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        snprintf(text, text_bytes, "unlimited");
+    else
+        snprintf(text, text_bytes, "%llu KiB", (unsigned long long)limit.rlim_cur / 1024);
+}
+
+static void add_advice(char *text, size_t text_bytes, int code)
+{
+    char limit[32];
+    switch (code) {
+    case ENOMEM:
+        lock_limit(limit, sizeof limit);
+        snprintf(text, text_bytes, "; locked memory is limited to %s (ulimit -l), or the device is short of resources",
+                 limit);
+        break;
+    case EPERM:
+    case EACCES:
+        snprintf(text, text_bytes, "; the user needs the right to devx");
+        break;
+    case EOPNOTSUPP:
+    case ENOSYS:
+        snprintf(text, text_bytes, "; the kernel's mlx5 driver or the firmware is too old");
+        break;
+    case EREMOTEIO:
+        snprintf(text, text_bytes, "; the firmware rejects the command, and a later one may take it");
+        break;
+    default:
+        text[0] = '\0';
+        break;
+    }
+}
+
+expar_status devx_failed(const devx *d, const char *call, const char *purpose, int code)
+{
+    char advice[160];
+    add_advice(advice, sizeof advice, code);
+    return error_set(code == ENOMEM ? EXPAR_ERR_MEMORY : EXPAR_ERR_UNSUPPORTED, "gda: %s: %s failed for %s (%s)%s",
+                     d->name, call, purpose, strerror(code), advice);
+}
+
+expar_status devx_rejected(const devx *d, const char *command, const char *purpose, int code, const uint8_t *out)
+{
+    char advice[160];
+    add_advice(advice, sizeof advice, code);
+    return error_set(EXPAR_ERR_UNSUPPORTED, "gda: %s: %s failed for %s (%s, status 0x%x, syndrome 0x%x)%s", d->name,
+                     command, purpose, strerror(code), (unsigned)command_get(out, 0, COMMAND_STATUS),
+                     (unsigned)command_get(out, 0, COMMAND_SYNDROME), advice);
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The software NIC as the device of a rank. It reaches the memory of all ranks of the host, where this process has it
+ * mapped. Ports are ranks: a rank chooses the keys of its own memory, and all others give them to their devices. */
+#include "net/gda/software.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Peers know memory by addresses that are not those where it lies, so a mix-up of the two is noticed. */
+#define REMOTE_SKEW UINT64_C(0x100000000000)
+
+enum {
+    FIRST_KEY = 0x1000,         /* of memory that stays registered */
+    FIRST_PASSING_KEY = 1 << 30 /* of memory of one operation */
+};
+
+/* The memory of a queue. */
+typedef struct software_queue {
+    gda_block *blocks;
+    _Atomic uint32_t record[GDA_RECORD_WORDS];
+    _Atomic uint64_t doorbell;
+    _Atomic uint32_t cqe[GDA_CQE_WORDS];
+    uint64_t *results;
+    uint32_t depth;
+} software_queue;
+
+typedef struct software {
+    gda_device base; /* first: a device of these operations is a software */
+    nic *nic;
+    uint32_t rank;
+    software_queue *queues; /* [num_queues] */
+    uint32_t num_queues;
+    /* Threads that register memory add to them; they order nothing. */
+    _Atomic uint32_t next_key, next_passing;
+} software;
+
+/* The keys of registered memory, as nic_memory has them. */
+typedef struct software_keys {
+    uint32_t lkey, rkey; /* rkey 0: there is none */
+} software_keys;
+
+static software *software_of(gda_device *self)
+{
+    return (software *)self;
+}
+
+nic *gda_software_nic(gda_device *self)
+{
+    return software_of(self)->nic;
+}
+
+/* ---- queues ------------------------------------------------------------------------------------------------------ */
+
+static uint32_t qpn_of(uint32_t number)
+{
+    return 1 + number;
+}
+
+static expar_status software_add_queue(gda_device *self, const gda_plan *plan, uint32_t number, int32_t pe,
+                                       gda_parts *parts, gda_address *address)
+{
+    software *s = software_of(self);
+    software_queue *q = &s->queues[number];
+    const size_t results_bytes = (plan->num_results + (size_t)1) * sizeof *q->results;
+    q->blocks = aligned_alloc(GDA_BLOCK_BYTES, (size_t)plan->depth * GDA_BLOCK_BYTES);
+    q->results = calloc(plan->num_results + (size_t)1, sizeof *q->results);
+    q->depth = plan->depth;
+    if (!q->blocks || !q->results) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for a queue to rank %d", pe);
+    const uint32_t key = atomic_fetch_add_explicit(&s->next_key, 1, memory_order_relaxed);
+    const nic_memory results = {.port = s->rank,
+                                .key = key,
+                                .address = (uintptr_t)q->results,
+                                .bytes = results_bytes,
+                                .base = q->results,
+                                .access = NIC_LOCAL_WRITE};
+    *parts = (gda_parts){.blocks = q->blocks,
+                         .record = q->record,
+                         .doorbell = &q->doorbell,
+                         .cqes = q->cqe,
+                         .results = q->results,
+                         .results_address = results.address,
+                         .results_lkey = gda_be32(key)};
+    *address = (gda_address){.qpn = qpn_of(number)};
+    gda_cqes_clear(plan, q->cqe);
+    return nic_add_memory(s->nic, &results);
+}
+
+static expar_status software_connect(gda_device *self, uint32_t number, int32_t pe, const gda_address *peer)
+{
+    software *s = software_of(self);
+    software_queue *q = &s->queues[number];
+    const nic_queue queue = {.qpn = qpn_of(number),
+                             .port = s->rank,
+                             .peer_port = (uint32_t)pe,
+                             .peer_qpn = peer->qpn,
+                             .depth = q->depth,
+                             .blocks = q->blocks,
+                             .record = q->record,
+                             .doorbell = &q->doorbell,
+                             .collapsed = true,
+                             .cq_entries = q->depth,
+                             .cqes = q->cqe};
+    return nic_add_queue(s->nic, &queue);
+}
+
+static void software_stop(gda_device *self, uint32_t number)
+{
+    software *s = software_of(self);
+    nic_remove_queue(s->nic, s->rank, qpn_of(number));
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+static expar_status add_shared(software *s, const gda_source *source, software_keys *keys, uint64_t remote)
+{
+    keys->rkey = atomic_fetch_add_explicit(&s->next_key, 1, memory_order_relaxed);
+    const nic_memory m = {.port = s->rank,
+                          .key = keys->rkey,
+                          .address = remote,
+                          .bytes = source->bytes,
+                          .base = source->base,
+                          .access = NIC_REMOTE_READ | NIC_REMOTE_WRITE | NIC_REMOTE_ATOMIC};
+    return nic_add_memory(s->nic, &m);
+}
+
+static void software_remove_memory(gda_device *self, gda_memory *memory)
+{
+    const software_keys *keys = memory->handle;
+    const software *s = software_of(self);
+    if (keys) {
+        nic_remove_memory(s->nic, s->rank, keys->lkey);
+        if (keys->rkey) nic_remove_memory(s->nic, s->rank, keys->rkey);
+    }
+    free(memory->handle);
+    *memory = (gda_memory){0};
+}
+
+static expar_status software_add_memory(gda_device *self, const gda_source *source, gda_memory *out)
+{
+    software *s = software_of(self);
+    _Atomic uint32_t *next = source->shared ? &s->next_key : &s->next_passing;
+    software_keys *keys = calloc(1, sizeof *keys);
+    if (!keys) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for keys");
+    keys->lkey = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
+    const nic_memory m = {.port = s->rank,
+                          .key = keys->lkey,
+                          .address = (uintptr_t)source->base,
+                          .bytes = source->bytes,
+                          .base = source->base,
+                          .access = NIC_LOCAL_WRITE};
+    const uint64_t remote = m.address + REMOTE_SKEW;
+    expar_status status = nic_add_memory(s->nic, &m);
+    if (status == EXPAR_OK && source->shared) status = add_shared(s, source, keys, remote);
+    gda_memory made = {.remote = remote, .lkey = gda_be32(keys->lkey), .rkey = gda_be32(keys->rkey), .handle = keys};
+    if (status != EXPAR_OK)
+        software_remove_memory(self, &made);
+    else
+        *out = made;
+    return status;
+}
+
+static expar_status software_learn(gda_device *self, int32_t pe, const gda_source *source, uint64_t remote,
+                                   uint32_t rkey)
+{
+    const nic_memory m = {.port = (uint32_t)pe,
+                          .key = gda_be32(rkey),
+                          .address = remote,
+                          .bytes = source->bytes,
+                          .base = source->base,
+                          .access = NIC_REMOTE_READ | NIC_REMOTE_WRITE | NIC_REMOTE_ATOMIC};
+    return nic_add_memory(software_of(self)->nic, &m);
+}
+
+/* ---- the device -------------------------------------------------------------------------------------------------- */
+
+static expar_status software_start(gda_device *self)
+{
+    return nic_start(software_of(self)->nic);
+}
+
+static void software_count(gda_device *self, transport_traffic *sum)
+{
+    const nic_counts counts = nic_counted(software_of(self)->nic);
+    sum->completions += counts.completions;
+    sum->device_ns += counts.busy_ns;
+}
+
+static void software_describe(const gda_device *self, char *text, size_t text_bytes)
+{
+    (void)self;
+    snprintf(text, text_bytes, "software NIC");
+}
+
+static void software_close(gda_device *self)
+{
+    software *s = software_of(self);
+    if (s->nic) nic_close(s->nic);
+    for (uint32_t i = 0; s->queues && i < s->num_queues; i++) {
+        free(s->queues[i].blocks);
+        free(s->queues[i].results);
+    }
+    free(s->queues);
+    free(s);
+}
+
+static const gda_device_ops software_ops = {
+    .add_queue = software_add_queue,
+    .connect = software_connect,
+    .stop = software_stop,
+    .add_memory = software_add_memory,
+    .remove_memory = software_remove_memory,
+    .learn = software_learn,
+    .start = software_start,
+    .count = software_count,
+    .describe = software_describe,
+    .close = software_close,
+};
+
+expar_status gda_software_open(const gda_options *options, int32_t rank, uint32_t num_queues, gda_device **out)
+{
+    software *s = calloc(1, sizeof *s);
+    if (!s) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for a software NIC");
+    *s = (software){.base.ops = &software_ops, .rank = (uint32_t)rank, .num_queues = num_queues};
+    atomic_store_explicit(&s->next_key, FIRST_KEY, memory_order_relaxed);
+    atomic_store_explicit(&s->next_passing, FIRST_PASSING_KEY, memory_order_relaxed);
+    const size_t bytes = align_up((size_t)num_queues * sizeof *s->queues, 64);
+    s->queues = aligned_alloc(64, bytes);
+    expar_status status = s->queues ? nic_open(&options->faults, &s->nic)
+                                    : error_set(EXPAR_ERR_MEMORY, "gda: no memory for %u queues", num_queues);
+    if (s->queues) memset(s->queues, 0, bytes);
+    if (status != EXPAR_OK) {
+        software_close(&s->base);
+        return status;
+    }
+    *out = &s->base;
+    return EXPAR_OK;
+}

@@ -93,16 +93,20 @@ typedef struct expar_ep_config {
 #define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
 
 /* Computes the bytes of symmetric heap that expar_ep_create takes on each of num_ranks ranks: records and rings, on a
-   GPU also the pool. On the CPU outputs are in memory of each rank after the heap, which peers map with the heap.
-   Local; needs no group. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (also when a size overflows 64 bits). */
+   GPU of one node also the pool. On the CPU outputs are in memory of each rank after the heap, which peers map with the
+   heap. Local; needs no group. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (also when a size overflows 64 bits). */
 EXPAR_API expar_status expar_ep_get_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes);
 
 /* Creates a buffer. Collective. Every member of config except num_threads, num_sms and device.index must be the same on
    all ranks (EXPAR_ERR_MISMATCH). Only one thread of a rank at a time may create or destroy the group's buffers. *ep is
    set on success only. The group must outlive it. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member and what
    is expected), EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM, EXPAR_ERR_CUDA. EXPAR_ERR_UNSUPPORTED: no CUDA, no compiler of
-   kernels; or a buffer on GPUs whose ranks are on several nodes or do not map each other's memory. After such an error
-   the other ranks return EXPAR_ERR_REMOTE. Also EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
+   kernels; or ranks do not map each other's memory, and no transport reaches one, or a GPU's driver has no virtual
+   memory management. After such an error the other ranks return EXPAR_ERR_REMOTE. Also EXPAR_ERR_PEER,
+   EXPAR_ERR_ABORTED.
+   If ranks on GPUs do not all map each other's memory, the host carries calls out, and no kernel runs. A call then
+   waits for its stream, and has ended when it returns, also with async_finish. While its stream is being captured it
+   returns EXPAR_ERR_UNSUPPORTED. */
 EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);
 /* Destroys the buffer. Collective unless the group has failed, whatever became of calls on the buffer, on this rank or
    others. Waits for calls in flight, and for the other ranks as collective calls do. A rank that does not come is

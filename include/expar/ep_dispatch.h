@@ -17,7 +17,8 @@ extern "C" {
 /* How rows move inside a node. DIRECT: senders write rows to their places in the output (combine: receivers read rows
    from the input). QUEUE: rows pass a ring. AUTO takes DIRECT if peers reach the receiver's output (combine: the
    sender's input). On a GPU AUTO also takes DIRECT if the library can copy the rows through the pool. Otherwise it
-   takes QUEUE. */
+   takes QUEUE. On GPUs whose ranks do not all map each other's memory, peers reach all rows, in copies that the host
+   has. */
 typedef enum expar_ep_path { EXPAR_EP_PATH_AUTO = 0, EXPAR_EP_PATH_DIRECT = 1, EXPAR_EP_PATH_QUEUE = 2 } expar_ep_path;
 
 typedef struct expar_ep_dispatch_args {

@@ -255,7 +255,8 @@ class EpPath(Named):
     """How rows move inside a node. DIRECT: senders write rows to their places in the output (combine: receivers read
     rows from the input). QUEUE: rows pass a ring. AUTO takes DIRECT if peers reach the receiver's output (combine:
     the sender's input). On a GPU AUTO also takes DIRECT if the library can copy the rows through the pool.
-    Otherwise it takes QUEUE.
+    Otherwise it takes QUEUE. On GPUs whose ranks do not all map each other's memory, peers reach all rows, in
+    copies that the host has.
     """
 
     AUTO = 0

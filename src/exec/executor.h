@@ -42,6 +42,7 @@ typedef struct exec_call {
     bool has_stream;            /* the stream is known, and whether it is being captured */
     unsigned long long capture; /* number of the capture */
     uint64_t ticket;            /* kernels report on the call under this number; 0: no thread asks */
+    void *own;                  /* what the executor keeps of the call from begin to end; NULL: nothing */
 } exec_call;
 
 /* The result of the vote: what all ranks have found out about a call. rank is -1 if all agreed. Else it is the lowest
@@ -72,8 +73,8 @@ typedef void (*executor_done_fn)(void *context, expar_status status, const ep_vo
  *
  * Every slot is filled. A call begins with `begin`. Nothing of it is put on a stream or sent before `place`, and `end`
  * comes after all of its steps, even if some failed. A call that needs it calls `keep` between begin and end. A call
- * that a thread is to finish is copied, with its exec_call, between two steps; such a call has no `end`. Calls of one
- * buffer are begun one after another.
+ * that a thread is to finish is copied, with its exec_call, between two steps; then the copy has the `end`. Calls of
+ * one buffer are begun one after another.
  *
  * Statuses: EXPAR_OK, with the result of the vote where a step has one: a rejection by some rank is no failure of the
  * executor. Else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED (the buffer is then unusable), EXPAR_ERR_INTERRUPTED,
@@ -154,6 +155,9 @@ struct executor {
     bool grows;
     /* A fresh dispatch sends rows into spare memory of the pool before the host knows the counts. */
     bool sends_ahead;
+    /* The host carries out calls whose results a stream may use next. So a call with async_finish has ended when it
+       returns. */
+    bool ends_first;
     /* The ranks are on several nodes. Each node makes its own sum, and what it needs for it comes with the rows. */
     bool by_node;
 };
@@ -185,13 +189,12 @@ typedef struct executor_kind {
        and not waited for. Indices out of range count as -1 there; on the CPU they are EXPAR_ERR_INDEX. */
     expar_status (*count)(const struct ep_count_step *step);
     bool grows; /* its buffers need no limits */
-    /* its buffers serve ranks that do not all map each other */
-    bool spans_nodes;
-    knob_id num_channels; /* the knob with the default number of channels */
+    /* the knobs with the default number of channels: for ranks that all map each other, and for others */
+    knob_id num_channels, num_channels_across;
     /* The least executor_plan.num_sms. The executor itself rejects other bad values. */
     int32_t least_sms;
-    /* The pool is a part of the buffer, of shape->pool_bytes. This returns what it has to hold beside the outputs of
-       the largest dispatches, of `rows` rows. NULL: outputs lie in the group's memory. */
+    /* If all ranks map each other, the pool is a part of the buffer, of shape->pool_bytes. This returns what it has to
+       hold beside the outputs of the largest dispatches, of `rows` rows. NULL: outputs lie in the group's memory. */
     uint64_t (*beside_outputs)(const ep_shape *shape, int64_t rows);
     /* Keeps these blocks, of a buffer on the device, until the stream has passed all that it holds now; the caller may
        drop its references at once. In a capture the graph keeps them. NULLs are skipped. The buffer and its group may

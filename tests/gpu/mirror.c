@@ -15,10 +15,11 @@
 
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
-/* Collective, as making a buffer is. */
+/* Collective, as making a buffer is. Where the host carries calls out, peers reach no memory of the GPU's. */
 static void take_shared(buffer *b, const expar_ep *ep)
 {
     uint64_t offset;
+    if (!ep->base.exec->ops->streams) return;
     if (device_heap_take(gpu_of(ep->base.exec)->core.heap, "mirror", SHARED_BYTES, UNIT_BYTES, &offset) != EXPAR_OK)
         return;
     b->shared.at = device_heap_at(gpu_of(ep->base.exec)->core.heap, offset);
@@ -128,18 +129,15 @@ static void fetch_outputs(mirrored *t, const expar_ep_dispatch_args *args, const
     }
 }
 
-/* Numbers that were not known when the call returned, from the handle's memory on the device. */
+/* Numbers that were not known when the call returned. */
 static void fill_counts(const worker *h, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result)
 {
     const expar_ep_handle *handle = result->handle ? result->handle : args->handle;
     if (handle->recv_tokens >= 0) return;
     const ep_routing *r = &handle->routing;
-    gpu_routing at = gpu_routing_of(r->tokens, r->ranks, r->channels, r->local_experts, r->keeps_slots ? r->topk : 0);
-    cu_address base = (cu_address)(uintptr_t)r->own->data;
-    int32_t came, *counts = calloc((size_t)r->local_experts, sizeof *counts);
+    int32_t *counts = calloc((size_t)r->local_experts, sizeof *counts);
     int32_t unit = args->expert_alignment > 1 ? args->expert_alignment : 1;
-    worker_fetch(h, &came, base + at.rank_prefix + 4 * (uint64_t)(r->ranks - 1), sizeof came);
-    worker_fetch(h, counts, base + at.recv_expert_counts, (size_t)r->local_experts * sizeof *counts);
+    const int32_t came = mirror_fetch_counts(h, handle, counts);
     for (int32_t e = 0; e < r->local_experts; e++)
         counts[e] = (counts[e] + unit - 1) / unit * unit;
     result->num_recv_tokens = came < handle->rows ? came : handle->rows;

@@ -4,19 +4,31 @@
 #include "exec/cuda/normal/normal_gpu.h"
 #include "gpu/mirror.h"
 #include "gpu/mirrored.h"
+#include <string.h>
 
-/* Numbers that were not known when the call returned, from the handle's memory on the device. */
+int32_t mirror_fetch_counts(const worker *h, const expar_ep_handle *handle, int32_t *counts)
+{
+    const ep_routing *r = &handle->routing;
+    const size_t bytes = (size_t)r->local_experts * sizeof *counts;
+    const gpu_routing at = gpu_routing_at(r);
+    int32_t came = r->rank_prefix[r->ranks - 1];
+    if (!r->own) {
+        memcpy(counts, r->recv_expert_counts, bytes);
+        return came;
+    }
+    const cu_address base = (cu_address)(uintptr_t)r->own->data;
+    worker_fetch(h, &came, base + at.rank_prefix + 4 * (uint64_t)(r->ranks - 1), sizeof came);
+    worker_fetch(h, counts, base + at.recv_expert_counts, bytes);
+    return came;
+}
+
+/* Numbers that were not known when the call returned. */
 static void fill_result(const worker *h, expar_ep_route_result *result)
 {
     const expar_ep_handle *handle = result->handle;
     const ep_routing *r = &handle->routing;
     if (handle->recv_tokens >= 0) return;
-    gpu_routing at = gpu_routing_at(r);
-    cu_address base = (cu_address)(uintptr_t)r->own->data;
-    int32_t came;
-    worker_fetch(h, &came, base + at.rank_prefix + 4 * (uint64_t)(r->ranks - 1), sizeof came);
-    worker_fetch(h, handle->tokens_per_expert, base + at.recv_expert_counts,
-                 (size_t)r->local_experts * sizeof(int32_t));
+    const int32_t came = mirror_fetch_counts(h, handle, handle->tokens_per_expert);
     for (int32_t e = 0; e < r->local_experts; e++)
         handle->tokens_per_expert[e] =
             (handle->tokens_per_expert[e] + handle->alignment - 1) / handle->alignment * handle->alignment;

@@ -38,6 +38,9 @@ const expar_ep_recv_counts *mirrored_give_counts(mirrored *t, const expar_ep_rec
                                                  expar_ep_recv_counts *spare);
 /* Numbers of tokens for each expert: on odd ranks as they would lie on the GPU, on the others as they are. */
 const int32_t *mirrored_give_numbers(mirrored *t, const int32_t *host, int32_t experts);
+/* Fills counts, [L], with the rows that came for each local expert, and returns how many came in all: from the handle's
+   memory, on the device or on the host. */
+int32_t mirror_fetch_counts(const worker *h, const expar_ep_handle *handle, int32_t *counts);
 /* A step of it is done. Prints how long that took when it was so long that a driver held up is likelier than work; what
    a test finds does not depend on it. */
 void mirrored_note(mirrored *t, const char *step);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Process ranks on GPUs, each with its own context: one is killed or stopped, before a call, in it, or while many rows
  * move. The others name it, are told the same again at once, find that their GPU serves other work, destroy buffer and
- * group, and end. */
+ * group, and end. With the argument "nodes" each rank is a node; after it may stand a pattern of tests. */
 #include "ep/normal/normal.h"
 #include "faults/fault.h"
 #include "gpu/layer.h"
@@ -13,9 +13,13 @@
 /* Long enough for ranks that have done two rounds. */
 #define SILENCE_MS 4000
 
+/* 0: the library finds out; 1, with the argument "nodes": each rank is a node. */
+static int32_t ranks_per_node;
+
 static void strike(fault_place place, int32_t victim, int signal)
 {
     const fault_plan plan = {.size = 3,
+                             .ranks_per_node = ranks_per_node,
                              .victim = victim,
                              .place = place,
                              .round = 2,
@@ -59,6 +63,7 @@ static void test_killed_right_before_a_call(void **state)
     random_source random = random_start(random_test_seed("kills on GPUs"));
     for (int64_t i = random_test_rounds(4); i > 0; i--) {
         const fault_plan plan = {.size = 3,
+                                 .ranks_per_node = ranks_per_node,
                                  .victim = (int32_t)random_between(&random, 0, 2),
                                  .place = random_once_in(&random, 2) ? FAULT_DISPATCHES : FAULT_COMBINES,
                                  .by_itself = true,
@@ -150,6 +155,7 @@ static void kill_while_rows_move(expar_ep_path path, const char *name)
     random_source random = random_start(random_test_seed(name));
     for (int64_t i = random_test_rounds(2); i > 0; i--) {
         const fault_plan plan = {.size = 3,
+                                 .ranks_per_node = ranks_per_node,
                                  .victim = (int32_t)random_between(&random, 0, 2),
                                  .place = FAULT_DISPATCHES,
                                  .round = random_between(&random, 1, 15),
@@ -181,8 +187,10 @@ static void test_no_process_is_left(void **state)
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    ranks_per_node = argc > 1 && strcmp(argv[1], "nodes") == 0;
+    if (argc > 2) cmocka_set_test_filter(argv[2]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_inside_a_dispatch), cmocka_unit_test(test_killed_inside_a_combine),
         cmocka_unit_test(test_stopped_inside_a_combine), cmocka_unit_test(test_killed_right_before_a_call),

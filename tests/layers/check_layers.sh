@@ -42,6 +42,7 @@ table='
 6 exec/cuda        create.h
 6 exec/cuda/core   (gpu.h) (device_state.h) (stamps.h)
 6 exec/cuda/normal (normal_gpu.h)
+6 exec/cuda/hosted (hosted.h)
 6 exec/cuda/low_latency (create.h)
 6 exec/cuda/kernels/core (args.h) (moments.h) (device.h) (watch.h) (number.h) (rejection.h)
 6 exec/cuda/kernels/normal (args.h)
@@ -71,7 +72,8 @@ inner='
 2 exec/cuda/core
 3 exec/cuda/normal
 3 exec/cuda/low_latency
-4 exec/cuda
+4 exec/cuda/hosted
+5 exec/cuda
 0 ep/call
 1 ep/normal
 1 ep/low_latency

@@ -242,6 +242,16 @@ static expar_status carry_on(ep_call *call)
     return call->hooked ? EXPAR_OK : carry_out_second(call);
 }
 
+/* The reason of a failed call stays the last error. */
+static void end_steps(ep_call *call)
+{
+    executor *exec = call->buffer->exec;
+    error_kept kept;
+    error_save(&kept);
+    exec->ops->end(exec, &call->exec);
+    error_put_back(&kept);
+}
+
 /* Runs on the buffer's own thread: carries out the call, or tells its rejection. */
 static expar_status run_issued(void *issued)
 {
@@ -251,6 +261,7 @@ static expar_status run_issued(void *issued)
     if (rejected && status == EXPAR_OK) status = call->parts->reject(call);
     poison_with_group(call, status);
     expar_event_release(call->wait_event);
+    end_steps(call);
     if (!rejected) call->parts->drop(call);
     free(call);
     return status;
@@ -265,12 +276,15 @@ void ep_call_issue(ep_call *call, ep_call *own)
 
 static void issue(ep_call *call)
 {
+    const ep_buffer *buffer = call->buffer;
     ep_call *own = call->own;
     call->own = NULL;
     ep_call_issue(call, own);
     if (own->wait_event) event_retain(own->wait_event);
     own->parts->hold(own);
     ep_issuer_put(own->buffer->issuer, &own->job);
+    /* An interrupt ends only this wait; the event tells how the call ends. */
+    if (buffer->exec->ends_first) (void)ep_issuer_await(buffer->issuer, EP_CALL_ENDED);
 }
 
 /* The data that a call needs when its stream comes to its end. */

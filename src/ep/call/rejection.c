@@ -38,6 +38,7 @@ static bool issue_rejection(ep_call *call)
     ep_call_issue(call, own);
     own->wait_event = NULL;
     own->event = own->job.event = NULL;
+    own->exec.own = NULL; /* this call's end frees it */
     ep_issuer_put(own->buffer->issuer, &own->job);
     return true;
 }

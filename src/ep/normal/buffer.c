@@ -59,10 +59,9 @@ static expar_status buffer_agree(expar_group *group, const expar_ep *ep, expar_s
 static expar_status check_arguments(const expar_group *group, const expar_ep_config *config, expar_ep **out,
                                     expar_ep_config *full, ep_shape *shape)
 {
-    expar_status status = ep_shape_make(config, group->size, shape);
+    expar_status status = ep_shape_make(config, group->size, group->sym->all_mapped, shape);
     if (status == EXPAR_OK && !out) status = error_set(EXPAR_ERR_NULL, "ep is NULL");
     if (status == EXPAR_OK) status = ep_copy_struct("config", full, sizeof *full, config);
-    if (status == EXPAR_OK && !group->sym->all_mapped) status = ep_shape_check_across(full, group->num_nodes);
     return status == EXPAR_OK ? ep_allocator_check(full) : status;
 }
 

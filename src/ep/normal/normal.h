@@ -144,10 +144,8 @@ static inline int32_t *ep_handle_map(const expar_ep_handle *handle)
 }
 
 /* ---- shape.c ----------------------------------------------------------------------------------------------------- */
-expar_status ep_shape_make(const expar_ep_config *config, int32_t ranks, ep_shape *shape);
-/* Checks a config for ranks of so many nodes, or ranks that do not map each other. EXPAR_ERR_UNSUPPORTED, unless
-   buffers of that device can serve them. */
-expar_status ep_shape_check_across(const expar_ep_config *config, int32_t nodes);
+/* all_mapped: the ranks map each other's memory. */
+expar_status ep_shape_make(const expar_ep_config *config, int32_t ranks, bool all_mapped, ep_shape *shape);
 /* Limits of a config that has a shape. all_mapped: the ranks of the group map each other. */
 ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape, bool all_mapped);
 

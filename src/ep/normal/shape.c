@@ -91,10 +91,10 @@ static bool default_pool_overflows(const ep_shape *shape, const executor_kind *k
 
 /* Sets the first size of the pool to the needs of the largest calls, if these have limits; at most to the pool's own
    limit. Says whether that overflows. */
-static bool pool_overflows(const expar_ep_config *config, const executor_kind *kind, ep_shape *shape)
+static bool pool_overflows(const expar_ep_config *config, const executor_kind *kind, bool all_mapped, ep_shape *shape)
 {
     const uint64_t limit = (uint64_t)config->pool_limit_bytes;
-    if (!kind->beside_outputs) return false;
+    if (!kind->beside_outputs || !all_mapped) return false;
     shape->pool_bytes = (uint64_t)config->pool_bytes;
     bool limited = config->max_tokens && config->max_row_bytes && config->max_topk;
     if (!shape->pool_bytes && limited && default_pool_overflows(shape, kind, &shape->pool_bytes)) return true;
@@ -117,7 +117,13 @@ static bool slots_overflow(const ep_shape *shape)
     return size_mul_overflows(slots, slot_bytes, &bytes) || bytes >= UINT64_MAX / 4;
 }
 
-expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape *out)
+static int32_t channels_of(const expar_ep_config *config, const executor_kind *kind, bool all_mapped)
+{
+    if (config->num_channels) return config->num_channels;
+    return (int32_t)knob(all_mapped ? kind->num_channels : kind->num_channels_across);
+}
+
+expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, bool all_mapped, ep_shape *out)
 {
     expar_ep_config config;
     expar_status status = ep_copy_struct("config", &config, sizeof config, given);
@@ -127,29 +133,20 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
     if (status != EXPAR_OK) return status;
     const executor_kind *kind = kind_of(&config);
     ep_shape shape = {.ranks = ranks,
-                      .channels = config.num_channels ? config.num_channels : (int32_t)knob(kind->num_channels),
+                      .channels = channels_of(&config, kind, all_mapped),
                       .ring_slots = ring_slots(&config),
                       .topk = config.max_topk,
                       .scales = config.max_scales ? config.max_scales : (int32_t)((config.max_row_bytes + 63) / 64),
                       .local_experts = config.max_experts / ranks,
                       .tokens = config.max_tokens,
                       .row_bytes = config.max_row_bytes};
-    if (slots_overflow(&shape) || pool_overflows(&config, kind, &shape))
+    if (slots_overflow(&shape) || pool_overflows(&config, kind, all_mapped, &shape))
         return error_set(EXPAR_ERR_ARGUMENT,
                          "config needs more than 2^62 bytes (max_tokens %lld, max_row_bytes %lld, num_channels %d, "
                          "ring_slots %d)",
                          (long long)shape.tokens, (long long)shape.row_bytes, shape.channels, shape.ring_slots);
     *out = shape;
     return EXPAR_OK;
-}
-
-expar_status ep_shape_check_across(const expar_ep_config *config, int32_t nodes)
-{
-    if (kind_of(config)->spans_nodes) return EXPAR_OK;
-    return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "config.device.type is %s, and the ranks are on %d nodes, or do not map each other's memory; "
-                     "expected one node: rows of this device travel inside a node only",
-                     ep_tell(&ep_names_device, config->device.type).text, nodes);
 }
 
 static int64_t limit_or(int64_t given, int64_t most)
@@ -173,19 +170,22 @@ ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape, boo
                        .scales = (int32_t)limit_or(config->max_scales, MAX_SCALES)};
 }
 
+static bool says_one_node(const expar_ep_config *config, int32_t ranks)
+{
+    return !config->ranks_per_node || config->ranks_per_node == ranks;
+}
+
 /* With rails, where the config says that there are nodes. */
 static expar_status shape_bytes(const expar_ep_config *given, const ep_shape *shape, uint64_t *bytes)
 {
     expar_ep_config config;
     expar_status status = ep_copy_struct("config", &config, sizeof config, given);
-    const int32_t each = config.ranks_per_node ? config.ranks_per_node : shape->ranks;
+    const int32_t each = config.ranks_per_node;
     *bytes = ep_space_of(shape).total_bytes;
-    if (status != EXPAR_OK || each == shape->ranks) return status;
+    if (status != EXPAR_OK || says_one_node(&config, shape->ranks)) return status;
     if (each < 1 || shape->ranks % each)
         return error_set(EXPAR_ERR_ARGUMENT, "config.ranks_per_node is %d; expected 0, or a divisor of the %d ranks",
                          config.ranks_per_node, shape->ranks);
-    status = ep_shape_check_across(&config, shape->ranks / each);
-    if (status != EXPAR_OK) return status;
     const ep_rails rails = ep_rails_of(shape->ranks / each, each, shape, config.ring_slots);
     const uint64_t places = 4 * (uint64_t)rails.nodes * (uint64_t)rails.chunks * (uint64_t)shape->channels;
     if (size_mul_overflows(places, ep_rail_place_bytes(&rails), bytes) || *bytes >= UINT64_MAX / 4)
@@ -197,9 +197,11 @@ static expar_status shape_bytes(const expar_ep_config *given, const ep_shape *sh
 expar_status expar_ep_get_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes)
 {
     if (!bytes) return call_ended(error_set(EXPAR_ERR_NULL, "expar_ep_get_buffer_size: bytes is NULL"));
+    expar_ep_config full;
     ep_shape shape;
     uint64_t taken;
-    expar_status status = ep_shape_make(config, num_ranks, &shape);
+    expar_status status = ep_copy_struct("config", &full, sizeof full, config);
+    if (status == EXPAR_OK) status = ep_shape_make(config, num_ranks, says_one_node(&full, num_ranks), &shape);
     if (status == EXPAR_OK) status = shape_bytes(config, &shape, &taken);
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_ep_get_buffer_size"));
     *bytes = taken + ep_teardown_bytes(num_ranks);

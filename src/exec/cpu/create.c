@@ -332,8 +332,8 @@ static expar_status hold_until_nothing(expar_device device, void *stream, mem_bl
 const executor_kind executor_cpu = {.create = cpu_create,
                                     .count = cpu_count,
                                     .grows = true,
-                                    .spans_nodes = true,
                                     .num_channels = KNOB_CPU_CHANNELS,
+                                    .num_channels_across = KNOB_CPU_CHANNELS,
                                     .hold_until = hold_until_nothing};
 
 void executor_cpu_delay(executor *base, executor_delay_fn delay, void *context)

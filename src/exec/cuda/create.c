@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA executor's object: its heap, its part of the GPU, its operations. */
 #include "exec/cuda/create.h"
+#include "exec/cuda/hosted/hosted.h"
 #include "exec/cuda/normal/normal_gpu.h"
 #include "group/group.h"
 
@@ -144,6 +145,7 @@ static expar_status gpu_make(gpu_executor *self, const executor_plan *plan)
 static expar_status gpu_create(const executor_plan *plan, executor **out)
 {
     sym *symmetric = plan->group->sym;
+    if (!symmetric->all_mapped) return hosted_create(plan, out);
     gpu_executor *self = calloc(1, sizeof *self);
     if (!self) return sym_out_of_step(symmetric, buffer_name, error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory"));
     *self = (gpu_executor){.core = {.base = {.ops = &gpu_ops, .normal = &gpu_normal_ops},
@@ -170,6 +172,8 @@ const executor_kind executor_cuda = {.create = gpu_create,
                                      .count = gpu_count,
                                      .grows = true,
                                      .num_channels = KNOB_CUDA_CHANNELS,
+                                     /* there the host carries calls out */
+                                     .num_channels_across = KNOB_CPU_CHANNELS,
                                      .least_sms = INT32_MIN,
                                      .beside_outputs = gpu_beside_outputs,
                                      .hold_until = gpu_hold_until};

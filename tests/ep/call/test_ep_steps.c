@@ -289,7 +289,7 @@ static void by_a_thread(void **state)
     assert_dispatch(s, &args, &first);
     assert_int_equal(expar_event_wait(first.event), EXPAR_OK);
     ep_issuer_await(s->ep->base.issuer, EP_CALL_ENDED);
-    assert_said(s, "begin place prepare routing notify#1 keep send#1 receive#1 ");
+    assert_said(s, "begin place prepare routing notify#1 keep send#1 receive#1 end ");
     expar_event_release(first.event);
     give_back(&first);
     clear(s);
@@ -310,12 +310,12 @@ static void by_a_thread_from_the_beginning(void **state)
     assert_null(first.recv_tokens_per_expert);
     assert_int_equal(expar_event_wait(first.event), EXPAR_OK);
     ep_issuer_await(s->ep->base.issuer, EP_CALL_ENDED);
-    assert_said(s, "begin prepare routing keep grow#1 place notify#1 send#1 receive#1 ");
+    assert_said(s, "begin prepare routing keep grow#1 place notify#1 send#1 receive#1 end ");
     args = cached(s, &first);
     args.async_finish = 1;
     assert_dispatch(s, &args, &again);
     ep_issuer_await(s->ep->base.issuer, EP_CALL_ENDED);
-    assert_said(s, "begin prepare keep grow#2 place send#2 receive#2 ");
+    assert_said(s, "begin prepare keep grow#2 place send#2 receive#2 end ");
     expar_event_release(again.event);
     give_back(&again);
     expar_event_release(first.event);

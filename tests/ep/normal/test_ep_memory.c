@@ -238,7 +238,7 @@ static void test_what_the_chosen_pool_holds(void **state)
         mem_block *blocks[GPU_BLOCKS];
         mem_pool *pool;
         ep_shape shape;
-        assert_int_equal(ep_shape_make(&config, ranks, &shape), EXPAR_OK);
+        assert_int_equal(ep_shape_make(&config, ranks, true, &shape), EXPAR_OK);
         fill_sizes(&shape, sizes);
         assert_int_equal(mem_pool_create((void *)(uintptr_t)4096, offset, shape.pool_bytes, &pool), EXPAR_OK);
         for (int b = 0; b < GPU_BLOCKS; b++) {

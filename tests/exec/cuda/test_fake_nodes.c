@@ -15,12 +15,14 @@
 
 static bool by_fabric;
 
+/* The GPU has fewer SMs. */
 static void reject_normal(expar_group *group)
 {
-    const expar_ep_config config = idle_config(group);
+    expar_ep_config config = idle_config(group);
     expar_ep *ep = NULL;
-    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ep_create(group, &config, &ep));
-    CHECK_TEXT("expar_ep_create", "config.device.type is CUDA", "do not map each other's memory", "expected one node");
+    config.num_sms = INT32_MAX;
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_create(group, &config, &ep));
+    CHECK_TEXT("expar_ep_create", "config.num_sms is 2147483647", "SMs of GPU 0");
     CHECK(!ep, "a buffer that was rejected was given");
 }
 
@@ -46,11 +48,14 @@ static void reject_low_latency(expar_group *group, int32_t unmapped, const char 
     CHECK(!ll, "a buffer that was rejected was given");
 }
 
-/* After all rejections a buffer on the CPU is made as ever. */
-static void make_on_cpu(expar_group *group)
+/* After all rejections buffers are made as ever. */
+static void make_others(expar_group *group)
 {
     const expar_ll_config config = low_latency_config();
+    const expar_ep_config normal = idle_config(group);
     expar_ll *ll = NULL;
+    expar_ep *ep = NULL;
+    if (CHECK_OK(expar_ep_create(group, &normal, &ep))) CHECK_OK(expar_ep_destroy(ep));
     if (CHECK_OK(expar_ll_create(group, &config, &ll))) CHECK_OK(expar_ll_destroy(ll));
 }
 
@@ -60,7 +65,7 @@ static void reject_all(expar_group *group, void *shared)
     reject_normal(group);
     reject_low_latency(group, 0, by_fabric ? "EXPAR_TRANSPORTS" : "the group spans several nodes");
     reject_low_latency(group, 1, "config.unmapped is 1");
-    make_on_cpu(group);
+    make_others(group);
 }
 
 static void test_rejections(void **state)

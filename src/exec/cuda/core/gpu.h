@@ -261,6 +261,10 @@ expar_status gpu_end(executor *base, exec_call *call);
    returns EXPAR_ERR_INTERRUPTED. After any failed wait self->unsettled is set. */
 expar_status gpu_own_stream_make(gpu_core *self);
 expar_status gpu_own_stream_await(gpu_core *self);
+/* Rejects the default stream where ranks of a process share it. */
+expar_status gpu_check_stream(const gpu_core *self, const void *stream);
+/* Rests between two looks of a thread that waits for its GPU; the longer, the more looks there were. */
+void gpu_rest_between(int64_t looks);
 /* Waits until all work on one of the library's streams has ended. If the program interrupts the wait, it returns
    EXPAR_ERR_INTERRUPTED. */
 expar_status gpu_stream_await(const cuda_device *device, cu_stream stream, const char *what);

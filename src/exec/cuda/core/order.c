@@ -213,15 +213,20 @@ static bool is_default(const void *stream)
     return !stream || stream == CU_SHARED_STREAM;
 }
 
+expar_status gpu_check_stream(const gpu_core *self, const void *stream)
+{
+    if (!is_default(stream) || !self->with_threads) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT,
+                     "stream is the default one, which ranks of one process share; expected a stream of its own");
+}
+
 expar_status gpu_begin(executor *base, exec_call *call, void *stream)
 {
     gpu_core *self = gpu_core_of(base);
     int capturing = CU_CAPTURE_NONE;
     self->begun++;
-    if (is_default(stream) && self->with_threads)
-        return error_set(EXPAR_ERR_ARGUMENT,
-                         "stream is the default one, which ranks of one process share; expected a stream of its own");
-    expar_status status = cuda_enter(self->device);
+    expar_status status = gpu_check_stream(self, stream);
+    if (status == EXPAR_OK) status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
     call->stream = stream;
     status = CUDA_CALL(StreamGetCaptureInfo, call->stream, &capturing, &call->capture, NULL, NULL, NULL);

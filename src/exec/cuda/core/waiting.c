@@ -52,7 +52,7 @@ expar_status gpu_order_look(const gpu_core *self)
     return look_at(self, NULL, &unused);
 }
 
-static void rest_between(int64_t looks)
+void gpu_rest_between(int64_t looks)
 {
     const int64_t yields = knob(KNOB_CUDA_STREAM_LOOKS), most_ns = knob(KNOB_CUDA_STREAM_MOST_SLEEP_NS);
     const int64_t rest_ns = knob(KNOB_CUDA_STREAM_SLEEP_NS) * (looks / yields);
@@ -84,7 +84,7 @@ expar_status gpu_stream_await(const cuda_device *device, cu_stream stream, const
     bool ended = false;
     expar_status status = EXPAR_OK;
     for (int64_t looks = 0; status == EXPAR_OK && !ended; looks++) {
-        if (looks > 0) rest_between(looks);
+        if (looks > 0) gpu_rest_between(looks);
         status = look_at_stream_of(device, stream, &ended);
         if (status == EXPAR_OK && !ended) status = interrupt_look(&asked_ns, what);
     }
@@ -106,7 +106,7 @@ expar_status gpu_order_await(gpu_core *self)
         if (status != EXPAR_OK || ended) continue;
         expar_status asked = interrupt_look(&asked_ns, "calls on the GPU");
         if (asked != EXPAR_OK) gpu_end_waits(self, asked);
-        rest_between(looks);
+        gpu_rest_between(looks);
     }
     return status;
 }
@@ -160,7 +160,7 @@ static void await_last(gpu_core *self, const exec_call *call)
     bool ended = false;
     for (int64_t looks = 0; look_at(self, which, &ended) == EXPAR_OK && !ended; looks++) {
         if (!may_settle_later(self, end_ns, &asked_ns)) return;
-        rest_between(looks);
+        gpu_rest_between(looks);
     }
 }
 

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A call's place on its stream. Work that the stream holds when the call is made comes before the call. A mark tells
+ * the host when that work has ended. The call returns after its end, so work that is put on the stream later comes
+ * after it. No stream waits for the host, so none holds up the library's copies. */
+#include "base/interrupt.h"
+#include "exec/cuda/hosted/hosted.h"
+
+#include <stdlib.h>
+
+/* ---- its beginning ----------------------------------------------------------------------------------------------- */
+
+static expar_status mark_stream(const hosted_executor *self, hosted_call *own, void *stream)
+{
+    expar_status status = cuda_mark_make_in(self->device, stream, 0, &own->mark);
+    /* Blocks beside the pool that were released before this call are free once the stream has come here. */
+    if (status == EXPAR_OK) status = CUDA_CALL(EventRecord, gpu_fallback_event(self->core.fallback), stream);
+    if (status == EXPAR_OK) gpu_fallback_settle(self->core.fallback, false);
+    return status;
+}
+
+static expar_status reject_capture(void)
+{
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "the stream is being captured; expected a stream that is not: where ranks do not map each other's "
+                     "memory, the host carries out normal mode on GPUs, and a graph does not call it");
+}
+
+static expar_status take_stream(const hosted_executor *self, hosted_call *own, void *stream)
+{
+    unsigned long long capture;
+    expar_status status = cuda_stream_capture(stream, &capture);
+    if (status == EXPAR_OK && capture) status = reject_capture();
+    return status == EXPAR_OK ? mark_stream(self, own, stream) : status;
+}
+
+expar_status hosted_check_sms(const hosted_executor *self, const char *name, int32_t asked)
+{
+    if (asked >= 0 && asked <= self->device->num_sms) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "%s is %d; expected 1 to the %d SMs of GPU %d, or 0", name, asked,
+                     self->device->num_sms, self->device->index);
+}
+
+expar_status hosted_begin(executor *base, exec_call *call, void *stream)
+{
+    hosted_executor *self = hosted_of(base);
+    expar_status status = gpu_check_stream(&self->core, stream);
+    if (status == EXPAR_OK) status = hosted_check_sms(self, "num_sms", call->num_sms);
+    if (status != EXPAR_OK) return status;
+    hosted_call *own = calloc(1, sizeof *own);
+    if (!own) return error_set(EXPAR_ERR_MEMORY, "no memory for a call");
+    call->own = own;
+    call->stream = stream;
+    self->core.called_on = stream;
+    status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = take_stream(self, own, stream);
+    cuda_leave();
+    return status;
+}
+
+/* ---- its turn ---------------------------------------------------------------------------------------------------- */
+
+static expar_status look_at_call(const hosted_executor *self, int64_t *asked_ns)
+{
+    static const char what[] = "work on the call's stream";
+    if (atomic_load_explicit(&self->core.halted, memory_order_relaxed))
+        return error_set(EXPAR_ERR_ABORTED, "%s: the buffer has been abandoned", what);
+    const expar_status status = sym_check(self->core.sym, what);
+    return status == EXPAR_OK ? interrupt_look(asked_ns, what) : status;
+}
+
+expar_status hosted_await_inputs(hosted_executor *self, hosted_call *call)
+{
+    expar_status status = EXPAR_OK;
+    int64_t asked_ns = 0;
+    for (int64_t looks = 0; status == EXPAR_OK && !call->ready; looks++) {
+        if (looks > 0) gpu_rest_between(looks);
+        status = cuda_mark_query(call->mark, &call->ready);
+        if (status == EXPAR_OK && !call->ready) status = look_at_call(self, &asked_ns);
+    }
+    return status;
+}
+
+/* ---- its end ----------------------------------------------------------------------------------------------------- */
+
+expar_status hosted_end(executor *base, exec_call *call)
+{
+    hosted_call *own = call->own;
+    (void)base;
+    call->placed = false;
+    call->own = NULL;
+    if (!own) return EXPAR_OK;
+    hosted_copies_free(own);
+    cuda_mark_give(own->mark);
+    free(own);
+    return EXPAR_OK;
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Combine by the host: rows come from the GPU, sums go there. */
+#include "exec/cuda/hosted/hosted.h"
+
+#include <string.h>
+
+/* ---- rows in the order of experts -------------------------------------------------------------------------------- */
+
+/* Returns how many expert-major rows the map names, which is in host memory: the last one, and those before it. */
+static int64_t expert_rows_of(const int32_t *map, int64_t slots)
+{
+    int64_t rows = 0;
+    for (int64_t i = 0; i < slots; i++)
+        if (map[i] >= rows) rows = (int64_t)map[i] + 1;
+    return rows;
+}
+
+/* How many token-major rows came, of an output with space for `rows`. */
+static int64_t rows_that_came(const ep_routing *routing, int64_t rows)
+{
+    const int64_t coming = routing->rank_prefix[routing->ranks - 1];
+    return coming < rows ? coming : rows;
+}
+
+static const float *read_floats(hosted_step *step, const float *data, int64_t rows, int64_t columns, int64_t *pitch)
+{
+    const int64_t unit = (int64_t)sizeof *data;
+    int64_t bytes = *pitch * unit;
+    const float *host = hosted_read_rows(step, data, rows, columns * unit, &bytes);
+    *pitch = bytes / unit;
+    return host;
+}
+
+static void read_reduce(hosted_step *step, ep_reduce_step *here)
+{
+    const int64_t rows = rows_that_came(here->routing, here->rows), topk = here->topk;
+    here->map = hosted_read(step, here->map, (uint64_t)(here->rows * topk) * sizeof *here->map);
+    if (hosted_sync(step) != EXPAR_OK) return;
+    const int64_t expert_rows = expert_rows_of(here->map, rows * topk);
+    if (here->out) here->x = hosted_read_rows(step, here->x, expert_rows, here->row_bytes, &here->x_pitch_bytes);
+    here->weights = read_floats(step, here->weights, rows, topk, &here->weights_pitch);
+    if (here->out_weights)
+        here->row_weights = read_floats(step, here->row_weights, expert_rows, 1, &here->row_weights_pitch);
+    here->out = hosted_write(step, here->out, (uint64_t)(here->rows * here->row_bytes), false);
+    here->out_weights = hosted_write(step, here->out_weights, (uint64_t)(here->rows * topk) * sizeof(float), false);
+    hosted_sync(step);
+}
+
+/* Only the combine that follows reads the sums, and finds them in host memory. */
+expar_status hosted_reduce(executor *base, exec_call *call, const ep_reduce_step *step)
+{
+    executor *inner = hosted_of(base)->inner;
+    exec_call host = {.placed = true};
+    hosted_step reads = hosted_step_begin(hosted_of(base), call);
+    ep_reduce_step here = *step;
+    if (reads.status == EXPAR_OK) read_reduce(&reads, &here);
+    return reads.status == EXPAR_OK ? inner->normal->reduce(inner, &host, &here) : reads.status;
+}
+
+/* ---- what a combine reads ---------------------------------------------------------------------------------------- */
+
+/* Peers read the map, too, which is the handle's. */
+static void read_map(hosted_step *step, ep_combine_step *here)
+{
+    const uint64_t bytes = (uint64_t)here->rows * (uint64_t)here->routing->topk * sizeof *here->map;
+    if (!here->map || bytes == 0) return;
+    void *host = hosted_scratch(step, bytes);
+    const void *from = hosted_read(step, here->map, bytes);
+    if (hosted_sync(step) != EXPAR_OK) return;
+    memcpy(host, from, (size_t)bytes);
+    here->map = host;
+}
+
+static void read_rows(hosted_step *step, ep_combine_step *here)
+{
+    const int64_t slots = (int64_t)here->rows * here->routing->topk;
+    const int64_t rows = here->map && step->status == EXPAR_OK ? expert_rows_of(here->map, slots) : here->rows;
+    here->x = hosted_read_rows(step, here->x, rows, here->row_bytes, &here->x_pitch_bytes);
+    here->weights = read_floats(step, here->weights, here->rows, here->routing->topk, &here->weights_pitch);
+    for (int i = 0; i < 2; i++)
+        here->bias[i] =
+            hosted_read_rows(step, here->bias[i], here->routing->tokens, here->row_bytes, &here->bias_pitch_bytes[i]);
+}
+
+/* Says where peers read the rows. Rows that some of them do not reach go by the queue. */
+static void place_returned_rows(hosted_step *step, ep_combine_step *here)
+{
+    here->x_shifts = here->weights_shifts = NULL;
+    if (here->rows == 0) return;
+    const bool x = hosted_is_symmetric(step, here->x, &here->x_offset);
+    const bool weights = hosted_is_symmetric(step, here->weights, &here->weights_offset);
+    const bool map = hosted_is_symmetric(step, here->map, &here->map_offset);
+    if (!x || !weights || !map) here->mode = EP_MODE_QUEUE;
+}
+
+static void place_sums(hosted_step *step, ep_combine_step *here)
+{
+    const int64_t tokens = here->routing->tokens, topk = here->routing->topk;
+    here->y = hosted_scratch(step, (uint64_t)(tokens * here->row_bytes));
+    here->y_pitch_bytes = here->row_bytes;
+    if (!here->out_weights) return;
+    here->out_weights = hosted_scratch(step, (uint64_t)(tokens * topk) * sizeof(float));
+    here->out_weights_pitch = topk;
+}
+
+static void read_combine(hosted_step *step, ep_combine_step *here)
+{
+    read_map(step, here);
+    read_rows(step, here);
+    place_returned_rows(step, here);
+    place_sums(step, here);
+    hosted_sync(step);
+}
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+
+/* A rank that cannot read its inputs says so with its advertisements. */
+expar_status hosted_combine_send(executor *base, exec_call *call, ep_combine_step *step)
+{
+    hosted_executor *self = hosted_of(base);
+    executor *inner = self->inner;
+    if (step->rejection.status != EXPAR_OK) return inner->normal->combine_send(inner, call, step);
+    exec_call host = {.placed = true};
+    hosted_step reads = hosted_step_begin(self, call);
+    if (!reads.call) return reads.status;
+    ep_combine_step *here = &reads.call->combine;
+    *here = *step;
+    if (reads.status == EXPAR_OK) read_combine(&reads, here);
+    if (reads.status != EXPAR_OK) here->rejection = ep_rejection_of(reads.status);
+    const expar_status status = inner->normal->combine_send(inner, &host, here);
+    step->rejection = here->rejection;
+    step->vote = here->vote;
+    return status;
+}
+
+expar_status hosted_combine_receive(executor *base, exec_call *call, ep_combine_step *step)
+{
+    hosted_executor *self = hosted_of(base);
+    executor *inner = self->inner;
+    exec_call host = {.placed = true};
+    hosted_step writes = hosted_step_begin(self, call);
+    if (writes.status != EXPAR_OK) return writes.status;
+    ep_combine_step *here = &writes.call->combine;
+    const int64_t tokens = step->routing->tokens, weights_bytes = step->routing->topk * (int64_t)sizeof(float);
+    const expar_status status = inner->normal->combine_receive(inner, &host, here);
+    step->vote = here->vote;
+    if (status != EXPAR_OK) return status;
+    hosted_send_rows(&writes, step->y, here->y, tokens, step->row_bytes, step->y_pitch_bytes);
+    if (step->out_weights)
+        hosted_send_rows(&writes, step->out_weights, here->out_weights, tokens, weights_bytes,
+                         step->out_weights_pitch * (int64_t)sizeof(float));
+    return hosted_sync(&writes);
+}

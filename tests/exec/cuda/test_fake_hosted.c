@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Normal mode on GPUs of two nodes, whose host carries calls out, on the simulated driver. Calls come after the work
+ * that their stream held, and before the work that it gets later. Captures are rejected by name, and the buffer stays
+ * usable. tests/gpu runs the scripts of tests/ep/nodes so. */
+#include "ep/harness/check.h"
+#include "ep/harness/idle_rank.h"
+#include "ep/harness/ranks.h"
+#include "mem/device.h"
+#include "oracle/unit.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+enum { RANKS = 2, TOKENS = 3, WORST = TOKENS + 1, BYTES = TOKENS * IDLE_HIDDEN * (int)sizeof(float) };
+
+/* A rank with memory on its GPU. All tokens go to the other rank. */
+typedef struct bench {
+    idle_rank one;
+    int32_t rank;
+    cu_address x, y, idx;
+    mem_pinned sees; /* what the stream copies to the host: rows, then sums */
+    expar_ep_dispatch_result came;
+} bench;
+
+/* Element i of a rank's tokens. */
+static float value_of(int32_t rank, int i)
+{
+    return (float)(1000 * rank + i);
+}
+
+static void check_values(const float *got, int32_t rank, const char *what)
+{
+    int i = 0;
+    while (i < TOKENS * IDLE_HIDDEN && got[i] == value_of(rank, i))
+        i++;
+    CHECK(i == TOKENS * IDLE_HIDDEN, "%s: element %d is not that of rank %d", what, i, rank);
+}
+
+static bool bench_begin(bench *b, expar_group *group)
+{
+    const int32_t rank = expar_group_rank(group), other = 1 - rank;
+    const int32_t idx[TOKENS] = {other, other, other};
+    *b = (bench){.rank = rank};
+    b->came = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    if (!idle_begin(&b->one, group)) return false;
+    CHECK_OK(CUDA_CALL(MemAlloc, &b->x, BYTES));
+    CHECK_OK(CUDA_CALL(MemAlloc, &b->y, BYTES));
+    CHECK_OK(CUDA_CALL(MemAlloc, &b->idx, sizeof idx));
+    CHECK_OK(mem_pinned_create((size_t)2 * BYTES, &b->sees));
+    CHECK_OK(CUDA_CALL(MemcpyHtoD, b->idx, idx, sizeof idx));
+    return check_failures() == 0;
+}
+
+static void bench_end(bench *b)
+{
+    expar_ep_output_release(b->came.output);
+    expar_ep_handle_release(b->came.handle);
+    mem_pinned_free(&b->sees);
+    CHECK_OK(CUDA_CALL(MemFree, b->idx));
+    CHECK_OK(CUDA_CALL(MemFree, b->y));
+    CHECK_OK(CUDA_CALL(MemFree, b->x));
+    idle_end(&b->one);
+}
+
+static expar_tensor on_gpu(cu_address at, expar_dtype dtype, int64_t columns)
+{
+    return expar_tensor_2d_on((expar_device){.type = EXPAR_CUDA}, (void *)(uintptr_t)at, dtype, TOKENS, columns);
+}
+
+static expar_ep_dispatch_args dispatch_args(const bench *b)
+{
+    expar_ep_dispatch_args args = idle_dispatch_args(&b->one, EXPAR_F32);
+    args.x = on_gpu(b->x, EXPAR_F32, IDLE_HIDDEN);
+    args.topk_idx = on_gpu(b->idx, EXPAR_I32, 1);
+    args.num_worst_tokens = WORST;
+    args.async_finish = 1;
+    return args;
+}
+
+static expar_ep_combine_args combine_args(const bench *b)
+{
+    expar_ep_combine_args args = idle_combine_args(&b->one);
+    args.x = b->came.recv_x;
+    args.handle = b->came.handle;
+    args.out_y = on_gpu(b->y, EXPAR_F32, IDLE_HIDDEN);
+    args.async_finish = 1;
+    return args;
+}
+
+/* ---- order on the stream ----------------------------------------------------------------------------------------- */
+
+/* Lets the stream go on some time after a call began to wait for it. */
+typedef struct late_signal {
+    expar_event *event;
+    atomic_bool gone; /* from right before it does so */
+} late_signal;
+
+static void *signal_late(void *argument)
+{
+    late_signal *late = argument;
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    atomic_store(&late->gone, true);
+    CHECK_OK(expar_event_signal(late->event));
+    return NULL;
+}
+
+/* The event of a call says at once that it has ended well. */
+static void check_ended(expar_event *event)
+{
+    int done = 0;
+    CHECK_OK(expar_event_query(event, &done));
+    CHECK(done, "a call returned before its end");
+    CHECK_OK(expar_event_wait(event));
+    expar_event_release(event);
+}
+
+static void call_and_copy(bench *b, const late_signal *late, float *rows, float *y)
+{
+    const cu_stream stream = b->one.stream;
+    expar_ep_combine_result back = EXPAR_EP_COMBINE_RESULT_INIT;
+    const expar_ep_dispatch_args to = dispatch_args(b);
+    if (!CHECK_OK(expar_ep_dispatch(b->one.ep, &to, &b->came))) return;
+    CHECK(atomic_load(&late->gone), "the dispatch returned before its stream came to it");
+    check_ended(b->came.event);
+    CHECK_OK(CUDA_CALL(MemcpyDtoHAsync, rows, (cu_address)(uintptr_t)b->came.recv_x.data, BYTES, stream));
+    const expar_ep_combine_args from = combine_args(b);
+    if (!CHECK_OK(expar_ep_combine(b->one.ep, &from, &back))) return;
+    check_ended(back.event);
+    CHECK_OK(CUDA_CALL(MemcpyDtoHAsync, y, b->y, BYTES, stream));
+}
+
+/* The stream writes x only once that signal lets it go on. It reads the results of calls right after them, with no wait
+   of the host between them. */
+static void order_on_stream(bench *b)
+{
+    const cu_stream stream = b->one.stream;
+    float x[TOKENS * IDLE_HIDDEN], *rows = b->sees.host, *y = rows + TOKENS * IDLE_HIDDEN;
+    late_signal late = {.event = NULL};
+    pthread_t thread;
+    for (int i = 0; i < TOKENS * IDLE_HIDDEN; i++)
+        x[i] = value_of(b->rank, i);
+    CHECK_OK(expar_event_create(&late.event));
+    CHECK_OK(expar_event_stream_wait(late.event, stream));
+    CHECK_OK(CUDA_CALL(MemcpyHtoDAsync, b->x, x, BYTES, stream));
+    CHECK(pthread_create(&thread, NULL, signal_late, &late) == 0, "no thread");
+    call_and_copy(b, &late, rows, y);
+    CHECK(pthread_join(thread, NULL) == 0, "the thread");
+    CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
+    check_values(rows, 1 - b->rank, "rows that the stream read after the dispatch");
+    check_values(y, b->rank, "sums that the stream read after the combine");
+    expar_event_release(late.event);
+}
+
+/* ---- what is rejected -------------------------------------------------------------------------------------------- */
+
+/* On all ranks, so that none learns it from another one. */
+static void reject_captures(bench *b)
+{
+    const cu_stream stream = b->one.stream;
+    cu_graph graph = NULL;
+    expar_ep_combine_args from = combine_args(b);
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ep_combine(b->one.ep, &from, NULL));
+    CHECK_TEXT("expar_ep_combine", "the stream is being captured", "a graph does not call it");
+    CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph));
+    CHECK_OK(CUDA_CALL(GraphDestroy, graph));
+}
+
+static void reject_many_sms(bench *b)
+{
+    expar_ep_combine_args from = combine_args(b);
+    from.num_sms = INT32_MAX;
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_combine(b->one.ep, &from, NULL));
+    CHECK_TEXT("expar_ep_combine", "num_sms is 2147483647", "SMs of GPU 0");
+}
+
+static void combine_as_ever(bench *b)
+{
+    float y[TOKENS * IDLE_HIDDEN];
+    expar_ep_combine_args from = combine_args(b);
+    from.async_finish = 0;
+    CHECK_OK(CUDA_CALL(MemsetD8Async, b->y, 0xff, BYTES, b->one.stream));
+    if (!CHECK_OK(expar_ep_combine(b->one.ep, &from, NULL))) return;
+    CHECK_OK(CUDA_CALL(MemcpyDtoH, y, b->y, BYTES));
+    check_values(y, b->rank, "sums after rejections");
+}
+
+static void trial(expar_group *group, void *shared)
+{
+    bench b;
+    (void)shared;
+    if (!bench_begin(&b, group)) return;
+    order_on_stream(&b);
+    if (check_failures() == 0) reject_captures(&b);
+    if (check_failures() == 0) reject_many_sms(&b);
+    if (check_failures() == 0) combine_as_ever(&b);
+    bench_end(&b);
+}
+
+static ranks_kind kind;
+
+static void test_calls(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = kind, .size = RANKS, .ranks_per_node = 1};
+    assert_true(ranks_run(&plan, trial, NULL));
+}
+
+int main(int argc, char **argv)
+{
+    kind = argc > 1 && strcmp(argv[1], "processes") == 0 ? RANKS_PROCESSES : RANKS_THREADS;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_calls)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -131,10 +131,13 @@ EXPAR_API expar_status expar_memory_get_stats(expar_group *group, expar_memory_k
    Copies between a GPU and host memory that is not registered pass through pinned pieces of the library's own.
    Registered host memory is pinned once the group has device or pinned memory, and such copies then use it in place.
    Memory of GPUs is always used in place. Not collective. Any thread.
+     A transport that registers memory with a network device (gda) does that once for the range, and not for each
+   operation.
      The same range may be registered several times. It stays until it was unregistered as often, or until the group's
    end; it must stay allocated until then. Errors: EXPAR_ERR_NULL. EXPAR_ERR_ARGUMENT: bytes is 0, or the range leaves
    the address space. EXPAR_ERR_ADDRESS: the range is symmetric, of two kinds, freed, or it overlaps another registered
-   range. EXPAR_ERR_MEMORY and EXPAR_ERR_CUDA: it cannot be pinned. */
+   range. EXPAR_ERR_MEMORY, EXPAR_ERR_CUDA and EXPAR_ERR_UNSUPPORTED: it cannot be pinned, or a network device cannot
+   take it. */
 EXPAR_API expar_status expar_register(expar_group *group, void *address, size_t bytes);
 /* Takes back one expar_register of the range that begins at `address`. Operations that use the memory have been
    completed (expar_quiet, expar_ctx_quiet), and streams have passed theirs. Not collective. Any thread. EXPAR_ERR_NULL;

@@ -180,6 +180,12 @@ typedef struct transport_ops {
        equal arguments. EXPAR_ERR_UNSUPPORTED: the transport does not reach such memory. NULL: all memory is reachable
        from the start. */
     expar_status (*grow)(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes);
+    /* Registers memory of the host outside the segments, in which sources and dests of this rank's operations lie. No
+       operation needs that, but it may save a registration of its own. A range may be registered several times, and is
+       kept until it was unregistered as often; other ranges do not overlap it. Not collective. NULL, both: the
+       transport has no use for it. */
+    expar_status (*register_own)(transport *self, void *address, uint64_t bytes);
+    void (*unregister_own)(transport *self, const void *address);
     /* Returns the set of transport_reach for this memory of pe. */
     unsigned (*reach)(const transport *self, int32_t pe, transport_memory memory);
     /* Returns the address of the offset in pe's memory. NULL if `reach` never has TRANSPORT_MAP. */

@@ -236,17 +236,50 @@ static expar_status own_memory_check(const sym *self, const char *what, const vo
     return EXPAR_OK;
 }
 
+/* Takes the registration back from the first `count` transports. Those that never had it do nothing. */
+static void leave_transports(sym *self, const void *address, int32_t count)
+{
+    for (int32_t t = 0; t < count; t++) {
+        transport *via = self->transports[t];
+        if (via->ops->unregister_own) via->ops->unregister_own(via, address);
+    }
+}
+
+/* All transports take the memory, or none does. */
+static expar_status enter_transports(sym *self, void *address, uint64_t bytes)
+{
+    for (int32_t t = 0; t < self->num_transports; t++) {
+        transport *via = self->transports[t];
+        if (!via->ops->register_own) continue;
+        expar_status status = via->ops->register_own(via, address, bytes);
+        if (status == EXPAR_OK) continue;
+        leave_transports(self, address, t);
+        return status;
+    }
+    return EXPAR_OK;
+}
+
 expar_status kinds_register_own(sym *self, const char *what, void *address, uint64_t bytes)
 {
     bool on_gpu;
     expar_status status = own_memory_check(self, what, address, bytes, &on_gpu);
     if (status != EXPAR_OK) return status;
-    return error_prefix(mem_registry_add(self->registry, address, bytes, on_gpu), "%s: address", what);
+    status = error_prefix(mem_registry_add(self->registry, address, bytes, on_gpu), "%s: address", what);
+    if (status != EXPAR_OK || on_gpu) return status;
+    status = error_prefix(enter_transports(self, address, bytes), "%s", what);
+    if (status == EXPAR_OK) return status;
+    error_kept kept;
+    error_save(&kept);
+    (void)mem_registry_remove(self->registry, address);
+    error_put_back(&kept);
+    return status;
 }
 
 expar_status kinds_unregister_own(sym *self, const char *what, const void *address)
 {
-    return error_prefix(mem_registry_remove(self->registry, address), "%s: address", what);
+    expar_status status = error_prefix(mem_registry_remove(self->registry, address), "%s: address", what);
+    if (status == EXPAR_OK) leave_transports(self, address, self->num_transports);
+    return status;
 }
 
 static expar_status agree_on_memory(sym *self, const char *what, const device_heap_memory *memory, expar_status own)

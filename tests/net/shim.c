@@ -321,6 +321,18 @@ static expar_status shim_grow(transport *self, transport_memory memory, uint64_t
     return inner->ops->grow ? inner->ops->grow(inner, memory, offset, bytes) : EXPAR_OK;
 }
 
+static expar_status shim_register_own(transport *self, void *address, uint64_t bytes)
+{
+    transport *inner = shim_of(self)->inner;
+    return inner->ops->register_own ? inner->ops->register_own(inner, address, bytes) : EXPAR_OK;
+}
+
+static void shim_unregister_own(transport *self, const void *address)
+{
+    transport *inner = shim_of(self)->inner;
+    if (inner->ops->unregister_own) inner->ops->unregister_own(inner, address);
+}
+
 /* No loads and stores: they would pass the delays by. */
 static unsigned shim_reach(const transport *self, int32_t pe, transport_memory memory)
 {
@@ -365,6 +377,8 @@ static void shim_close(transport *self)
 static const transport_ops shim_ops = {
     .name = "shim",
     .grow = shim_grow,
+    .register_own = shim_register_own,
+    .unregister_own = shim_unregister_own,
     .reach = shim_reach,
     .map = shim_map,
     .run = shim_run,

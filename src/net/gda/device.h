@@ -14,7 +14,7 @@ typedef struct gda_device gda_device;
 typedef struct gda_address {
     uint32_t qpn;
     uint16_t lid;
-    uint8_t mtu;        /* as ibv_mtu: 1 is 256 bytes, 5 is 4096 */
+    uint8_t mtu;        /* 1 is 256 bytes, 5 is 4096 */
     uint8_t link_layer; /* as verbs_port */
     uint8_t gid[16];
 } gda_address;

@@ -88,7 +88,6 @@ void gda_lanes_close(gda *g)
         for (; lane->ended != lane->begun; lane->ended++) {
             gda_flight *f = &lane->flights[lane->ended % GDA_FLIGHTS];
             g->device->ops->remove_memory(g->device, &f->memory);
-            free(f->copy);
         }
         free(lane->flights);
     }
@@ -124,7 +123,8 @@ static void end_flight(gda *g, gda_lane *lane, bool failed)
     /* The device must not touch the caller's memory any more. */
     g->device->ops->remove_memory(g->device, &f->memory);
     if (f->result_bytes && !failed) store_result(lane, f);
-    free(f->copy);
+    if (f->back_bytes && !failed) memcpy(f->back, f->staged, f->back_bytes);
+    gda_stage_give(g, f);
     if (failed) {
         atomic_store_explicit(&f->batch->pe, lane->pe, memory_order_relaxed);
         atomic_store_explicit(&f->batch->status, EXPAR_ERR_PEER, memory_order_relaxed);

@@ -23,7 +23,7 @@ typedef struct gda_options {
     const char *devices; /* names, with commas between them; NULL: all */
     int32_t gid_index;   /* -1: the first that is fit */
     /* Connections of devices */
-    uint8_t mtu; /* as ibv_mtu; 0: as the ports have it */
+    uint8_t mtu; /* 1 is 256 bytes, 5 is 4096; 0: as the ports have it */
     uint8_t hop_limit, traffic_class, service_level;
     uint8_t retries, rnr_retries, rnr_timer, ack_timeout;
     uint8_t reads; /* of a queue in flight, a power of two */

@@ -4,6 +4,8 @@
  *     transport.c   the table of operations, opening and closing
  *     segments.c    registered memory: chunks of segments, keys of peers
  *     post.c        operations become requests
+ *     own.c         memory of the caller that stays registered
+ *     stage.c       copies of small data whose memory is not registered
  *     flights.c     requests that are not complete, until they are
  *     ringer.c      a thread that rings doorbells, where posting threads do not
  *     options.c     the variables EXPAR_GDA_*
@@ -18,16 +20,21 @@
 #include <pthread.h>
 
 enum {
-    GDA_MOST = 64,     /* blocks of one submission */
-    GDA_FLIGHTS = 512, /* operations of a queue that are not complete; a power of two */
-    GDA_CHUNKS = 1024  /* of one segment */
+    GDA_MOST = 64,             /* blocks of one submission */
+    GDA_FLIGHTS = 512,         /* operations of a queue that are not complete; a power of two */
+    GDA_CHUNKS = 1024,         /* of one segment */
+    GDA_STAGE_BYTES = 4 << 20, /* for copies of all operations together */
+    GDA_MOST_STAGED = 64 << 10 /* bytes of one copy; more data is registered for its operation */
 };
 
 /* An operation in progress. The holder of the transport's lock reads and writes it. */
 typedef struct gda_flight {
     uint64_t end;           /* complete when the queue has reached this */
     transport_batch *batch; /* never NULL: operations without a batch are in `rest` */
-    void *copy;             /* freed at its end; NULL: none */
+    uint8_t *staged;        /* the copy of its data; NULL: none */
+    void *back;             /* a get's data goes there from the copy */
+    uint64_t back_bytes;    /* 0: nothing goes back */
+    bool is_awaited;        /* the caller may reuse the source only after its end, and waits for that */
     gda_memory memory;      /* that was registered for it, if there is a handle */
     uint32_t result_bytes;  /* of an atomic; 0: this is none */
     uint64_t result;        /* number of the result slot */
@@ -59,6 +66,13 @@ typedef struct gda_segment {
     gda_keys keys;
 } gda_segment;
 
+/* Memory of the caller that was registered for more than one operation. */
+typedef struct gda_own {
+    gda_range range;
+    gda_memory memory;
+    uint32_t count; /* how often it was registered */
+} gda_own;
+
 typedef struct gda {
     transport base; /* first: a transport of these operations is a gda */
     const transport_site *site;
@@ -81,6 +95,11 @@ typedef struct gda {
     /* Guards all below, lanes and flights. The device's thread does not take it. */
     pthread_mutex_t lock;
     pthread_cond_t posted;
+    uint8_t *stage; /* GDA_STAGE_BYTES for copies, registered as stage_memory */
+    mem_arena *stage_arena;
+    gda_memory stage_memory;
+    gda_own *owns; /* [num_owns] */
+    size_t num_owns;
     transport_batch rest; /* operations without a batch */
     uint32_t next_queue;  /* the queue of the next get or atomic */
     transport_traffic traffic;
@@ -97,6 +116,23 @@ expar_status gda_segment_grow(gda *g, transport_memory memory, uint64_t offset, 
 /* ---- post.c ------------------------------------------------------------------------------------------------------ */
 
 expar_status gda_post_request(gda *g, const transport_request *request, transport_batch *batch);
+
+/* ---- own.c ------------------------------------------------------------------------------------------------------- */
+
+expar_status gda_register_own(gda *g, void *address, uint64_t bytes);
+void gda_unregister_own(gda *g, const void *address);
+void gda_close_owns(gda *g);
+/* By the holder of the lock: finds registered memory that holds all of these bytes; NULL: there is none. */
+const gda_range *gda_find_own(const gda *g, const void *address, uint64_t bytes);
+
+/* ---- stage.c ----------------------------------------------------------------------------------------------------- */
+
+expar_status gda_stage_open(gda *g);
+void gda_stage_close(gda *g);
+/* By the holder of the lock: takes memory for a copy of so many bytes, and gives the range with its key. NULL: the data
+   is too large, or too much is in use. */
+void *gda_stage_take(gda *g, uint64_t bytes, gda_flight *flight, gda_range *range);
+void gda_stage_give(gda *g, gda_flight *flight);
 
 /* ---- flights.c --------------------------------------------------------------------------------------------------- */
 

@@ -3,8 +3,13 @@
  * that lies outside the heap is registered for the operation. */
 #include "net/gda/parts.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+/* A wait until the operations that a lane has begun so far have ended. */
+typedef struct gda_end {
+    const gda_lane *lane;
+    uint64_t begun;
+} gda_end;
 
 /* ---- free space -------------------------------------------------------------------------------------------------- */
 
@@ -84,20 +89,48 @@ static expar_status fill_signal(gda *g, gda_lane *lane, const transport_request 
 
 /* ---- memory of the caller ---------------------------------------------------------------------------------------- */
 
-/* Registers memory for the operation, unless it lies in the segment whose keys are used. */
-static expar_status register_local(gda *g, const gda_keys *keys, void *address, uint64_t bytes, gda_range *range,
-                                   gda_flight *flight)
+/* Returns whether a request can name the memory: it lies in the segment whose keys are used, or the caller has
+   registered it. Then *range is set, too. */
+static bool local_is_known(const gda *g, const gda_keys *keys, const void *address, uint64_t bytes, gda_range *range)
 {
     uint32_t lkey;
     uint64_t there = 0;
     if (gda_find_local(keys, (uintptr_t)address, &lkey, &there) &&
         (uintptr_t)address + bytes <= keys->heap + keys->ends[gda_load(&keys->num_chunks) - 1])
-        return EXPAR_OK;
+        return true;
+    const gda_range *own = gda_find_own(g, address, bytes);
+    if (own) *range = *own;
+    return own != NULL;
+}
+
+static expar_status register_local(gda *g, void *address, uint64_t bytes, gda_range *range, gda_flight *flight)
+{
     const gda_source source = {.base = address, .bytes = bytes};
     expar_status status = g->device->ops->add_memory(g->device, &source, &flight->memory);
     if (status != EXPAR_OK) return status;
     *range = (gda_range){.begin = (uintptr_t)address, .end = (uintptr_t)address + bytes, .lkey = flight->memory.lkey};
     return EXPAR_OK;
+}
+
+/* Finds the memory that the request names as *local: that of the caller, or a copy. A large put whose source may be
+   reused at once is not copied: the caller waits for its end. */
+static expar_status gda_find_source(gda *g, const gda_keys *keys, const transport_request *r, void **local,
+                                    gda_range *range, gda_flight *flight)
+{
+    const bool puts = r->kind == TRANSPORT_KIND_PUT, copies = puts && r->copies;
+    *local = puts ? (void *)(uintptr_t)r->source : r->dest;
+    if (!r->bytes) return EXPAR_OK;
+    const bool known = local_is_known(g, keys, *local, r->bytes, range);
+    if (known && !copies) return EXPAR_OK;
+    if (gda_stage_take(g, r->bytes, flight, range)) {
+        if (puts) memcpy(flight->staged, r->source, r->bytes);
+        if (!puts) flight->back = r->dest;
+        if (!puts) flight->back_bytes = r->bytes;
+        *local = flight->staged;
+        return EXPAR_OK;
+    }
+    flight->is_awaited = copies;
+    return known ? EXPAR_OK : register_local(g, *local, r->bytes, range, flight);
 }
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
@@ -144,18 +177,11 @@ static expar_status post_data(gda *g, gda_lane *lane, const transport_request *r
     const bool puts = r->kind == TRANSPORT_KIND_PUT;
     gda_keys *keys = &g->segments[r->memory].keys;
     gda_range range = {0};
-    void *local = puts ? (void *)(uintptr_t)r->source : r->dest;
-    if (puts && r->copies && r->bytes) {
-        flight->copy = malloc(r->bytes);
-        if (!flight->copy) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for a copy of %zu bytes", r->bytes);
-        local = memcpy(flight->copy, r->source, r->bytes);
-    }
-    if (r->bytes) {
-        expar_status status = register_local(g, keys, local, r->bytes, &range, flight);
-        if (status != EXPAR_OK) return status;
-    }
+    void *local;
+    expar_status status = gda_find_source(g, keys, r, &local, &range, flight);
+    if (status != EXPAR_OK) return status;
     keys->ranges = &range;
-    keys->num_ranges = flight->memory.handle ? 1 : 0;
+    keys->num_ranges = range.end ? 1 : 0;
     const int posted = gda_transfer(&lane->queue, keys, puts ? GDA_WRITE : GDA_READ, r->offset, (uintptr_t)local,
                                     r->bytes, signal, &flight->end);
     keys->num_ranges = 0;
@@ -198,7 +224,7 @@ static expar_status post_now(gda *g, gda_lane *lane, const transport_request *r,
     status = r->kind == TRANSPORT_KIND_ATOMIC ? post_atomic(g, lane, r, &flight) : post_transfer(g, lane, r, &flight);
     if (status != EXPAR_OK) {
         g->device->ops->remove_memory(g->device, &flight.memory);
-        free(flight.copy);
+        gda_stage_give(g, &flight);
         return status;
     }
     atomic_fetch_add_explicit(&batch->left, 1, memory_order_relaxed);
@@ -206,6 +232,21 @@ static expar_status post_now(gda *g, gda_lane *lane, const transport_request *r,
     gda_count(g, r);
     pthread_cond_signal(&g->posted);
     return EXPAR_OK;
+}
+
+static bool flight_has_ended(gda *g, const void *of)
+{
+    const gda_end *end = of;
+    (void)g;
+    return (int64_t)(end->lane->ended - end->begun) >= 0;
+}
+
+/* Waits until the source of the operation that was posted last may be reused. */
+static expar_status await_source(gda *g, const gda_lane *lane)
+{
+    const gda_end end = {.lane = lane, .begun = lane->begun};
+    if (!lane->flights[(lane->begun - 1) % GDA_FLIGHTS].is_awaited) return EXPAR_OK;
+    return gda_wait(g, flight_has_ended, &end, "posting");
 }
 
 /* Returns the queue for a request. Order is promised within a queue only. So all puts to a PE share its first queue;
@@ -222,6 +263,7 @@ expar_status gda_post_request(gda *g, const transport_request *request, transpor
     gda_lane *lane = choose_lane(g, request);
     expar_status status = gda_wait(g, lane_has_space, lane, "posting");
     if (status == EXPAR_OK) status = post_now(g, lane, request, batch ? batch : &g->rest);
+    if (status == EXPAR_OK) status = await_source(g, lane);
     pthread_mutex_unlock(&g->lock);
     return status;
 }

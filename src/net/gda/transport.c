@@ -70,6 +70,8 @@ static void gda_close(transport *self)
     stop_reaper(g);
     gda_ringer_stop(g);
     if (g->lanes) gda_lanes_close(g);
+    if (g->device) gda_stage_close(g);
+    gda_close_owns(g);
     for (int k = 0; k < TRANSPORT_MEMORIES; k++)
         gda_segment_close(g, (transport_memory)k);
     if (g->device) g->device->ops->close(g->device);
@@ -105,7 +107,8 @@ static expar_status gda_open_locally(gda *g)
 {
     expar_status status = gda_options_read(&g->options);
     if (status == EXPAR_OK) status = open_device(g);
-    return status == EXPAR_OK ? gda_lanes_open(g) : status;
+    if (status == EXPAR_OK) status = gda_lanes_open(g);
+    return status == EXPAR_OK ? gda_stage_open(g) : status;
 }
 
 /* All ranks learn whether each of them can take part. */
@@ -172,6 +175,16 @@ static expar_status gda_add_segment(transport *self, transport_memory memory)
 static expar_status gda_grow(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes)
 {
     return gda_segment_grow(gda_of(self), memory, offset, bytes);
+}
+
+static expar_status gda_register_memory(transport *self, void *address, uint64_t bytes)
+{
+    return gda_register_own(gda_of(self), address, bytes);
+}
+
+static void gda_unregister_memory(transport *self, const void *address)
+{
+    gda_unregister_own(gda_of(self), address);
 }
 
 static unsigned gda_reach(const transport *self, int32_t pe, transport_memory memory)
@@ -255,6 +268,8 @@ const transport_ops transport_gda = {
     .open = gda_open,
     .add = gda_add_segment,
     .grow = gda_grow,
+    .register_own = gda_register_memory,
+    .unregister_own = gda_unregister_memory,
     .reach = gda_reach,
     .map = gda_map,
     .run = gda_run,

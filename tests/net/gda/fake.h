@@ -19,10 +19,14 @@ typedef struct fake_context {
     const void *device;
     uint32_t number;  /* from 1 */
     uint32_t objects; /* that exist, of all kinds */
+    uint32_t pages;   /* of doorbells, that were made */
 } fake_context;
 
 /* Returns whether FAKE_VERBS has that word. */
 bool fake_is(const char *kind);
+/* Returns whether a call finds the device busy: with `again` two of three calls do, with `busy` all that make something
+   do. */
+bool fake_is_busy(void);
 bool fake_is_infiniband(void);
 /* The ports of a device, and what an open device has there. */
 uint32_t fake_ports(void);

@@ -30,7 +30,7 @@ typedef struct fake_umem {
 typedef struct fake_uar {
     verbs_uar seen; /* first */
     fake_context *context;
-    bool has_queue;
+    uint32_t queues; /* the NIC sees a ring of one only, so others may share the page but not ring */
 } fake_uar;
 typedef enum fake_state { RESET, INIT, RECEIVES, SENDS, FAILED } fake_state;
 struct mlx5dv_devx_obj {
@@ -150,6 +150,8 @@ int ibv_dealloc_pd(struct ibv_pd *pd)
 
 struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, verbs_way *way)
 {
+    errno = EAGAIN;
+    if (fake_is_busy()) return NULL;
     errno = ENETUNREACH;
     if (fake_is("create_ah") || !pd || !way->is_global || way->grh.sgid_index != FAKE_GID_INDEX) return NULL;
     struct ibv_ah *ah = checked(calloc(1, sizeof *ah));
@@ -207,6 +209,8 @@ static verbs_mr *register_memory(struct ibv_pd *pd, void *base, uint64_t address
 
 verbs_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t bytes, int access)
 {
+    errno = EAGAIN;
+    if (fake_is_busy()) return NULL;
     errno = fake_is("memlock") ? ENOMEM : EFAULT;
     if (fake_is("reg_mr") || fake_is("memlock") || fake_is("no_way")) return NULL;
     return register_memory(pd, address, (uintptr_t)address, bytes, access);
@@ -214,6 +218,8 @@ verbs_mr *ibv_reg_mr(struct ibv_pd *pd, void *address, size_t bytes, int access)
 
 verbs_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t address, int fd, int access)
 {
+    errno = EAGAIN;
+    if (fake_is_busy()) return NULL;
     errno = EOPNOTSUPP;
     if (fake_is("no_dmabuf") || fake_is("no_way") || fd != 77 || offset != 4096) return NULL;
     return register_memory(pd, (void *)(uintptr_t)address, address, bytes, access);
@@ -232,6 +238,8 @@ int ibv_dereg_mr(verbs_mr *mr)
 
 verbs_umem *mlx5dv_devx_umem_reg(struct ibv_context *context, void *address, size_t bytes, uint32_t access)
 {
+    errno = EAGAIN;
+    if (fake_is_busy()) return NULL;
     errno = ENOMEM;
     if (fake_is("umem_reg") || access != VERBS_LOCAL_WRITE || (uintptr_t)address % 4096) return NULL;
     fake_umem *u = checked(calloc(1, sizeof *u));
@@ -266,7 +274,12 @@ int mlx5dv_devx_query_eqn(struct ibv_context *context, uint32_t vector, uint32_t
 
 verbs_uar *mlx5dv_devx_alloc_uar(struct ibv_context *context, uint32_t flags)
 {
+    errno = EAGAIN;
+    if (fake_is_busy()) return NULL;
     errno = fake_is("alloc_uar") ? EOPNOTSUPP : EINVAL;
+    const fake_context *c = (const fake_context *)context;
+    if (fake_is("one_page") && c->pages) errno = ENOMEM;
+    if (fake_is("one_page") && c->pages) return NULL;
     if (fake_is("alloc_uar") || flags != VERBS_UAR_UNCACHED) return NULL;
     fake_uar *u = checked(calloc(1, sizeof *u));
     pthread_mutex_lock(&lock);
@@ -275,6 +288,7 @@ verbs_uar *mlx5dv_devx_alloc_uar(struct ibv_context *context, uint32_t flags)
     memset(u->seen.base_addr, 0, 4096);
     u->seen.reg_addr = (uint8_t *)u->seen.base_addr + 0x800;
     u->seen.page_id = next_number++;
+    u->context->pages++;
     uars[place_of((void *const *)uars, NULL)] = u;
     u->context->objects++;
     pthread_mutex_unlock(&lock);
@@ -285,7 +299,7 @@ void mlx5dv_devx_free_uar(verbs_uar *seen)
 {
     fake_uar *u = (fake_uar *)seen;
     pthread_mutex_lock(&lock);
-    if (u->has_queue) die("doorbells were freed that a queue uses");
+    if (u->queues) die("doorbells were freed that a queue uses");
     uars[place_of((void *const *)uars, u)] = NULL;
     u->context->objects--;
     pthread_mutex_unlock(&lock);
@@ -361,7 +375,7 @@ static const char *make_qp(struct mlx5dv_devx_obj *o)
     if (!o->pd) return "pd";
     if (!o->umem) return "umem";
     if (as->record_umem != as->umem) return "record_umem";
-    if (!o->uar || o->uar->has_queue) return "uar";
+    if (!o->uar || (o->uar->queues && !fake_is("one_page"))) return "uar";
     if (!o->cq || o->cq->context != o->context) return "cqn";
     if (as->receive_cqn != as->cqn) return "receive_cqn";
     const uint64_t bytes = UINT64_C(64) << as->log_blocks;
@@ -382,7 +396,7 @@ static const char *make_object(struct mlx5dv_devx_obj *o, const void *in, size_t
     if (!wrong) wrong = make_qp(o);
     if (!wrong && fake_is("create_qp")) wrong = "everything";
     if (!wrong) {
-        o->uar->has_queue = true;
+        o->uar->queues++;
         o->cq->uses++;
         o->umem->uses++;
         o->pd->uses++;
@@ -405,6 +419,8 @@ struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, cons
 {
     uint8_t command[512];
     if (in_bytes > sizeof command || out_bytes != 16) die("a command of another size");
+    errno = EAGAIN;
+    if (fake_is_busy()) return NULL;
     copy_command(command, in, in_bytes);
     struct mlx5dv_devx_obj *o = checked(calloc(1, sizeof *o));
     o->context = (fake_context *)context;
@@ -435,7 +451,7 @@ int mlx5dv_devx_obj_destroy(struct mlx5dv_devx_obj *o)
         nic_remove_queue(device, 0, o->number);
         o->cq->uses--;
         o->pd->uses--;
-        o->uar->has_queue = false;
+        o->uar->queues--;
     }
     o->umem->uses--;
     o->context->objects--;
@@ -512,6 +528,7 @@ int mlx5dv_devx_obj_modify(struct mlx5dv_devx_obj *o, const void *in, size_t in_
     uint8_t command[512];
     fake_step_command step = {0};
     if (in_bytes > sizeof command || out_bytes != 16) die("a command of another size");
+    if (fake_is_busy()) return EAGAIN;
     copy_command(command, in, in_bytes);
     pthread_mutex_lock(&lock);
     const char *wrong = fake_read_step(command, in_bytes, !fake_is_infiniband(), &step);

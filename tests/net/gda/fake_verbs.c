@@ -5,6 +5,7 @@
  *     locked       an mlx5 device that cannot be opened with devx
  *     open         an mlx5 device that can be used; `ports`: it has two ports
  *     infiniband   the same without Ethernet; `subnets`: and each open device is in a subnet of its own
+ *     again        it is often busy; `busy`: it can be opened, and is always busy then; `one_page`: of doorbells
  *     two          two of them; the port of the first one is down
  * and, with something that is missing: command, cqe_version, overrun, no_atomics, shallow, extended, sizes, port, down,
  * no_gid, roce_v1. The words of fake_objects.c are those of calls that fail. FAKE_OLD leaves a function out. */
@@ -24,6 +25,12 @@ bool fake_is(const char *kind)
 {
     const char *asked = getenv("FAKE_VERBS");
     return asked && strcmp(asked, kind) == 0;
+}
+
+bool fake_is_busy(void)
+{
+    static _Atomic uint32_t calls;
+    return fake_is("busy") || (fake_is("again") && ++calls % 3 != 0);
 }
 
 bool fake_is_infiniband(void)
@@ -157,6 +164,7 @@ int mlx5dv_devx_general_cmd(struct ibv_context *context, const void *in, size_t 
 {
     const uint64_t mode = command_get(in, 0, COMMAND_MODE);
     (void)context;
+    if (fake_is("again") && fake_is_busy()) return EAGAIN;
     if (in_bytes != CAPABILITIES_IN_BYTES || out_bytes != CAPABILITIES_OUT_BYTES ||
         command_get(in, 0, COMMAND_OPCODE) != COMMAND_QUERY_CAPABILITIES)
         return EINVAL;

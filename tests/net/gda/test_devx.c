@@ -112,6 +112,46 @@ static void test_calls_that_fail(void **state)
     setenv("FAKE_VERBS", "open", 1);
 }
 
+/* A device that is busy for a while is asked again, and one that is busy for good is given up. */
+static void test_busy(void **state)
+{
+    setting s;
+    gda_memory memory;
+    static uint64_t word;
+    const gda_source source = {.base = &word, .bytes = sizeof word};
+    (void)state;
+    setenv("FAKE_VERBS", "again", 1);
+    if (setting_begin(&s, &collapsed) != EXPAR_OK) fail_msg("%s", expar_last_error());
+    assert_int_equal(s.device->ops->add_memory(s.device, &source, &memory), EXPAR_OK);
+    setenv("FAKE_VERBS", "busy", 1);
+    gda_memory none = {0};
+    assert_int_equal(s.device->ops->add_memory(s.device, &source, &none), EXPAR_ERR_UNSUPPORTED);
+    assert_text("gda: mlx5_7: ibv_reg_mr failed for 8 bytes of memory at ");
+    assert_text("(Resource temporarily unavailable); the device was busy for a second");
+    assert_null(none.handle);
+    s.device->ops->remove_memory(s.device, &memory);
+    setting_end(&s);
+    setenv("FAKE_VERBS", "open", 1);
+}
+
+/* Queues share the pages of doorbells that there are. */
+static void test_few_doorbells(void **state)
+{
+    const gda_options options = options_of_device();
+    gda_device *device;
+    gda_parts parts[2];
+    gda_address addresses[2];
+    (void)state;
+    setenv("FAKE_VERBS", "one_page", 1);
+    assert_int_equal(gda_devx_open(&options, &nowhere, 2, &device), EXPAR_OK);
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(device->ops->add_queue(device, &collapsed, i, 0, &parts[i], &addresses[i]), EXPAR_OK);
+    assert_ptr_equal(parts[0].doorbell, parts[1].doorbell);
+    assert_int_not_equal(addresses[0].qpn, addresses[1].qpn);
+    device->ops->close(device);
+    setenv("FAKE_VERBS", "open", 1);
+}
+
 /* One bit of a command is wrong: the device notices, so no bit is left to chance. */
 static void flip_all(const char *kind, unsigned opcode, size_t command_bytes)
 {
@@ -287,9 +327,10 @@ static void test_ports(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests), cmocka_unit_test(test_stop),    cmocka_unit_test(test_calls_that_fail),
-        cmocka_unit_test(test_each_bit), cmocka_unit_test(test_options), cmocka_unit_test(test_gpu_memory),
-        cmocka_unit_test(test_choice),   cmocka_unit_test(test_ports),
+        cmocka_unit_test(test_requests), cmocka_unit_test(test_stop),          cmocka_unit_test(test_calls_that_fail),
+        cmocka_unit_test(test_busy),     cmocka_unit_test(test_few_doorbells), cmocka_unit_test(test_each_bit),
+        cmocka_unit_test(test_options),  cmocka_unit_test(test_gpu_memory),    cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_ports),
     };
     setenv("FAKE_VERBS", "open", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

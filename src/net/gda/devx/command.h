@@ -101,7 +101,7 @@ enum {
 /* In the context. The kind 0 is a reliable connection. */
 #define QP_MIGRATION      COMMAND_FIELD(0x13, 2)
 #define QP_PD             COMMAND_FIELD(0x28, 24)
-#define QP_MTU            COMMAND_FIELD(0x40, 3) /* as ibv_mtu */
+#define QP_MTU            COMMAND_FIELD(0x40, 3) /* 1 is 256 bytes, 5 is 4096 */
 #define QP_LOG_MESSAGE    COMMAND_FIELD(0x43, 5)
 #define QP_LOG_BLOCKS     COMMAND_FIELD(0x51, 4)
 #define QP_UAR            COMMAND_FIELD(0x68, 24)

@@ -20,7 +20,11 @@ static expar_status query(const devx *c, uint32_t mode, uint8_t out[CAPABILITIES
     memset(out, 0, CAPABILITIES_OUT_BYTES);
     command_set(in, 0, COMMAND_OPCODE, COMMAND_QUERY_CAPABILITIES);
     command_set(in, 0, COMMAND_MODE, mode);
-    const int code = c->v->command(c->context, in, sizeof in, out, CAPABILITIES_OUT_BYTES);
+    uint32_t tries = 0;
+    int code;
+    do {
+        code = c->v->command(c->context, in, sizeof in, out, CAPABILITIES_OUT_BYTES);
+    } while (devx_again(code, &tries));
     if (code == 0) return EXPAR_OK;
     return error_set(EXPAR_ERR_UNSUPPORTED,
                      "%s: mlx5dv_devx_general_cmd failed (%s, syndrome 0x%llx) when it was asked for its capabilities",

@@ -95,11 +95,16 @@ void devx_stop(gda_device *self, uint32_t number);
 
 /* ---- memory.c ---------------------------------------------------------------------------------------------------- */
 
+/* Registers memory of the host. Returns NULL, with errno. */
+verbs_mr *devx_register(const devx *d, void *address, size_t bytes, int access);
 expar_status devx_add_memory(gda_device *self, const gda_source *source, gda_memory *out);
 void devx_remove_memory(gda_device *self, gda_memory *memory);
 
 /* ---- failed.c ---------------------------------------------------------------------------------------------------- */
 
+/* A call may find the kernel or the firmware busy (EAGAIN), or be interrupted. Waits a little longer each time, and
+   returns true if the call is worth another try; after a second it is not. *tries is 0 at first. */
+bool devx_again(int code, uint32_t *tries);
 /* The error of a call of the libraries, with the text of an errno and what to do about it. */
 expar_status devx_failed(const devx *d, const char *call, const char *purpose, int code);
 /* The error of a command. `out` is the device's answer. */

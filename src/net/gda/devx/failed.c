@@ -8,6 +8,18 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <time.h>
+
+#define FIRST_WAIT_NS 100000
+#define MOST_TRIES    13 /* the waits together take 0.8 s */
+
+bool devx_again(int code, uint32_t *tries)
+{
+    if ((code != EAGAIN && code != EINTR) || *tries == MOST_TRIES) return false;
+    nanosleep(&(struct timespec){.tv_nsec = (long)FIRST_WAIT_NS << *tries}, NULL);
+    ++*tries;
+    return true;
+}
 
 /* Writes the limit of locked memory: "64 KiB". */
 static void lock_limit(char *text, size_t text_bytes)
@@ -38,6 +50,9 @@ static void add_advice(char *text, size_t text_bytes, int code)
         break;
     case EREMOTEIO:
         snprintf(text, text_bytes, "; the firmware rejects the command, and a later one may take it");
+        break;
+    case EAGAIN:
+        snprintf(text, text_bytes, "; the device was busy for a second");
         break;
     default:
         text[0] = '\0';

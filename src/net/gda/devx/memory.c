@@ -20,14 +20,29 @@ static void name_memory(const gda_source *source, char *text, size_t text_bytes)
              source->is_device ? "a GPU's memory" : "memory", source->base);
 }
 
+verbs_mr *devx_register(const devx *d, void *address, size_t bytes, int access)
+{
+    uint32_t tries = 0;
+    verbs_mr *mr;
+    do {
+        errno = 0;
+        mr = d->v->reg_mr(d->pd, address, bytes, access);
+    } while (!mr && devx_again(errno, &tries));
+    return mr;
+}
+
 /* Returns NULL, with a reason in *code, where there is no dma-buf or the driver cannot take it. */
 static verbs_mr *register_dmabuf(const devx *d, const gda_source *source, int *code)
 {
     *code = EOPNOTSUPP;
     if (!source->is_dmabuf || !d->v->reg_dmabuf_mr) return NULL;
-    errno = 0;
-    verbs_mr *mr = d->v->reg_dmabuf_mr(d->pd, source->offset, source->bytes, (uintptr_t)source->base, source->fd,
-                                       access_of(source));
+    uint32_t tries = 0;
+    verbs_mr *mr;
+    do {
+        errno = 0;
+        mr = d->v->reg_dmabuf_mr(d->pd, source->offset, source->bytes, (uintptr_t)source->base, source->fd,
+                                 access_of(source));
+    } while (!mr && devx_again(errno, &tries));
     *code = errno ? errno : EIO;
     return mr;
 }
@@ -49,10 +64,7 @@ expar_status devx_add_memory(gda_device *self, const gda_source *source, gda_mem
     const devx *d = (const devx *)self;
     int by_dmabuf = 0;
     verbs_mr *mr = source->is_device ? register_dmabuf(d, source, &by_dmabuf) : NULL;
-    if (!mr) {
-        errno = 0;
-        mr = d->v->reg_mr(d->pd, source->base, source->bytes, access_of(source));
-    }
+    if (!mr) mr = devx_register(d, source->base, source->bytes, access_of(source));
     if (!mr && source->is_device) return neither_way(d, source, by_dmabuf, errno ? errno : EIO);
     if (!mr) {
         char what[96];

@@ -39,8 +39,13 @@ static expar_status open_doorbells(devx *d)
 {
     const uint32_t wanted = d->num_queues < DEVX_MOST_UARS ? d->num_queues : DEVX_MOST_UARS;
     while (d->num_uars < wanted) {
-        errno = 0;
-        verbs_uar *uar = d->v->alloc_uar(d->context, VERBS_UAR_UNCACHED);
+        uint32_t tries = 0;
+        verbs_uar *uar;
+        do {
+            errno = 0;
+            uar = d->v->alloc_uar(d->context, VERBS_UAR_UNCACHED);
+        } while (!uar && devx_again(errno, &tries));
+        if (!uar && d->num_uars) break; /* queues share those that there are */
         if (!uar) return devx_failed(d, "mlx5dv_devx_alloc_uar", "a page of doorbells", devx_errno());
         d->uars[d->num_uars++] = uar;
     }

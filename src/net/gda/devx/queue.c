@@ -51,11 +51,13 @@ static expar_status queue_make_memory(devx *d, devx_queue *q, const gda_plan *pl
     if (!q->memory || !q->results) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for %s", purpose);
     memset(q->memory, 0, at.bytes);
     memset(q->results, 0, results_bytes);
-    errno = 0;
-    q->umem = d->v->umem_reg(d->context, q->memory, at.bytes, VERBS_LOCAL_WRITE);
+    uint32_t tries = 0;
+    do {
+        errno = 0;
+        q->umem = d->v->umem_reg(d->context, q->memory, at.bytes, VERBS_LOCAL_WRITE);
+    } while (!q->umem && devx_again(errno, &tries));
     if (!q->umem) return devx_failed(d, "mlx5dv_devx_umem_reg", purpose, errno ? errno : EIO);
-    errno = 0;
-    q->results_mr = d->v->reg_mr(d->pd, q->results, results_bytes, VERBS_LOCAL_WRITE);
+    q->results_mr = devx_register(d, q->results, results_bytes, VERBS_LOCAL_WRITE);
     if (!q->results_mr) return devx_failed(d, "ibv_reg_mr", purpose, errno ? errno : EIO);
     return EXPAR_OK;
 }
@@ -81,8 +83,11 @@ static expar_status create(const devx *d, const char *command, const char *purpo
                            struct mlx5dv_devx_obj **object, uint32_t *number)
 {
     uint8_t out[COMMAND_OUT_BYTES] = {0};
-    errno = 0;
-    *object = d->v->obj_create(d->context, in, in_bytes, out, sizeof out);
+    uint32_t tries = 0;
+    do {
+        errno = 0;
+        *object = d->v->obj_create(d->context, in, in_bytes, out, sizeof out);
+    } while (!*object && devx_again(errno, &tries));
     if (!*object) return devx_rejected(d, command, purpose, errno ? errno : EIO, out);
     *number = (uint32_t)command_get(out, 0, COMMAND_NUMBER);
     return EXPAR_OK;

@@ -58,7 +58,7 @@ typedef struct verbs_mr {
     size_t length;
     uint32_t handle, lkey, rkey;
 } verbs_mr;
-/* Rights; without VERBS_RELAXED writes over PCI keep their order. */
+/* Rights. None of them lets later writes over PCI overtake earlier ones. */
 enum { VERBS_LOCAL_WRITE = 1, VERBS_REMOTE_WRITE = 2, VERBS_REMOTE_READ = 4, VERBS_REMOTE_ATOMIC = 8 };
 
 /* ibv_ah_attr: the way to a peer's port. */

@@ -39,8 +39,12 @@ static expar_status find_next_hop(const devx *d, devx_path *path, const char *pu
                      .is_global = 1,
                      .port_num = path->port->number};
     memcpy(way.grh.dgid.raw, path->peer->gid, sizeof way.grh.dgid.raw);
-    errno = 0;
-    struct ibv_ah *ah = d->v->create_ah(d->pd, &way);
+    uint32_t tries = 0;
+    struct ibv_ah *ah;
+    do {
+        errno = 0;
+        ah = d->v->create_ah(d->pd, &way);
+    } while (!ah && devx_again(errno, &tries));
     if (!ah) return devx_failed(d, "ibv_create_ah", purpose, errno ? errno : EIO);
     verbs_ah_out out = {0};
     verbs_objects objects = {.ah = {.in = ah, .out = &out}};
@@ -101,7 +105,11 @@ static expar_status walk_step(const devx *d, const devx_queue *q, uint8_t *in, c
     const size_t in_bytes = opcode == COMMAND_TO_ERROR ? QP_ERROR_IN_BYTES : QP_IN_BYTES;
     command_set(in, 0, COMMAND_OPCODE, opcode);
     command_set(in, 0, COMMAND_NUMBER, q->qpn);
-    const int code = d->v->obj_modify(q->qp, in, in_bytes, out, sizeof out);
+    uint32_t tries = 0;
+    int code;
+    do {
+        code = d->v->obj_modify(q->qp, in, in_bytes, out, sizeof out);
+    } while (devx_again(code, &tries));
     return code ? devx_rejected(d, name, purpose, code, out) : EXPAR_OK;
 }
 

@@ -57,7 +57,8 @@ int main(void)
         }
     }
     EXPECT(nvshmemx_get_uniqueid(&id) == NVSHMEMX_SUCCESS);
-    for (int pe = 0; pe < PES; pe++) EXPECT(write(ends[1], &id, sizeof id) == (ssize_t)sizeof id);
+    for (int pe = 0; pe < PES; pe++)
+        EXPECT(write(ends[1], &id, sizeof id) == (ssize_t)sizeof id);
     close(ends[1]);
     for (int pe = 0; pe < PES; pe++) {
         int status = 1;

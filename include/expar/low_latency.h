@@ -262,6 +262,27 @@ EXPAR_API expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_a
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
 
+/* Signals of a GEMM that is still writing x. The combine reads rows of x only after all words that count equal `value`.
+   It reads each word with acquire, and changes none. On a CPU the call waits before it tells the other ranks, and a
+   time-out rejects the call. On a GPU one block waits on the call's stream, also in graphs, and a time-out fails the
+   buffer. Both are EXPAR_ERR_STATE, and the text names the local expert, the word, its value and the one expected. */
+typedef struct expar_ll_signals {
+    /* set by EXPAR_LL_SIGNALS_INIT */
+    size_t struct_size;
+    /* i32, on the buffer's device. With block_rows 0: [L], a word for all rows of an expert. Else [L*S], where S is N*B
+       / block_rows, rounded up: word l*S + j stands for block_rows rows of expert l, from row j * block_rows on */
+    expar_tensor words;
+    /* [L] i32, with block_rows alone: rows of each expert, as recv_count of the dispatch. Only the words of blocks with
+       such rows count */
+    expar_tensor count;
+    /* 0, or the rows of a block: 1 or more */
+    int32_t block_rows;
+    int32_t value;
+    /* milliseconds; 0: the group's time-out */
+    int64_t timeout_ms;
+} expar_ll_signals;
+#define EXPAR_LL_SIGNALS_INIT EXPAR_STRUCT_INIT(expar_ll_signals)
+
 typedef struct expar_ll_combine_args {
     /* set by EXPAR_LL_COMBINE_ARGS_INIT */
     size_t struct_size;
@@ -303,6 +324,10 @@ typedef struct expar_ll_combine_args {
     int32_t async_finish;
     /* as in expar_ll_dispatch_args */
     void *stream;
+
+    /* ---- overlap ---- */
+    /* what to wait for before x is read, or NULL; read during the call */
+    const expar_ll_signals *signals;
 } expar_ll_combine_args;
 #define EXPAR_LL_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_ll_combine_args)
 

@@ -21,6 +21,7 @@ from . import _handles, _place
 from ._call import CODES, FP8, Parts, check, lent_tensor, parts_of, plain, put, put_memory
 from ._forms import Form, Forms, Kind
 from ._shrink import Shrink
+from ._signals import Signals, empty_signals
 from .utils.event import EventOverlap
 
 _call_hook = plain("expar_ll_hook_call", c_void_p, c_void_p)
@@ -214,15 +215,15 @@ class DispatchForm:
 class CombineForm:
     """Combines whose tensors look alike, with the same options."""
 
-    __slots__ = ("_place", "_form", "_buffer", "_y", "_region", "_aside")
+    __slots__ = ("_place", "_form", "_buffer", "_y", "_region", "_aside", "_signals")
 
     def __init__(
-        self, place: _place.Place, form: Form, buffer: LowLatencyBuffer, y: Any, region: Any, aside: bool
+        self, place: _place.Place, form: Form, buffer: LowLatencyBuffer, y: Any, region: Any, aside: bool, signals: Any
     ) -> None:
-        """y: its sizes, strides and dtype if it lies in PyTorch's memory. region: the tensor to send in place of x, or
-        None."""
+        """y: its sizes, strides and dtype if it lies in PyTorch's memory. region: the tensor to send in place of x.
+        signals: the struct to which the form's arguments point. Each is None if there is none."""
         self._place, self._form, self._buffer, self._y, self._region = place, form, buffer, y, region
-        self._aside = aside
+        self._aside, self._signals = aside, signals
 
     def combine(
         self,
@@ -232,9 +233,13 @@ class CombineForm:
         handle: _handles.LowLatencyHandle,
         out: Any,
         wait_ns: Any,
+        signals: Signals | None = None,
         alike: bool = True,
     ) -> Combined | None:
-        """Does what Buffer's combine does. Returns None if alike is set and the tensors do not look alike."""
+        """Does what Buffer's combine does. Returns None if alike is set and the tensors do not look alike. signals: for
+        forms that have them."""
+        if signals is not None:
+            signals.fill(self._signals)
         place = self._place
         turn = place.turn(None, self._aside)
         if self._region is not None:
@@ -256,7 +261,7 @@ class CombineForm:
             hook, event = made
         waiting = None
         if hook or event or turn.ends:
-            kept = [x, topk_idx, topk_weights, handle, y, wait_ns, self._buffer]
+            kept = [x, topk_idx, topk_weights, handle, y, wait_ns, signals, self._buffer]
             waiting = Hook(hook, place, kept) if hook else None
             event = turn.end(event, kept, own, self._aside)
         check(0)
@@ -428,6 +433,7 @@ class LowLatencyMode:
         handle: _handles.LowLatencyHandle,
         zero_copy: bool,
         options: Options,
+        with_signals: bool,
     ) -> CombineForm:
         """Returns the form of combines with such tensors, after checking them. tensors: x, topk_idx, topk_weights, out,
         wait_ns."""
@@ -454,9 +460,11 @@ class LowLatencyMode:
         # A call with a hook cannot wait for weights, because dispatches of this interface do not carry them.
         args.sum = LlSum.EXACT if hook or format == LlFormat.LOGFMT else self._sums
         args.format = format
+        signals = empty_signals() if with_signals else None
+        args.signals = addressof(signals) if with_signals else None
         parts = parts_of(_SUM_PARTS, x.dtype) if out is None and y is None else None
         form = Form(_COMBINE, made.buffer, args, parts)
-        return CombineForm(self.place, form, made.buffer, y, region, async_finish)
+        return CombineForm(self.place, form, made.buffer, y, region, async_finish, signals)
 
     def region(self, handle: _handles.LowLatencyHandle, dtype: Any) -> Any:
         """Returns [L, N*B, H], from which combines with zero_copy send. It is always the same tensor.

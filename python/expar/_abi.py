@@ -1154,6 +1154,23 @@ class LlDispatchResult(Structure):
     ]
 
 
+class LlSignals(Structure):
+    struct_size: int
+    words: Tensor
+    count: Tensor
+    block_rows: int
+    value: int
+    timeout_ms: int
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("words", Tensor),
+        ("count", Tensor),
+        ("block_rows", c_int32),
+        ("value", c_int32),
+        ("timeout_ms", c_int64),
+    ]
+
+
 class LlCombineArgs(Structure):
     struct_size: int
     x: Tensor
@@ -1169,6 +1186,7 @@ class LlCombineArgs(Structure):
     hook: int
     async_finish: int
     stream: int | None
+    signals: int | None
     _fields_ = [
         ("struct_size", c_size_t),
         ("x", Tensor),
@@ -1184,6 +1202,7 @@ class LlCombineArgs(Structure):
         ("hook", c_int32),
         ("async_finish", c_int32),
         ("stream", c_void_p),
+        ("signals", c_void_p),
     ]
 
 
@@ -1384,6 +1403,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "expar_ll_config": LlConfig,
     "expar_ll_dispatch_args": LlDispatchArgs,
     "expar_ll_dispatch_result": LlDispatchResult,
+    "expar_ll_signals": LlSignals,
     "expar_ll_combine_args": LlCombineArgs,
     "expar_ll_combine_result": LlCombineResult,
     "expar_ll_handle_info": LlHandleInfo,

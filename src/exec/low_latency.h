@@ -16,6 +16,7 @@
 #include "group/members.h"
 #include "proto/low_latency.h"
 #include "proto/reserve.h"
+#include "proto/signals.h"
 
 /* The members of both kinds of call, with which the step of either begins. */
 typedef struct ll_call {
@@ -71,6 +72,8 @@ typedef struct ll_combine_step {
     ep_route_view
         route; /* topk_idx, which is compared with the dispatch's; weights, which stay until receive is done */
     const ll_routing *routing;
+    /* Send waits for these before it reads x, unless ll_ops.await_signals exists. words NULL: there are none. */
+    ll_signals signals;
     void *y;
     int64_t y_pitch_bytes;
 } ll_combine_step;
@@ -106,6 +109,9 @@ typedef struct ll_counts {
 typedef struct ll_ops {
     /* Comes before the call takes its place. May wait until the other ranks have laid out the buffer's shape. */
     expar_status (*prepare)(executor *self, ll_call *call);
+    /* Waits until a GEMM has written the rows of a combine, before the other ranks are told of the call. NULL: send
+       waits, on the call's stream. EXPAR_ERR_STATE: the time-out. */
+    expar_status (*await_signals)(executor *self, const ll_signals *signals);
     /* `call` begins the ll_dispatch_step, or the ll_combine_step, that its kind says. May wait for other ranks: for
        headers if the slot's last call was not read, and for acknowledgements of a slot. */
     expar_status (*send)(executor *self, exec_call *exec, ll_call *call);

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies for ranks test low-latency dispatches with NVFP4 rows, and with the weight and the source of each row."""
+"""Bodies for ranks test low-latency dispatches with NVFP4 rows, and with the weight and the source of each row. They
+also test combines that wait for signals."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import threading
 from typing import Any, Callable
 
 import torch
-from deep_ep_reference import BATCH, here, ll_check, ll_traffic, same
+from deep_ep_reference import BATCH, here, ll_check, ll_traffic, place, same
 
 import deep_ep
 
 E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+REST_S = 0.02
 HOWS: tuple[dict[str, Any], ...] = ({}, dict(return_recv_hook=True), dict(async_finish=True))
 
 
@@ -134,8 +138,52 @@ def weights_in_orders(buffer: Any) -> None:
     same(stats, 6 * torch.tensor([len(each) for each in traffic.received_by_expert(rank)[0]]).int())
 
 
+def aside() -> Any:
+    """Work of this block does not wait for that of other threads' streams."""
+    on_gpu = place["device"] != "cpu"
+    return torch.cuda.stream(torch.cuda.Stream()) if on_gpu else contextlib.nullcontext()
+
+
+def late_rows(buffer: Any) -> None:
+    """A GEMM, for which a thread stands, writes rows expert by expert after the combine was called. Each expert's
+    signal comes after its rows, and nothing is reset."""
+    traffic, rank, block_m = ll_traffic(buffer, 5), buffer.rank, 5
+    x, idx, weights = here((traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]))
+    for how, by_expert in itertools.product(HOWS, (True, False)):
+        rows, count, handle, event, hook = buffer.low_latency_dispatch(
+            x, idx, BATCH, traffic.shape.experts, use_fp8=False, **how
+        )
+        finish(event, hook)
+        found = ll_check(traffic, rank, rows, count, handle)
+        answers, late = here(traffic.answer(rank, found)), here(torch.full_like(found, 9.0))
+        blocks = 1 if by_expert else -(-found.shape[1] // block_m)
+        words = here(torch.full((traffic.local * blocks,), 3, dtype=torch.int32))
+        due = [1 if by_expert else -(-int(each) // block_m) for each in count.cpu()]
+        called = threading.Event()
+
+        def compute() -> None:
+            called.wait(REST_S)
+            with aside():
+                for expert in reversed(range(traffic.local)):
+                    late[expert].copy_(answers[expert])
+                    words[expert * blocks : expert * blocks + due[expert]].fill_(7)
+
+        signals: Any = dict(src_signals=words.view(torch.uint32), src_signal_expect_value=7)
+        if not by_expert:
+            signals = dict(packed_recv_count=count, comp_signal=words, block_m=block_m, threshold=7)
+        worker = threading.Thread(target=compute)
+        worker.start()
+        y, event, hook = buffer.low_latency_combine(late, idx, weights, handle, overlap=True, **signals, **how)
+        called.set()
+        worker.join()
+        finish(event, hook)
+        same(y, here(traffic.weighted(rank)))
+        assert int((words == 7).sum()) == sum(due) and int((words == 3).sum()) == words.numel() - sum(due)
+
+
 def more_rows(group: Any) -> None:
     """Both, on a buffer of that group."""
     buffer = deep_ep.Buffer(group, low_latency_mode=True)
     nvfp4_rows(buffer)
     weights_in_orders(buffer)
+    late_rows(buffer)

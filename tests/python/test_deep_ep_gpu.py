@@ -306,6 +306,27 @@ def stays_away(group: Any, over: threading.Event) -> None:
     check(traffic.weighted(rank), [0, 0])
 
 
+def silent_gemm(group: Any) -> None:
+    """A signal that never comes ends the wait on the GPU. A later call raises the error."""
+    buffer = deep_ep.Buffer(group, low_latency_mode=True)
+    traffic, rank = ll_traffic(buffer, 5), buffer.rank
+    idx, weights = traffic.topk_idx[rank], traffic.weights[rank]
+    rows, count, handle, _, _ = buffer.low_latency_dispatch(
+        traffic.x[rank], idx, BATCH, traffic.shape.experts, use_fp8=False
+    )
+    words = torch.full((traffic.local,), 5, dtype=torch.int32)
+    words[1] = 4
+    buffer.low_latency_combine(rows, idx, weights, handle, overlap=True, src_signals=words, src_signal_expect_value=5)
+    simulated_torch.GPU.current().synchronize()
+    text = "signals of local expert 1: word 0 is 4 at the time-out; expected 5"
+    try:
+        buffer.low_latency_combine(rows, idx, weights, handle)
+    except RuntimeError as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError("the call after the time-out went well")
+
+
 class Gpu(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
@@ -340,6 +361,10 @@ class Gpu(unittest.TestCase):
     def test_stays_away(self) -> None:
         with mock.patch.dict(os.environ, EXPAR_DEEP_EP_MASK_TIMEOUT="4"):
             ranks.on_threads(2, _simulated, functools.partial(stays_away, over=threading.Event()))
+
+    def test_silent_gemm(self) -> None:
+        with mock.patch.dict(os.environ, EXPAR_DEEP_EP_MASK_TIMEOUT="0.2"):
+            ranks.on_threads(2, _simulated, silent_gemm)
 
     def test_interrupted(self) -> None:
         """Ctrl-C while the host waits for what the current stream holds."""

@@ -134,7 +134,7 @@ class Signals(unittest.TestCase):
                 RuntimeError,
                 lambda: buffer.low_latency_combine(*given, overlap=True, src_signals=words, src_signal_expect_value=5),
             )
-            own = r"^src_signals of local expert 1, word 0, is 4 after 0.3 s: expected 5$"
+            own = r"signals of local expert 1: word 0 is 4 after 0.3 s; expected 5"
             self.assertRegex(heard, "rank 0" if rank else own)
             same(buffer.low_latency_combine(*given)[0], traffic.weighted(rank))
 

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any, Callable, NoReturn
+from typing import Any, Callable
 
 import torch
 from expar import LlFormat
@@ -14,8 +13,7 @@ from .._checks import whole
 from .._forms import Forms, keep_form
 from .._low_latency import Combined, CombineForm, Dispatched, DispatchForm, LowLatencyMode
 from .._orders import combine_in_either_order, dispatch_in_either_order
-from .._shrink import mask_ms
-from .._signals import signals_of
+from .._signals import Signals, signals_of
 from ..utils.event import EventOverlap
 from .low_latency_rows import LowLatencyRows
 from .modes import Modes
@@ -156,25 +154,24 @@ class LowLatencyCalls(LowLatencyRows, Modes):
         out: [T, H], dtype of x: memory for y from the caller.
         use_logfmt: rows travel in 10 bits an element.
         combine_wait_recv_cost_stats: int64 [N], to which nanoseconds of waiting are added.
-        overlap: a GEMM may still be writing x. The call first waits for its signals, if they are given. Tensors are on
-            the CPU; the host polls. Words count when they equal the value, and none is reset.
+        overlap: a GEMM may still be writing x. The call first waits for its signals, if they are given. Words count
+            when they equal the value, and none is reset. On a CPU the call polls. On a GPU one block does, on the
+            call's stream; the GEMM must have been launched before.
         src_signals: uint32 [L]: all rows of an expert are there when its word is src_signal_expect_value. Or
             comp_signal: int32 [L*S], S = ceil(N*B / block_m): block_m rows are there when a word is threshold. Only
             blocks of the first packed_recv_count rows, int32 [L], count.
         num_sms: a hint.
         """
+        signals = None
         if overlap:
             signals = signals_of(
                 x, packed_recv_count, comp_signal, block_m, threshold, src_signals, src_signal_expect_value
             )
-            wrong = None if signals is None else signals.wait(mask_ms() / 1000)
-            if wrong is not None:
-                self._refuse_combine(x, topk_idx, topk_weights, handle, wrong)
         found = _handles.find_low_latency(handle)
         shape = getattr(topk_idx, "shape", None)
-        key = (shape, found.buffer, out is None, use_logfmt, zero_copy, async_finish, return_recv_hook)
+        key = (shape, found.buffer, out is None, use_logfmt, zero_copy, async_finish, return_recv_hook, signals is None)
         form: CombineForm | None = self._forms.get(key)
-        given = x, topk_idx, topk_weights, found, out, combine_wait_recv_cost_stats
+        given = x, topk_idx, topk_weights, found, out, combine_wait_recv_cost_stats, signals
         made = None if form is None else form.combine(*given)
         return self._first_combine(key, *given) if made is None else made
 
@@ -187,26 +184,21 @@ class LowLatencyCalls(LowLatencyRows, Modes):
         handle: _handles.LowLatencyHandle,
         out: Any,
         wait_ns: Any,
+        signals: Signals | None,
     ) -> Combined:
         """Makes the first combine of its form."""
-        _, _, _, logfmt, zero_copy, async_finish, hook = key
+        _, _, _, logfmt, zero_copy, async_finish, hook, _ = key
         self._check_hook(async_finish, hook)
         if logfmt and zero_copy:
             raise AssertionError("use_logfmt does not go with zero_copy")
         mode, format = self._low_latency(x), LlFormat.LOGFMT if logfmt else LlFormat.PLAIN
         options = (format, bool(async_finish), bool(hook))
-        form = mode.combine_form((x, topk_idx, topk_weights, out, wait_ns), handle, zero_copy, options)
+        tensors = x, topk_idx, topk_weights, out, wait_ns
+        form = mode.combine_form(tensors, handle, zero_copy, options, signals is not None)
         keep_form(self._forms, key, form)
-        made = form.combine(x, topk_idx, topk_weights, handle, out, wait_ns, alike=False)
+        made = form.combine(*tensors[:3], handle, out, wait_ns, signals, alike=False)
         assert made is not None
         return made
-
-    def _refuse_combine(self, x: Any, topk_idx: Any, topk_weights: Any, handle: tuple[Any, ...], text: str) -> NoReturn:
-        """Raises RuntimeError for an error that the library does not know. It first makes a call that the library
-        rejects, so that the other ranks learn of the error."""
-        with contextlib.suppress(RuntimeError):
-            self.low_latency_combine(x[:, :0], topk_idx, topk_weights, handle)
-        raise RuntimeError(text)
 
     @staticmethod
     def _check_hook(async_finish: bool, return_recv_hook: bool) -> None:

@@ -8,6 +8,7 @@ typedef struct ll_combine_call {
     ll_op op;
     expar_ll_combine_args args;
     expar_tensor y;
+    ll_signals signals;
 } ll_combine_call;
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
@@ -94,7 +95,9 @@ static expar_status ll_combine_check(ll_combine_call *call, const expar_ll_combi
     if (status == EXPAR_OK) status = ll_combine_check_y(call);
     if (status == EXPAR_OK) status = ll_check_vector(ll, "wait_ns", &call->args.wait_ns, EXPAR_I64, ll->shape.ranks);
     if (status == EXPAR_OK) status = ll_check_manner(call->args.hook, call->args.async_finish);
-    return status == EXPAR_OK ? ll_combine_check_era(call) : status;
+    if (status == EXPAR_OK) status = ll_signals_make(ll, call->args.signals, &call->signals);
+    if (status == EXPAR_OK) status = ll_combine_check_era(call);
+    return status == EXPAR_OK ? ll_signals_await(ll, &call->signals) : status;
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
@@ -122,6 +125,7 @@ static void ll_combine_fill(ll_combine_call *call)
     step->x_stays = !args->hook;
     step->route = ll_route_view(&args->topk_idx, &args->topk_weights);
     step->routing = &args->handle->routing;
+    step->signals = call->signals;
     step->y = call->y.data;
     step->y_pitch_bytes = tensor_pitch(&call->y) * element;
     step->call.wait_ns = tensor_given(&args->wait_ns) ? args->wait_ns.data : NULL;

@@ -12,6 +12,7 @@
  *   dispatch.c  the call; dispatch_check.c its checks
  *   combine.c   the call
  *   check.c     tensors of three dimensions
+ *   signals.c   what a combine waits for before it reads rows
  *   hook.c      the receiving part of a call; handle.c the routing that a dispatch keeps
  *   mask.c      masks */
 #ifndef EXPAR_EP_LOW_LATENCY_LL_H
@@ -168,6 +169,12 @@ expar_ll_handle *ll_handle_hold(const expar_ll_handle *handle);
 /* Does expar_python_put_ll_handle from item `first` of the list on; texts of errors begin with `call`. */
 expar_status ll_handle_put_in_list(const char *call, expar_ll_handle *handle, const expar_python_objects *python,
                                    void *list, int32_t first);
+
+/* ---- signals.c --------------------------------------------------------------------------------------------------- */
+/* Checks the caller's signals. Without any, made->words becomes NULL. */
+expar_status ll_signals_make(const expar_ll *ll, const expar_ll_signals *signals, ll_signals *made);
+/* Waits for them, if that comes before the other ranks are told. */
+expar_status ll_signals_await(const expar_ll *ll, const ll_signals *signals);
 
 /* ---- hook.c ------------------------------------------------------------------------------------------------------ */
 /* Makes an empty hook, and fills it; the hook has references of its own. */

@@ -36,6 +36,7 @@
     X(ll_dispatch_impl_masks, ll_dispatch_args)                                                                        \
     X(ll_combine_impl_masks, ll_combine_args)                                                                          \
     X(ll_mask, ll_mask_args)                                                                                           \
+    X(ll_await_signals, ll_signals_args)                                                                               \
     X(ll_dispatch_impl_far, ll_dispatch_args)                                                                          \
     X(ll_combine_impl_far, ll_combine_args)                                                                            \
     X(bench_gate, gate_call)                                                                                           \

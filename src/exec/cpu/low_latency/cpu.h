@@ -336,6 +336,10 @@ void ll_burst_flag(ll_burst *burst, int32_t pe, uint64_t flag, uint32_t value);
 /* Stores the flags that were held back. */
 void ll_burst_end(ll_burst *burst);
 
+/* ---- signals.c --------------------------------------------------------------------------------------------------- */
+/* ll_ops.await_signals. Also ends with the group, and when the program interrupts it. */
+expar_status ll_cpu_await_signals(executor *base, const ll_signals *signals);
+
 /* ---- mask.c ------------------------------------------------------------------------------------------------------ */
 
 /* Returns NULL if there is no memory. */

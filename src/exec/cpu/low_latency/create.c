@@ -222,6 +222,7 @@ static const executor_ops ll_cpu_ops = {
 
 static const ll_ops ll_cpu_phases = {
     .prepare = ll_cpu_prepare,
+    .await_signals = ll_cpu_await_signals,
     .send = ll_cpu_send,
     .receive = ll_cpu_receive,
     .count = ll_cpu_count,

@@ -66,8 +66,8 @@ void gpu_retire(executor *base, uint32_t epoch, const ep_rejection *rejection)
 }
 
 static const char *const waits[] = {
-    "nothing",   "header", "advertisement", "end of rows",    "free slot", "row", "message header",
-    "free slot", "row",    "weights",       "message header", "free slot", "row", "weights"};
+    "nothing", "header",  "advertisement",  "end of rows", "free slot", "row",     "message header", "free slot",
+    "row",     "weights", "message header", "free slot",   "row",       "weights", "signal"};
 
 /* Names for the waits of low-latency kernels. */
 static const char *const due_names[GPU_LL_WAITS] = {"message headers", "acknowledgements", "rows", "weights"};
@@ -101,6 +101,11 @@ static expar_status failure(const gpu_core *self, const char *what)
                          "%s: no %s from rank %d, which cannot be masked: masked ranks that are alive or "
                          "silent may still write to all regions of this buffer",
                          what, waits[r->wait], r->peer);
+    if (r->was_abort == GPU_LATE_SIGNAL)
+        return error_set(EXPAR_ERR_STATE,
+                         "%s: signals of local expert %d: word %d is %d at the time-out; expected %d, which says that "
+                         "its rows of x are written",
+                         what, r->peer, (int32_t)(seen >> 32), (int32_t)(uint32_t)seen, (int32_t)(uint32_t)expected);
     if (r->was_abort == GPU_NO_RING)
         return error_set(EXPAR_ERR_PEER,
                          "%s: no %s from rank %d: the proxy that sends to it delivers nothing any more: %s", what,

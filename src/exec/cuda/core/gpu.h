@@ -178,7 +178,7 @@ typedef struct gpu_request {
     cuda_program **program;
     cu_function *kernel;
 } gpu_request;
-#define GPU_MOST_REQUESTS 4
+#define GPU_MOST_REQUESTS 5
 /* Loads several programs, which are compiled at the same time (programs_load.c). */
 expar_status gpu_programs_request(const gpu_core *self, const gpu_request *requests, size_t count);
 /* Launches a kernel on the call's stream. `arguments` points to its only parameter. */

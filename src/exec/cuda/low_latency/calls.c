@@ -110,8 +110,20 @@ static expar_status launch_dispatch(ll_gpu *self, const exec_call *exec, const l
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
 
+/* Puts the wait for signals on the stream, before the kernel that sends. A wait that is given up ends the calls that
+   follow, since the buffer has failed then. */
+static expar_status launch_signals(ll_gpu *self, const exec_call *exec, const ll_signals *signals)
+{
+    ll_signals_args args = {.place = gpu_place_of(&self->core, exec), .signals = *signals};
+    return gpu_launch(&self->core, exec, self->signals_kernel, 1, LL_GPU_SIGNAL_THREADS, 0, &args);
+}
+
 static expar_status launch_combine(ll_gpu *self, const exec_call *exec, const ll_combine_step *step, int32_t phases)
 {
+    if (step->signals.words && phases & LL_GPU_SEND && !step->call.rejection.status) {
+        expar_status status = launch_signals(self, exec, &step->signals);
+        if (status != EXPAR_OK) return status;
+    }
     const int64_t element = step->call.form.dtype == EXPAR_F32 ? 4 : 2;
     ll_combine_args args = {.call = arguments_of(self, exec, &step->call, phases),
                             .route = device_route(&step->route),

@@ -26,6 +26,7 @@ static void ll_gpu_close_part(ll_gpu *self)
     cuda_program_release(self->scaled_program);
     cuda_program_release(self->combine_program);
     cuda_program_release(self->log_program);
+    cuda_program_release(self->signals_program);
     cuda_program_release(self->mask_program);
     ll_gpu_masks_close(self);
     ll_gpu_far_close(self);
@@ -236,23 +237,29 @@ static expar_status load_kernels(ll_gpu *self)
         {"EXPAR_LL_MASKING", shape->masking},  {"EXPAR_LL_REGION_COUNT", shape->regions},
         {"EXPAR_LL_WORDS", shape->word_tokens}};
     const size_t all = ARRAY_LENGTH(macros);
+    /* It serves any shape. */
+    const gpu_request signals = {
+        "low_latency/ll_await_signals.cu", "ll_await_signals", NULL, 0, &self->signals_program, &self->signals_kernel};
     const gpu_request plain[] = {
         {"low_latency/ll_dispatch.cu", "ll_dispatch_impl", macros, all, &self->dispatch_program,
          &self->dispatch_kernel},
         {"low_latency/ll_dispatch_scaled.cu", "ll_dispatch_impl_scaled", macros, all, &self->scaled_program,
          &self->scaled_kernel},
         {"low_latency/ll_combine.cu", "ll_combine_impl", macros, all, &self->combine_program, &self->combine_kernel},
-        {"low_latency/ll_combine_log.cu", "ll_combine_impl_log", macros, all, &self->log_program, &self->log_kernel}};
+        {"low_latency/ll_combine_log.cu", "ll_combine_impl_log", macros, all, &self->log_program, &self->log_kernel},
+        signals};
     const gpu_request masks[] = {
         {"low_latency/ll_dispatch_masks.cu", "ll_dispatch_impl_masks", macros, all, &self->dispatch_program,
          &self->dispatch_kernel},
         {"low_latency/ll_combine_masks.cu", "ll_combine_impl_masks", macros, all, &self->combine_program,
          &self->combine_kernel},
-        {"low_latency/ll_mask.cu", "ll_mask", macros, all, &self->mask_program, &self->mask_kernel}};
+        {"low_latency/ll_mask.cu", "ll_mask", macros, all, &self->mask_program, &self->mask_kernel},
+        signals};
     const gpu_request far[] = {{"low_latency/ll_dispatch_far.cu", "ll_dispatch_impl_far", macros, all,
                                 &self->dispatch_program, &self->dispatch_kernel},
                                {"low_latency/ll_combine_far.cu", "ll_combine_impl_far", macros, all,
-                                &self->combine_program, &self->combine_kernel}};
+                                &self->combine_program, &self->combine_kernel},
+                               signals};
     const gpu_request *wanted = self->across ? far : shape->masking ? masks : plain;
     const size_t count = self->across ? ARRAY_LENGTH(far) : shape->masking ? ARRAY_LENGTH(masks) : ARRAY_LENGTH(plain);
     expar_status status = check_shared(self);

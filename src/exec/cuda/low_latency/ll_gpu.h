@@ -67,9 +67,9 @@ typedef struct ll_gpu {
     ll_gpu_counts *counts; /* pinned [N], the kernels' address; `counted` is the host's */
     ll_gpu_counts *counted;
     uint64_t *progress; /* pinned, the kernels' address; core.dues is the host's */
-    cuda_program *dispatch_program, *scaled_program, *combine_program, *log_program;
+    cuda_program *dispatch_program, *scaled_program, *combine_program, *log_program, *signals_program;
     /* scaled: for formats with scales; log: for rows in LogFMT */
-    cu_function dispatch_kernel, scaled_kernel, combine_kernel, log_kernel;
+    cu_function dispatch_kernel, scaled_kernel, combine_kernel, log_kernel, signals_kernel;
     ll_gpu_cache *cache;
     /* The members below, up to has_clean_words, belong to a buffer with masks. */
     ll_gpu_masks *masks; /* device, as the next two; NULL: without masks */

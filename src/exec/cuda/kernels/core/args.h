@@ -30,7 +30,9 @@ typedef enum gpu_wait {
     GPU_WAIT_MESSAGE_HEADER = 6, /* a message header */
     GPU_WAIT_CREDIT = 7,         /* the acknowledgement of the slot's last call */
     GPU_WAIT_MESSAGE = 8,        /* a message of a dispatch, or a row of a combine */
-    GPU_WAIT_WEIGHTS = 9         /* weights that are sent ahead of rows */
+    GPU_WAIT_WEIGHTS = 9,        /* weights that are sent ahead of rows */
+    /* After those of a low-latency combine: a signal of the GEMM that writes its rows. */
+    GPU_WAIT_SIGNAL = 14
 } gpu_wait;
 #define GPU_LL_WAITS 4
 
@@ -74,6 +76,9 @@ typedef struct gpu_state {
 #define GPU_NO_REGION 2u
 /* Another value: the ring that carries data to the peer has ended (low_latency/far.h). */
 #define GPU_NO_RING 3u
+/* Another value: a signal did not come in time (low_latency/ll_await_signals.cu). `peer` is the local expert then, and
+   the high half of `seen` is the word's number. */
+#define GPU_LATE_SIGNAL 4u
 
 /* A kernel's message about a lasting wait. The awaited rank follows from the place of the word. */
 typedef struct gpu_awaited {
@@ -130,8 +135,8 @@ typedef struct gpu_report {
        (release, system scope), the host reads it (acquire). */
     uint32_t failed;
     int32_t wait, peer; /* gpu_wait */
-    /* The abort word (GPU_ABORT), GPU_NO_REGION or GPU_NO_RING ended the wait. 0: the host had not moved the pulse for
-       gpu_place.orphan_ns. */
+    /* The abort word (GPU_ABORT), GPU_NO_REGION, GPU_NO_RING or GPU_LATE_SIGNAL ended the wait. 0: the host had not
+       moved the pulse for gpu_place.orphan_ns. */
     uint32_t was_abort;
     uint64_t seen, expected;
     uint64_t failed_after; /* calls with this ticket or a lower one had ended before */

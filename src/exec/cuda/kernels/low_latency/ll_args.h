@@ -14,6 +14,7 @@
 
 #include "exec/cuda/kernels/core/args.h"
 #include "proto/decisions.h"
+#include "proto/signals.h"
 
 #define LL_GPU_LOG_THREADS 9
 #define LL_GPU_THREADS     (1 << LL_GPU_LOG_THREADS) /* threads of a block; the kernels' registers are bounded by it */
@@ -204,6 +205,12 @@ typedef struct ll_combine_args {
     int32_t coded; /* 1: rows go in LogFMT */
     int32_t unused;
 } ll_combine_args;
+
+typedef struct ll_signals_args {
+    gpu_place place;
+    ll_signals signals;
+} ll_signals_args;
+#define LL_GPU_SIGNAL_THREADS 256
 
 typedef struct ll_mask_args {
     ll_gpu_call call;

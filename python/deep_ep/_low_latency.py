@@ -461,7 +461,7 @@ class LowLatencyMode:
         args.sum = LlSum.EXACT if hook or format == LlFormat.LOGFMT else self._sums
         args.format = format
         signals = empty_signals() if with_signals else None
-        args.signals = addressof(signals) if with_signals else None
+        args.signals = None if signals is None else addressof(signals)
         parts = parts_of(_SUM_PARTS, x.dtype) if out is None and y is None else None
         form = Form(_COMBINE, made.buffer, args, parts)
         return CombineForm(self.place, form, made.buffer, y, region, async_finish, signals)

@@ -11,7 +11,7 @@ cd "$1"
 # a layer is one more row of the same height. A header in parentheses is for the folders of its own layer alone.
 table='
 0 base             base.h dlpack.h interrupt.h knobs.h life.h portable.h shown.h
-1 proto            normal.h nodes.h low_latency.h sends.h reserve.h decisions.h serving.h
+1 proto            normal.h nodes.h low_latency.h sends.h signals.h reserve.h decisions.h serving.h
 1 proto/codec      codec.h (logfmt.h) number.h
 1 boot             boot.h ranks.h (registry.h) (bounded.h)
 1 boot/launch

@@ -201,6 +201,7 @@ static size_t copy_piece(const copy *c, size_t at)
         copy_bytes(to, fake_reach((const char *)c->from + at, &bytes), bytes);
     else
         memset(to, c->value, bytes);
+    if (c->from && c->bytes >= 4096 && at + bytes == c->bytes && setting("FAKE_FLIPS", 0)) ((char *)to)[bytes - 1]++;
     return bytes;
 }
 

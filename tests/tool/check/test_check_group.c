@@ -210,7 +210,7 @@ struct tested_rank {
 static void *rank_main(void *argument)
 {
     struct tested_rank *rank = argument;
-    rank->status = check_selftest(rank->group, rank->operations, &rank->wrong);
+    rank->status = check_selftest(rank->group, rank->operations, -1, &rank->wrong);
     expar_group_destroy(rank->group);
     return NULL;
 }

@@ -4,6 +4,7 @@
 #include "base/shown.h"
 #include "check.h"
 #include "command.h"
+#include "cuda/cuda.h"
 #include "demo/rank_threads.h"
 #include "info/info.h"
 #include "progress.h"
@@ -179,23 +180,22 @@ static int look_at_network(expar_group *group, void *context)
     return 0;
 }
 
-/* Makes one row of what all ranks say about the tested transport. */
-static expar_status gather_wrongs(expar_group *group, struct check_run *run, const struct check_text *wrong)
+static const char right_bytes[] = "puts, gets, atomics and signals carry the right bytes";
+
+/* Makes one row of what all ranks say about what was tested. */
+static expar_status gather_wrongs(expar_group *group, struct check_run *run, const struct check_row *row,
+                                  const struct check_text *wrong)
 {
     const int32_t ranks = expar_group_size(group);
-    char name[48];
+    struct check_row told = *row;
     struct check_text *all = calloc((size_t)ranks, sizeof *all), found = {0};
     expar_status status = all ? expar_group_allgather(group, wrong, all, sizeof *wrong) : EXPAR_ERR_MEMORY;
     for (int32_t rank = 0; rank < ranks && status == EXPAR_OK && !found.used; rank++)
         if (all[rank].used) check_text_add(&found, "%.*s", (int)sizeof all[rank].text - 1, all[rank].text);
     free(all);
     if (status != EXPAR_OK || expar_group_rank(group) != 0) return status;
-    snprintf(name, sizeof name, "selftest_%s", run->tested);
-    check_add(run->rows,
-              &(struct check_row){"group", name, found.used ? CHECK_FAILURE : CHECK_OK,
-                                  "puts, gets, atomics and signals carry the right bytes",
-                                  "EXPAR_TRANSPORTS=NAMES   (leaves this transport out)"},
-              "%s", found.used ? found.text : "puts, gets, atomics and signals right");
+    told.status = found.used ? CHECK_FAILURE : CHECK_OK;
+    check_add(run->rows, &told, "%s", found.used ? found.text : "puts, gets, atomics and signals right");
     return status;
 }
 
@@ -204,10 +204,49 @@ static int test_transport(expar_group *group, void *context)
 {
     struct check_run *run = context;
     struct check_text wrong = {0};
-    expar_status status = check_selftest(group, &check_library_operations, &wrong);
-    if (status == EXPAR_OK) status = gather_wrongs(group, run, &wrong);
+    char name[48];
+    const struct check_row row = {"group", name, CHECK_OK, right_bytes,
+                                  "EXPAR_TRANSPORTS=NAMES   (leaves this transport out)"};
+    snprintf(name, sizeof name, "selftest_%s", run->tested);
+    expar_status status = check_selftest(group, &check_library_operations, -1, &wrong);
+    if (status == EXPAR_OK) status = gather_wrongs(group, run, &row, &wrong);
     if (status != EXPAR_OK && (run->plan.in_job || expar_group_rank(group) == 0))
         add_broken(run->rows, run->tested, status);
+    leave(group, status);
+    return 0;
+}
+
+/* Returns this rank's GPU, or -1 if some rank sees none. Ranks of a host take its GPUs in turn. Collective. */
+static expar_status choose_gpu(expar_group *group, int32_t *gpu)
+{
+    const int32_t ranks = expar_group_size(group);
+    int32_t mine = 0, *all = calloc((size_t)ranks, sizeof *all);
+    if (cuda_open() != EXPAR_OK || cuda_device_count(&mine) != EXPAR_OK) mine = 0;
+    expar_status status = all ? expar_group_allgather(group, &mine, all, sizeof mine) : EXPAR_ERR_MEMORY;
+    *gpu = mine > 0 ? expar_group_local_rank(group) % mine : -1;
+    for (int32_t rank = 0; rank < ranks && status == EXPAR_OK; rank++)
+        if (all[rank] == 0) *gpu = -1;
+    free(all);
+    return status;
+}
+
+/* A rank's part of the self-test of GPUs' memory. */
+static int test_gpu_memory(expar_group *group, void *context)
+{
+    struct check_run *run = context;
+    struct check_text wrong = {0};
+    int32_t gpu = -1;
+    struct check_row row = {"GPU", "selftest_gpu", CHECK_SKIPPED, right_bytes,
+                            "EXPAR_LOG=info expar check   (says how this memory is reached)"};
+    expar_status status = choose_gpu(group, &gpu);
+    if (status == EXPAR_OK && gpu < 0) {
+        if (expar_group_rank(group) == 0) check_add(run->rows, &row, "some rank sees no GPU");
+    } else if (status == EXPAR_OK) {
+        status = check_selftest(group, &check_library_operations, gpu, &wrong);
+        if (status == EXPAR_OK) status = gather_wrongs(group, run, &row, &wrong);
+    }
+    if (status != EXPAR_OK && (run->plan.in_job || expar_group_rank(group) == 0))
+        add_broken(run->rows, row.name, status);
     leave(group, status);
     return 0;
 }
@@ -269,6 +308,9 @@ static void test_transports(struct check_run *run)
     progress_say("expar check: looking at the transports");
     if (!with_variable(run, "EXPAR_RANKS_PER_NODE", chosen ? chosen : "1", look_at_network, &error))
         add_no_group(run, "providers", &error);
+    progress_say("expar check: testing the memory of GPUs");
+    error = (demo_error){.text = ""};
+    if (!with_group(run, test_gpu_memory, &error)) add_no_group(run, "selftest_gpu", &error);
     for (int32_t i = 0; i < run->num_transports; i++) {
         char name[48], say[96];
         error = (demo_error){.text = ""};

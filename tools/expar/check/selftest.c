@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The self-test of a transport: puts, gets, atomics and signals with patterns, between all ranks that reach each other
- * over it. Each rank has a row of slots, one for each other rank, so that nobody disturbs anybody. */
+/* The self-test of a transport, or of the memory of GPUs: puts, gets, atomics and signals with patterns, between all
+ * ranks that reach each other. Each rank has a row of slots, one for each other rank, so that nobody disturbs anybody.
+ * This rank's own memory is read and written by gets and puts, since it may lie on a GPU. */
 #include "check.h"
 #include <expar/atomics.h>
 #include <expar/info.h>
@@ -30,8 +31,9 @@ struct test {
     const struct check_operations *operations;
     struct check_text *wrong;
     struct test_memory memory;
-    unsigned char *mine; /* [SLOT_STRIDE] */
+    unsigned char *mine; /* [SLOT_STRIDE], memory of the host */
     int32_t rank, ranks;
+    bool on_gpu; /* the test's memory; then any transport counts */
 };
 
 const struct check_operations check_library_operations = {.put = expar_put,
@@ -87,7 +89,23 @@ static void keep(struct test *test, expar_status status, const char *what, int32
 
 static bool reaches(const struct test *test, int32_t from, int32_t to, unsigned operation)
 {
-    return from != to && (expar_transport_reach(test->group, 0, from, to) & operation) != 0;
+    unsigned reach = expar_transport_reach(test->group, 0, from, to);
+    for (int32_t i = 1; test->on_gpu && expar_transport_summary(test->group, i); i++)
+        reach |= expar_transport_reach(test->group, i, from, to);
+    return from != to && (reach & operation) != 0;
+}
+
+/* Copies from this rank's own memory of the test to memory of the host. */
+static void read_own(struct test *test, void *to, const void *from, size_t bytes)
+{
+    keep(test, expar_get(test->group, to, from, bytes, test->rank), "get of its own memory", test->rank);
+}
+
+static uint64_t own_word(struct test *test, const uint64_t *word)
+{
+    uint64_t value = 0;
+    read_own(test, &value, word, sizeof value);
+    return value;
 }
 
 static unsigned char *slot_of(const struct test *test, int32_t from)
@@ -106,15 +124,19 @@ static expar_status test_puts(struct test *test, int pattern)
              to);
     }
     expar_status status = expar_barrier_all(test->group);
-    for (int32_t from = 0; from < test->ranks; from++)
-        if (reaches(test, from, test->rank, EXPAR_REACH_PUT))
-            pattern_check(test, slot_of(test, from), pattern, from, test->rank, "put");
+    for (int32_t from = 0; from < test->ranks; from++) {
+        if (!reaches(test, from, test->rank, EXPAR_REACH_PUT)) continue;
+        read_own(test, test->mine, slot_of(test, from), SLOT_BYTES);
+        pattern_check(test, test->mine, pattern, from, test->rank, "put");
+    }
     return status == EXPAR_OK ? expar_barrier_all(test->group) : status;
 }
 
 static expar_status test_gets(struct test *test, int pattern)
 {
-    pattern_fill(test->memory.source + FIRST_BYTE, pattern, test->rank, 0);
+    pattern_fill(test->mine, pattern, test->rank, 0);
+    keep(test, expar_put(test->group, test->memory.source + FIRST_BYTE, test->mine, SLOT_BYTES, test->rank),
+         "put to its own memory", test->rank);
     expar_status status = expar_barrier_all(test->group);
     for (int32_t from = 0; from < test->ranks && status == EXPAR_OK; from++) {
         if (!reaches(test, test->rank, from, EXPAR_REACH_GET)) continue;
@@ -139,9 +161,10 @@ static expar_status test_atomics(struct test *test)
                 "fetch-add", pe);
     }
     expar_status status = expar_barrier_all(test->group);
-    if (status == EXPAR_OK && test->memory.counters[0] != expected && !test->wrong->used)
-        check_text_add(test->wrong, "fetch-add to rank %d: the sum is %" PRIu64 " instead of %" PRIu64, test->rank,
-                       test->memory.counters[0], expected);
+    const uint64_t sum = status == EXPAR_OK ? own_word(test, &test->memory.counters[0]) : expected;
+    if (sum != expected && !test->wrong->used)
+        check_text_add(test->wrong, "fetch-add to rank %d: the sum is %" PRIu64 " instead of %" PRIu64, test->rank, sum,
+                       expected);
     return status;
 }
 
@@ -164,7 +187,7 @@ static expar_status test_swaps(struct test *test)
     bool reached = false;
     for (int32_t pe = 0; pe < test->ranks; pe++)
         reached = reached || reaches(test, pe, test->rank, EXPAR_REACH_ATOMIC);
-    const uint64_t winner = test->memory.counters[1];
+    const uint64_t winner = status == EXPAR_OK ? own_word(test, &test->memory.counters[1]) : 0;
     if (status == EXPAR_OK && !test->wrong->used && (winner > (uint64_t)test->ranks || (reached && winner == 0)))
         check_text_add(test->wrong, "compare-and-swap to rank %d: the word is %" PRIu64, test->rank, winner);
     return status;
@@ -186,8 +209,9 @@ static expar_status test_signals(struct test *test)
         if (!reaches(test, from, test->rank, EXPAR_REACH_PUT)) continue;
         status = expar_signal_wait_until(test->group, &test->memory.signals[from], EXPAR_CMP_EQ, 1, NULL);
         keep(test, status, "the signal of a put", from);
-        if (status == EXPAR_OK)
-            pattern_check(test, slot_of(test, from), PATTERN_COUNT_UP, from, test->rank, "put with signal");
+        if (status != EXPAR_OK) continue;
+        read_own(test, test->mine, slot_of(test, from), SLOT_BYTES);
+        pattern_check(test, test->mine, PATTERN_COUNT_UP, from, test->rank, "put with signal");
     }
     return status == EXPAR_OK ? expar_barrier_all(test->group) : status;
 }
@@ -216,18 +240,26 @@ static void memory_divide(struct test_memory *memory, unsigned char *block, int3
     memory->source = memory->targets + (size_t)ranks * SLOT_STRIDE;
 }
 
-expar_status check_selftest(expar_group *group, const struct check_operations *operations, struct check_text *wrong)
+expar_status check_selftest(expar_group *group, const struct check_operations *operations, int32_t gpu,
+                            struct check_text *wrong)
 {
+    const expar_memory_kind kind = gpu < 0 ? EXPAR_MEMORY_HOST : EXPAR_MEMORY_DEVICE;
     struct test test = {.group = group,
                         .operations = operations,
                         .wrong = wrong,
                         .rank = expar_group_rank(group),
                         .ranks = expar_group_size(group),
+                        .on_gpu = gpu >= 0,
                         .mine = calloc(1, SLOT_STRIDE)};
     const size_t words = 2 + (size_t)test.ranks, slots = (size_t)test.ranks + 1;
     void *block = NULL;
     if (!test.mine) return EXPAR_ERR_MEMORY;
-    expar_status status = expar_calloc(group, 1, words * sizeof(uint64_t) + slots * SLOT_STRIDE, &block);
+    expar_memory_options options = EXPAR_MEMORY_OPTIONS_INIT;
+    options.kind = kind;
+    options.device = gpu < 0 ? 0 : gpu;
+    options.bytes = words * sizeof(uint64_t) + slots * SLOT_STRIDE;
+    options.zeroed = 1;
+    expar_status status = expar_memory_alloc(group, &options, &block);
     if (status == EXPAR_OK) {
         memory_divide(&test.memory, block, test.ranks);
         status = run_all(&test);

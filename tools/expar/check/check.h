@@ -204,9 +204,9 @@ struct check_operations {
                                uint64_t value, expar_signal_op op, int32_t pe);
 };
 extern const struct check_operations check_library_operations;
-/* Tests the operations between all ranks that reach each other over the group's first transport; collective. gpu: -1
-   for memory of the host, else this rank's GPU, whose memory is tested over all transports. `wrong` gets the first error
-   of this rank, and stays empty without one. */
+/* Tests the operations between all ranks that reach each other. Collective. gpu -1: memory of the host, over the
+   group's first transport. Else it is this rank's GPU, whose memory is tested over all transports. `wrong` gets the
+   first error of this rank, and stays empty without one. */
 expar_status check_selftest(expar_group *group, const struct check_operations *operations, int32_t gpu,
                             struct check_text *wrong);
 

@@ -95,13 +95,16 @@ class Gpu(unittest.TestCase):
         torch.set_num_threads(1)
         simulated_torch.play()
 
-    def on_ranks(self, *bodies: Any) -> None:
+    def on_ranks(self, *bodies: Any, **options: int) -> None:
         for body in bodies:
             with self.subTest(body=getattr(body, "__name__", None) or body.func.__name__):
-                ranks.on_threads(2, _simulated, body)
+                ranks.on_threads(2, _simulated, body, **options)
 
     def test_combinations(self) -> None:
         self.on_ranks(functools.partial(calls.every_combination, few=True))
+
+    def test_across_nodes(self) -> None:
+        self.on_ranks(slow_work, barrier_streams, ranks_per_node=1)
 
     def test_calls(self) -> None:
         self.on_ranks(*calls.EVERYWHERE, calls.of_nobody)

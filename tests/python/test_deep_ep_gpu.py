@@ -358,6 +358,18 @@ class Gpu(unittest.TestCase):
             with self.subTest(body=name):
                 ranks.on_threads(2, _simulated, body)
 
+    def test_across_nodes(self) -> None:
+        bodies: list[Any] = [
+            functools.partial(deep_ep_ranks.normal, number=1, first=1),
+            deep_ep_ranks.pairs,
+            deep_ep_ranks.by_hand,
+            deep_ep_ranks.micro_batches,
+            slow_work,
+        ]
+        for body in bodies:
+            with self.subTest(body=getattr(body, "__name__", None) or body.func.__name__):
+                ranks.on_threads(4, _simulated, body, ranks_per_node=2)
+
     def test_stays_away(self) -> None:
         with mock.patch.dict(os.environ, EXPAR_DEEP_EP_MASK_TIMEOUT="4"):
             ranks.on_threads(2, _simulated, functools.partial(stays_away, over=threading.Event()))

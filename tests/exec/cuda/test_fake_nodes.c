@@ -26,6 +26,17 @@ static void reject_normal(expar_group *group)
     CHECK(!ep, "a buffer that was rejected was given");
 }
 
+/* Rank 1 asks for a buffer on the CPU. */
+static void reject_mixed(expar_group *group)
+{
+    expar_ep_config config = idle_config(group);
+    expar_ep *ep = NULL;
+    if (expar_group_rank(group) == 1) config.device = (expar_device){.type = EXPAR_CPU};
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_create(group, &config, &ep));
+    CHECK_TEXT("expar_ep_create", "config.device.type", "CUDA", "CPU");
+    CHECK(!ep, "a buffer that was rejected was given");
+}
+
 static expar_ll_config low_latency_config(void)
 {
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
@@ -63,6 +74,7 @@ static void reject_all(expar_group *group, void *shared)
 {
     (void)shared;
     reject_normal(group);
+    reject_mixed(group);
     reject_low_latency(group, 0, by_fabric ? "EXPAR_TRANSPORTS" : "the group spans several nodes");
     reject_low_latency(group, 1, "config.unmapped is 1");
     make_others(group);

@@ -179,7 +179,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static bool check_machine(const demo_request *request, demo_error *error)
 {
     if (request->task.nodes != 1 && request->task.kind->threads)
-        return demo_reject(error, "--nodes %d: rows on GPUs travel inside a node only", request->task.nodes);
+        return demo_reject(error, "--nodes %d: the ranks of the demo on GPUs are threads of one node",
+                           request->task.nodes);
     return request->task.kind->check(error);
 }
 

@@ -183,6 +183,9 @@ void cuda_later_await(void);
 
 /* Returns whether a context is current to this thread. Opens no driver. */
 bool cuda_context_is_current(void);
+/* Finds the PCI address of the GPU whose context is current to this thread, as "0000:4b:00.0". Returns false if there
+   is none, and opens no driver then. */
+bool cuda_current_bus_id(char bus_id[32]);
 /* cuda_enter for the context of a stream; for a default stream, the current context. */
 expar_status cuda_enter_stream(void *stream);
 /* The same, but a default stream is that GPU's, whatever context is current. *opened: NULL, or a device to close after

@@ -50,6 +50,13 @@ bool cuda_context_is_current(void)
     return is;
 }
 
+bool cuda_current_bus_id(char bus_id[32])
+{
+    cu_device device;
+    return cuda_context_is_current() && cuda_open() == EXPAR_OK && cuda_driver()->CtxGetDevice(&device) == CU_OK &&
+           cuda_driver()->DeviceGetPCIBusId(bus_id, 32, device) == CU_OK;
+}
+
 expar_status cuda_enter_stream(void *stream)
 {
     cu_context context = NULL;

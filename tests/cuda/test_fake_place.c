@@ -52,11 +52,29 @@ static void a_driver_that_is_loaded_later_is_found(void **state)
     cuda_device_close(device);
 }
 
+/* A rank's network device is chosen by the GPU whose context is current. */
+static void the_current_gpu_has_an_address(void **state)
+{
+    (void)state;
+    char bus_id[32] = "";
+    cuda_device *device = NULL;
+    assert_false(cuda_current_bus_id(bus_id));
+    assert_int_equal(cuda_device_open(1, &device), EXPAR_OK);
+    assert_int_equal(cuda_enter(device), EXPAR_OK);
+    assert_true(cuda_current_bus_id(bus_id));
+    assert_string_equal(bus_id, device->bus_id);
+    assert_string_equal(bus_id, "0000:02:00.0");
+    cuda_leave();
+    assert_false(cuda_current_bus_id(bus_id));
+    cuda_device_close(device);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_driver_that_is_not_loaded_is_looked_for_once),
         cmocka_unit_test(a_driver_that_is_loaded_later_is_found),
+        cmocka_unit_test(the_current_gpu_has_an_address),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

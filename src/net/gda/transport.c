@@ -2,6 +2,7 @@
 /* The operations of the gda transport, its creation and its end. With EXPAR_GDA_NIC=software CPU threads post to a
  * software NIC of their rank, which reaches the memory of all ranks of the host, of simulated nodes, too. With
  * EXPAR_GDA_NIC=device they post to an mlx5 device. */
+#include "cuda/cuda.h"
 #include "net/gda/devx/devx.h"
 #include "net/gda/parts.h"
 #include "net/gda/software.h"
@@ -87,6 +88,7 @@ static devx_place gda_place_of(const gda *g)
 {
     const boot_place *places = g->site->boot->places;
     devx_place place = {.rank = g->rank, .numa_node = places[g->rank].numa_node};
+    if (!cuda_current_bus_id(place.gpu)) place.gpu[0] = '\0';
     for (int32_t r = 0; r < g->rank; r++)
         place.turn += places[r].host == places[g->rank].host;
     return place;

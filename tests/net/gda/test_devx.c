@@ -3,11 +3,14 @@
  * command counts, and what was set up carries requests out. */
 #include "net/gda/devx/devx.h"
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -297,14 +300,68 @@ static void test_gpu_memory(void **state)
 
 static void test_choice(void **state)
 {
-    static const int32_t nodes[] = {0, 1, 1, -1};
+    static const int32_t some[] = {2, 3, 3, 0}, none[] = {0, 0};
     (void)state;
-    assert_int_equal(devx_pick(nodes, 4, 0, 5), 0);
-    assert_int_equal(devx_pick(nodes, 4, 1, 0), 1);
-    assert_int_equal(devx_pick(nodes, 4, 1, 1), 2);
-    assert_int_equal(devx_pick(nodes, 4, 1, 2), 1);
-    assert_int_equal(devx_pick(nodes, 4, 2, 3), 3); /* none is on that node */
-    assert_int_equal(devx_pick(nodes, 4, -1, 6), 2);
+    assert_int_equal(devx_pick(some, 4, 0), 1);
+    assert_int_equal(devx_pick(some, 4, 1), 2);
+    assert_int_equal(devx_pick(some, 4, 2), 1);
+    assert_int_equal(devx_pick(none, 2, 3), 1);
+}
+
+/* Makes a folder, or a link to `to`, below `root`. */
+static void make_path(const char *root, const char *path, const char *to)
+{
+    char whole[512];
+    snprintf(whole, sizeof whole, "%s/%s", root, path);
+    for (char *slash = strchr(whole + strlen(root) + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        mkdir(whole, 0700);
+        *slash = '/';
+    }
+    if (to)
+        assert_int_equal(symlink(to, whole), 0);
+    else
+        assert_true(mkdir(whole, 0700) == 0 || errno == EEXIST);
+}
+
+static void write_node(const char *root, const char *device, const char *node)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s/numa_node", root, device);
+    FILE *file = fopen(path, "we");
+    assert_non_null(file);
+    fputs(node, file);
+    fclose(file);
+}
+
+/* Two devices and a GPU. mlx5_1 is at the GPU's own switch, and mlx5_0 on the NUMA node 1. */
+static void test_near(void **state)
+{
+    static const char gpu[] = "devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3d:00.0";
+    static const char near[] = "devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3e:00.0";
+    static const char far[] = "devices/pci0000:3a/0000:3a:01.0/0000:5e:00.0";
+    char root[] = "/tmp/expar_sys_XXXXXX", command[64];
+    (void)state;
+    assert_non_null(mkdtemp(root));
+    make_path(root, gpu, NULL);
+    make_path(root, near, NULL);
+    make_path(root, far, NULL);
+    make_path(root, "bus/pci/devices/0000:3d:00.0",
+              "../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3d:00.0");
+    make_path(root, "class/infiniband/mlx5_0/device", "../../../devices/pci0000:3a/0000:3a:01.0/0000:5e:00.0");
+    make_path(root, "class/infiniband/mlx5_1/device",
+              "../../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/0000:3e:00.0");
+    write_node(root, far, "1\n");
+    write_node(root, near, "0\n");
+    const devx_place by_gpu = {.gpu = "0000:3D:00.0", .numa_node = 1}, by_cores = {.numa_node = 1},
+                     unknown = {.gpu = "0000:99:00.0", .numa_node = -1};
+    assert_int_equal(devx_nearness(root, "mlx5_1", &by_gpu) - devx_nearness(root, "mlx5_0", &by_gpu), 2);
+    assert_int_equal(devx_nearness(root, "mlx5_0", &by_cores), 1);
+    assert_int_equal(devx_nearness(root, "mlx5_1", &by_cores), 0);
+    assert_int_equal(devx_nearness(root, "mlx5_0", &unknown), 0);
+    assert_int_equal(devx_nearness(root, "mlx5_9", &by_cores), 0);
+    snprintf(command, sizeof command, "rm -r %s", root);
+    assert_int_equal(system(command), 0);
 }
 
 static void test_ports(void **state)
@@ -330,7 +387,7 @@ int main(void)
         cmocka_unit_test(test_requests), cmocka_unit_test(test_stop),          cmocka_unit_test(test_calls_that_fail),
         cmocka_unit_test(test_busy),     cmocka_unit_test(test_few_doorbells), cmocka_unit_test(test_each_bit),
         cmocka_unit_test(test_options),  cmocka_unit_test(test_gpu_memory),    cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_ports),
+        cmocka_unit_test(test_near),     cmocka_unit_test(test_ports),
     };
     setenv("FAKE_VERBS", "open", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -217,37 +217,13 @@ static expar_status nothing_fits(const search *s, const char *devices)
                                             "software NIC");
 }
 
-/* Returns the NUMA node of a device; -1: not known. */
-static int32_t node_of_device(const char *name)
-{
-    char path[sizeof "/sys/class/infiniband//device/numa_node" + DEVX_NAME_BYTES];
-    int node = -1;
-    snprintf(path, sizeof path, "/sys/class/infiniband/%s/device/numa_node", name);
-    FILE *file = fopen(path, "re");
-    if (!file) return -1;
-    if (fscanf(file, "%d", &node) != 1) node = -1;
-    fclose(file);
-    return node;
-}
-
-size_t devx_pick(const int32_t *nodes, size_t count, int32_t own, int32_t turn)
-{
-    size_t near = 0;
-    for (size_t i = 0; i < count; i++)
-        near += own >= 0 && nodes[i] == own;
-    size_t skip = (size_t)turn % (near ? near : count);
-    for (size_t i = 0; i < count; i++)
-        if ((!near || nodes[i] == own) && skip-- == 0) return i;
-    return 0;
-}
-
 /* Keeps one of the devices that are fit, and closes the others. */
 static void keep_one(search *s, devx *d)
 {
-    int32_t nodes[MOST_FIT];
+    int32_t nearness[MOST_FIT];
     for (size_t i = 0; i < s->num_fit; i++)
-        nodes[i] = node_of_device(s->fit[i].name);
-    const size_t kept = devx_pick(nodes, s->num_fit, d->place.numa_node, d->place.turn);
+        nearness[i] = devx_nearness("/sys", s->fit[i].name, &d->place);
+    const size_t kept = devx_pick(nearness, s->num_fit, d->place.turn);
     for (size_t i = 0; i < s->num_fit; i++)
         if (i != kept) d->v->close_device(s->fit[i].context);
     *d = s->fit[kept];

@@ -4,6 +4,7 @@
  *
  *     verbs.c     the libraries' functions, and our declarations of their structs (verbs.h)
  *     devices.c   the devices of this host: what they lack, and which one this rank takes
+ *     near.c      which device is near the rank
  *     open.c      protection domain, event queue, pages of doorbells; and the end of all
  *     queue.c     completion queue and queue pair of a queue, in memory of its own
  *     walk.c      the queue pair's way to the state in which it sends
@@ -42,7 +43,8 @@ typedef struct devx_queue {
 /* Where this rank is, and which one it is among those that may take the same device. */
 typedef struct devx_place {
     int32_t rank;
-    int32_t numa_node; /* -1: not known */
+    char gpu[32];      /* PCI address of the GPU that the rank uses; "": none is known */
+    int32_t numa_node; /* of its cores; -1: not known */
     int32_t turn;      /* its number among the ranks of the host */
 } devx_place;
 
@@ -69,9 +71,14 @@ typedef struct devx {
 
 /* Finds the devices that can be used, opens the one for this rank, and fills name, context, limits and ports. */
 expar_status devx_choose(devx *d);
-/* Returns which of `count` devices to take, which are on these NUMA nodes: in turns one of those on the own node, or of
-   all where there is none. */
-size_t devx_pick(const int32_t *nodes, size_t count, int32_t own, int32_t turn);
+
+/* ---- near.c ------------------------------------------------------------------------------------------------------ */
+
+/* Returns how near a device of that name is to the rank; larger is nearer. If the rank has a GPU, it is the number of
+   steps that both have in common on PCI. Else a device on the NUMA node of the rank's cores is near. `sys`: /sys. */
+int32_t devx_nearness(const char *sys, const char *name, const devx_place *place);
+/* Returns which of `count` devices to take: in turns one of the nearest. */
+size_t devx_pick(const int32_t *nearness, size_t count, int32_t turn);
 
 /* ---- open.c ------------------------------------------------------------------------------------------------------ */
 

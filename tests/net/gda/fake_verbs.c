@@ -6,6 +6,7 @@
  *     open         an mlx5 device that can be used; `ports`: it has two ports
  *     infiniband   the same without Ethernet; `subnets`: and each open device is in a subnet of its own
  *     again        it is often busy; `busy`: it can be opened, and is always busy then; `one_page`: of doorbells
+ *     routable     its port has a link-local GID of RoCE v2, and after it one of IPv4
  *     two          two of them; the port of the first one is down
  * and, with something that is missing: command, cqe_version, overrun, no_atomics, shallow, extended, sizes, port, down,
  * no_gid, roce_v1. The words of fake_objects.c are those of calls that fail. FAKE_OLD leaves a function out. */
@@ -56,11 +57,15 @@ uint16_t fake_lid(const fake_context *context, uint32_t port)
 
 void fake_gid(const fake_context *context, uint32_t port, uint8_t gid[16])
 {
+    const bool routable = fake_is("routable"); /* an address of IPv4 */
     memset(gid, 0, 16);
-    gid[0] = 0xfe;
-    gid[1] = 0x80;
+    gid[0] = routable ? 0 : 0xfe;
+    gid[1] = routable ? 0 : 0x80;
     gid[7] = fake_is("subnets") ? (uint8_t)context->number : 0;
-    gid[10] = (uint8_t)context->number;
+    gid[10] = routable ? 0xff : (uint8_t)context->number;
+    gid[11] = routable ? 0xff : 0;
+    gid[12] = routable ? 10 : 0;
+    gid[14] = routable ? (uint8_t)context->number : 0;
     gid[15] = (uint8_t)port;
 }
 
@@ -68,7 +73,7 @@ void fake_mac(const uint8_t gid[16], uint8_t mac[6])
 {
     static const uint8_t maker[3] = {0xb8, 0x59, 0x9f};
     memcpy(mac, maker, sizeof maker);
-    mac[3] = gid[10];
+    mac[3] = gid[10] ^ gid[14];
     mac[4] = 0x80;
     mac[5] = gid[15];
 }
@@ -125,6 +130,12 @@ int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port, uint32_t index
     if (!fake_is("no_gid")) fake_gid((const fake_context *)context, port, out->gid.raw);
     out->gid_index = index;
     out->gid_type = fake_is_infiniband() ? 0 : index == FAKE_GID_INDEX && !fake_is("roce_v1") ? VERBS_GID_ROCE_V2 : 1;
+    if (fake_is("routable") && index == 0) {
+        out->gid_type = VERBS_GID_ROCE_V2;
+        memset(out->gid.raw, 0, sizeof out->gid.raw);
+        memcpy(out->gid.raw, (const uint8_t[]){0xfe, 0x80}, 2);
+        out->gid.raw[15] = 1;
+    }
     return 0;
 }
 

@@ -51,9 +51,22 @@ static expar_status reject(const gda_options *options)
     return status;
 }
 
+/* With the libraries of this host, if it has them: all functions are there. */
+static void test_real(void **state)
+{
+    (void)state;
+    const gda_options options = {.depth = 1024, .gid_index = -1};
+    if (strcmp(asked, "real") != 0) return;
+    assert_int_equal(reject(&options), EXPAR_ERR_UNSUPPORTED);
+    if (strstr(expar_last_error(), " has no ibv_") || strstr(expar_last_error(), " has no mlx5dv_") ||
+        strstr(expar_last_error(), " has no _ibv_"))
+        fail_msg("%s", expar_last_error());
+}
+
 static void test_reason(void **state)
 {
     (void)state;
+    if (strcmp(asked, "real") == 0) return;
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         if (strcmp(cases[i].name, asked) != 0) continue;
         for (int turn = 0; turn < 2; turn++) {
@@ -93,7 +106,8 @@ static void test_options(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reason), cmocka_unit_test(test_options)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reason), cmocka_unit_test(test_options),
+                                       cmocka_unit_test(test_real)};
     asked = argc > 1 ? argv[1] : "";
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -250,7 +250,7 @@ static void test_options(void **state)
         {"EXPAR_GDA_SERVICE_LEVEL", "13"}, {"EXPAR_GDA_RETRIES", "2"},      {"EXPAR_GDA_RNR_RETRIES", "1"},
         {"EXPAR_GDA_RNR_TIMER", "22"},     {"EXPAR_GDA_ACK_TIMEOUT", "17"}, {"EXPAR_GDA_READS", "2"},
     };
-    static const char *const kinds[] = {"open", "infiniband", "subnets", "ports"};
+    static const char *const kinds[] = {"open", "infiniband", "subnets", "ports", "routable"};
     (void)state;
     for (size_t i = 0; i < ARRAY_LENGTH(settings); i++)
         setenv(settings[i][0], settings[i][1], 1);

@@ -87,13 +87,30 @@ static bool gid_is_fit(const devx *c, devx_port *port, int32_t gids, int32_t ind
     return true;
 }
 
-/* Without EXPAR_GDA_GID_INDEX any one will do. */
+/* On Ethernet the address may be one that routers do not know: a link-local one of IPv6. */
+static bool gid_is_local(const devx_port *port)
+{
+    return port->link_layer == VERBS_ETHERNET && port->gid.raw[0] == 0xfe && (port->gid.raw[1] & 0xc0) == 0x80;
+}
+
+/* Takes the first that routers know, else the first that is fit. */
+static bool find_gid(const devx *c, devx_port *port, int32_t gids)
+{
+    devx_port local = {0};
+    for (int32_t i = 0; i < gids && i <= UINT8_MAX; i++) {
+        if (!gid_is_fit(c, port, gids, i)) continue;
+        if (!gid_is_local(port)) return true;
+        if (!local.number) local = *port;
+    }
+    if (local.number) *port = local;
+    return local.number != 0;
+}
+
 static expar_status check_gid(const devx *c, devx_port *port, int32_t gids)
 {
     const char *kind = port->link_layer == VERBS_ETHERNET ? "a GID of RoCE v2" : "a GID";
     const int32_t index = c->options.gid_index;
-    for (int32_t i = index < 0 ? 0 : index; i < (index < 0 ? gids : index + 1) && i <= UINT8_MAX; i++)
-        if (gid_is_fit(c, port, gids, i)) return EXPAR_OK;
+    if (index < 0 ? find_gid(c, port, gids) : gid_is_fit(c, port, gids, index)) return EXPAR_OK;
     if (index < 0)
         return error_set(EXPAR_ERR_UNSUPPORTED, "%s: port %u has not %s among its %d", c->name, port->number, kind,
                          gids);

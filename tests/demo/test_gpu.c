@@ -15,11 +15,12 @@
 
 enum { BYTES = 24 };
 
-/* One way to run: on what, how many ranks, how many bytes a text, and which mode for decode. */
+/* One way to run: on what, how many ranks and nodes, how many bytes a text, and which mode for decode. */
 typedef struct variant {
     const compute_kind *kind;
     int32_t ranks, bytes;
     bool low_latency;
+    int32_t nodes;
 } variant;
 
 static void run_on(const compute_kind *kind, unsigned seed, operations_result *out)
@@ -82,11 +83,12 @@ static void texts_equal_the_reference(void **state)
     const variant *v = *state;
     const int32_t ranks = v->ranks;
     demo_error error = {.text = ""};
-    texts_run run = {.task = {.ranks = ranks, .bytes = v->bytes, .kind = v->kind, .low_latency = v->low_latency}};
+    texts_run run = {
+        .task = {.ranks = ranks, .nodes = v->nodes, .bytes = v->bytes, .kind = v->kind, .low_latency = v->low_latency}};
     if (!demo_task_prepare(&run.task, model_folder(), &error)) fail_msg("%s", error.text);
     for (int32_t r = 0; r < ranks; r++)
         assert_true(demo_results_create(&run.task, &run.results[r], &error));
-    int code = rank_threads_run(ranks, run_rank, &run, &error);
+    int code = rank_threads_run(ranks, run.task.nodes, run_rank, &run, &error);
     for (int32_t r = 0; r < ranks; r++)
         if (run.errors[r].text[0]) fail_msg("rank %d: %s", r, run.errors[r].text);
     assert_int_equal(code, 0);
@@ -106,21 +108,22 @@ static void texts_equal_the_reference(void **state)
 /* Fewer ranks, whose kernels the CPU carries out. */
 static int run_simulated(void)
 {
-    static variant normal = {&compute_simulated, 2, 3, false}, two = {&compute_simulated, 2, 6, true},
-                   four = {&compute_simulated, 4, 3, true};
+    static variant normal = {&compute_simulated, 2, 3, false, 1}, two = {&compute_simulated, 2, 6, true, 1},
+                   four = {&compute_simulated, 4, 3, true, 1}, nodes = {&compute_simulated, 4, 3, true, 2};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(texts_equal_the_reference, &normal),
         cmocka_unit_test_prestate(texts_equal_the_reference, &two),
         cmocka_unit_test_prestate(texts_equal_the_reference, &four),
+        cmocka_unit_test_prestate(texts_equal_the_reference, &nodes),
     };
     return cmocka_run_group_tests_name("simulated", tests, NULL, NULL);
 }
 
 static int run_on_gpus(void)
 {
-    static variant of[] = {{&compute_cuda, 1, BYTES, true},  {&compute_cuda, 2, BYTES, true},
-                           {&compute_cuda, 4, BYTES, true},  {&compute_cuda, 8, BYTES, true},
-                           {&compute_cuda, 2, BYTES, false}, {&compute_cuda, 8, BYTES, false}};
+    static variant of[] = {{&compute_cuda, 1, BYTES, true, 1},  {&compute_cuda, 2, BYTES, true, 1},
+                           {&compute_cuda, 4, BYTES, true, 1},  {&compute_cuda, 8, BYTES, true, 1},
+                           {&compute_cuda, 2, BYTES, false, 1}, {&compute_cuda, 8, BYTES, false, 1}};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(operations_have_the_bits_of_the_cpu),
         cmocka_unit_test_prestate(texts_equal_the_reference, &of[0]),

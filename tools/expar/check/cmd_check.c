@@ -257,7 +257,7 @@ static bool with_group(struct check_run *run, rank_body *body, demo_error *error
 {
     expar_group *group;
     if (!run->plan.in_job) {
-        rank_threads_run(run->threads, body, run, error);
+        rank_threads_run(run->threads, 1, body, run, error);
         return error->text[0] == 0;
     }
     if (expar_group_create(NULL, &group) != EXPAR_OK) {

@@ -46,7 +46,7 @@ static const struct argp_option options[] = {
     {"gpu", KEY_GPU, NULL, 0,
      "Run on the GPUs, as --device cuda; where that is not possible, say why in one sentence and run on the CPU", 0},
     {"nodes", KEY_NODES, "M", 0,
-     "Let the ranks simulate M nodes, with a network between them (default: as the hosts are; only on the CPU)", 0},
+     "Let the ranks simulate M nodes, with a network between them (default: as the hosts are)", 0},
     {"model", KEY_MODEL, "FOLDER", 0, "Take the model from config.json and model.safetensors in FOLDER", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object at the end, and nothing else", 0},
     {0},
@@ -176,14 +176,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-static bool check_machine(const demo_request *request, demo_error *error)
-{
-    if (request->task.nodes != 1 && request->task.kind->threads)
-        return demo_reject(error, "--nodes %d: the ranks of the demo on GPUs are threads of one node",
-                           request->task.nodes);
-    return request->task.kind->check(error);
-}
-
 /* Rank 0 calls this after the parallel run; the group is gone by then. */
 static bool finish(const demo_printer *printer, demo_results *results, demo_error *error)
 {
@@ -296,7 +288,7 @@ static void choose_device(demo_request *request)
 {
     demo_error error = {.text = ""};
     const char *rank = getenv("EXPAR_RANK");
-    if (!request->gpu || check_machine(request, &error)) return;
+    if (!request->gpu || request->task.kind->check(&error)) return;
     request->task.kind = &compute_cpu;
     if (!launch_inside() || (rank && strcmp(rank, "0") == 0))
         fprintf(stderr, "expar demo: the model runs on the CPU, because no GPU can be used: %s\n",
@@ -312,7 +304,7 @@ static int run_outside(demo_request *request, int argc, char **argv)
     if (!demo_task_prepare(task, request->directory, &error)) return fail(&error);
     if (!task->kind->threads && request->gpu) return launch_on_cpu(task->ranks, argc, argv);
     if (!task->kind->threads) return launch_self(task->ranks, false, argc, argv);
-    int code = rank_threads_run(task->ranks, run_member, task, &error);
+    int code = rank_threads_run(task->ranks, task->nodes, run_member, task, &error);
     return error.text[0] ? fail(&error) : code;
 }
 
@@ -325,7 +317,7 @@ static int run(int argc, char **argv)
     command_parse(&command_demo, parse, false, argc, argv, &request);
     choose_device(&request);
     if (launch_inside() || request.task.kind->threads) stop_listen();
-    if (!check_machine(&request, &error))
+    if (!request.task.kind->check(&error))
         code = fail(&error);
     else
         code = launch_inside() ? run_rank(&request) : run_outside(&request, argc, argv);

@@ -47,12 +47,15 @@ static int run_all(int32_t ranks, rank_thread *threads, demo_error *error)
     return code;
 }
 
-int rank_threads_run(int32_t ranks, rank_body *member, void *context, demo_error *error)
+int rank_threads_run(int32_t ranks, int32_t nodes, rank_body *member, void *context, demo_error *error)
 {
+    expar_group_options wanted = EXPAR_GROUP_OPTIONS_INIT;
+
     expar_group **groups = demo_calloc(error, (size_t)ranks, sizeof(expar_group *));
     rank_thread *threads = demo_calloc(error, (size_t)ranks, sizeof *threads);
+    if (nodes > 1) wanted.ranks_per_node = ranks / nodes;
     bool made =
-        groups && threads && demo_check(error, "making the group", expar_group_create_threads(ranks, NULL, groups));
+        groups && threads && demo_check(error, "making the group", expar_group_create_threads(ranks, &wanted, groups));
     for (int32_t r = 0; r < ranks && made; r++)
         threads[r] = (rank_thread){.group = groups[r], .member = member, .context = context};
     int code = made ? run_all(ranks, threads, error) : EXIT_FAILURE;

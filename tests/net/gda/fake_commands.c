@@ -71,7 +71,8 @@ uint32_t fake_opcode(const void *in)
 void fake_answer(void *out, size_t bytes, uint32_t syndrome, uint32_t number)
 {
     memset(out, 0, bytes);
-    DEVX_SET(fake_out, out, status, syndrome ? 3 : 0);
+    const uint32_t status = fake_is("exhausted") ? 8 : fake_is("firmware_busy") ? 6 : 3;
+    DEVX_SET(fake_out, out, status, syndrome ? status : 0);
     DEVX_SET(fake_out, out, syndrome, syndrome);
     DEVX_SET(fake_out, out, number, number);
 }

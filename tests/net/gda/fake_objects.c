@@ -384,6 +384,13 @@ static const char *make_qp(struct mlx5dv_devx_obj *o)
     return NULL;
 }
 
+/* With `firmware_busy` every second command is rejected, with a status that says so. */
+static bool is_busy_inside(void)
+{
+    static _Atomic uint32_t commands;
+    return fake_is("firmware_busy") && ++commands % 2 != 0;
+}
+
 static const char *make_object(struct mlx5dv_devx_obj *o, const void *in, size_t bytes)
 {
     const char *wrong = NULL;
@@ -394,7 +401,7 @@ static const char *make_object(struct mlx5dv_devx_obj *o, const void *in, size_t
     }
     wrong = fake_read_qp(in, bytes, &o->qp_as);
     if (!wrong) wrong = make_qp(o);
-    if (!wrong && fake_is("create_qp")) wrong = "everything";
+    if (!wrong && (fake_is("create_qp") || fake_is("exhausted") || is_busy_inside())) wrong = "everything";
     if (!wrong) {
         o->uar->queues++;
         o->cq->uses++;
@@ -532,7 +539,7 @@ int mlx5dv_devx_obj_modify(struct mlx5dv_devx_obj *o, const void *in, size_t in_
     copy_command(command, in, in_bytes);
     pthread_mutex_lock(&lock);
     const char *wrong = fake_read_step(command, in_bytes, !fake_is_infiniband(), &step);
-    if (!wrong && step_fails(step.opcode)) wrong = "everything";
+    if (!wrong && (step_fails(step.opcode) || is_busy_inside())) wrong = "everything";
     if (!wrong) wrong = take_step(o, &step);
     fake_answer(out, out_bytes, wrong ? 0x5678 : 0, 0);
     pthread_mutex_unlock(&lock);

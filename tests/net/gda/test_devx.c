@@ -86,10 +86,19 @@ static const struct {
      "gda: mlx5_7: ibv_reg_mr failed for queue 0, to PE 0 (Cannot allocate memory); locked memory is limited",
      EXPAR_ERR_MEMORY},
     {"create_cq",
-     "gda: mlx5_7: CREATE_CQ failed for queue 0, to PE 0 (Remote I/O error, status 0x3, syndrome 0x5678); the firmware "
+     "gda: mlx5_7: CREATE_CQ failed for queue 0, to PE 0 (Remote I/O error, status 0x3: bad parameter, syndrome "
+     "0x5678); the firmware "
      "rejects the command",
      EXPAR_ERR_UNSUPPORTED},
-    {"create_qp", "gda: mlx5_7: CREATE_QP failed for queue 0, to PE 0 (Remote I/O error, status 0x3, syndrome 0x5678)",
+    {"create_qp",
+     "gda: mlx5_7: CREATE_QP failed for queue 0, to PE 0 (Remote I/O error, status 0x3: bad parameter, syndrome "
+     "0x5678)",
+     EXPAR_ERR_UNSUPPORTED},
+    {"exhausted",
+     "gda: mlx5_7: CREATE_QP failed for queue 0, to PE 0 (Remote I/O error, status 0x8: limit exceeded, syndrome "
+     "0x5678); the device has no more queues, or no memory for them: EXPAR_GDA_QPS_PER_PEER is 1, "
+     "EXPAR_GDA_QUEUE_DEPTH "
+     "is 1024",
      EXPAR_ERR_UNSUPPORTED},
     {"create_ah", "gda: mlx5_7: ibv_create_ah failed for queue 0, to PE 0 (Network is unreachable)",
      EXPAR_ERR_UNSUPPORTED},
@@ -123,6 +132,9 @@ static void test_busy(void **state)
     static uint64_t word;
     const gda_source source = {.base = &word, .bytes = sizeof word};
     (void)state;
+    setenv("FAKE_VERBS", "firmware_busy", 1);
+    if (setting_begin(&s, &collapsed) != EXPAR_OK) fail_msg("%s", expar_last_error());
+    setting_end(&s);
     setenv("FAKE_VERBS", "again", 1);
     if (setting_begin(&s, &collapsed) != EXPAR_OK) fail_msg("%s", expar_last_error());
     assert_int_equal(s.device->ops->add_memory(s.device, &source, &memory), EXPAR_OK);

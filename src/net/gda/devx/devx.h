@@ -112,6 +112,8 @@ void devx_remove_memory(gda_device *self, gda_memory *memory);
 /* A call may find the kernel or the firmware busy (EAGAIN), or be interrupted. Waits a little longer each time, and
    returns true if the call is worth another try; after a second it is not. *tries is 0 at first. */
 bool devx_again(int code, uint32_t *tries);
+/* Returns EAGAIN if the device's answer says that it is busy; else `code`. */
+int devx_code(int code, const uint8_t *out);
 /* The error of a call of the libraries, with the text of an errno and what to do about it. */
 expar_status devx_failed(const devx *d, const char *call, const char *purpose, int code);
 /* The error of a command. `out` is the device's answer. */

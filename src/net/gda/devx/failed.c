@@ -68,11 +68,60 @@ expar_status devx_failed(const devx *d, const char *call, const char *purpose, i
                      d->name, call, purpose, strerror(code), advice);
 }
 
+/* ---- commands ---------------------------------------------------------------------------------------------------- */
+
+enum { STATUS_BUSY = 0x06, STATUS_LIMIT = 0x08, STATUS_NO_RESOURCES = 0x0f };
+
+static const char *meaning_of(uint32_t status)
+{
+    switch (status) {
+    case 0x01:
+        return "internal error";
+    case 0x02:
+        return "unknown command";
+    case 0x03:
+        return "bad parameter";
+    case 0x04:
+        return "bad state of the system";
+    case 0x05:
+        return "bad resource";
+    case STATUS_BUSY:
+        return "resource busy";
+    case STATUS_LIMIT:
+        return "limit exceeded";
+    case 0x09:
+        return "bad state of the resource";
+    case 0x0a:
+        return "bad index";
+    case STATUS_NO_RESOURCES:
+        return "no resources";
+    case 0x10:
+        return "bad state of the queue pair";
+    case 0x50:
+        return "bad length of the command";
+    case 0x51:
+        return "bad length of the answer";
+    default:
+        return "unknown";
+    }
+}
+
+int devx_code(int code, const uint8_t *out)
+{
+    return code == EREMOTEIO && command_get(out, 0, COMMAND_STATUS) == STATUS_BUSY ? EAGAIN : code;
+}
+
 expar_status devx_rejected(const devx *d, const char *command, const char *purpose, int code, const uint8_t *out)
 {
     char advice[160];
+    const uint32_t status = (uint32_t)command_get(out, 0, COMMAND_STATUS);
     add_advice(advice, sizeof advice, code);
-    return error_set(EXPAR_ERR_UNSUPPORTED, "gda: %s: %s failed for %s (%s, status 0x%x, syndrome 0x%x)%s", d->name,
-                     command, purpose, strerror(code), (unsigned)command_get(out, 0, COMMAND_STATUS),
+    if (status == STATUS_LIMIT || status == STATUS_NO_RESOURCES)
+        snprintf(advice, sizeof advice,
+                 "; the device has no more queues, or no memory for them: EXPAR_GDA_QPS_PER_PEER is %u, "
+                 "EXPAR_GDA_QUEUE_DEPTH is %u",
+                 d->options.queues_per_peer, d->options.depth);
+    return error_set(EXPAR_ERR_UNSUPPORTED, "gda: %s: %s failed for %s (%s, status 0x%x: %s, syndrome 0x%x)%s", d->name,
+                     command, purpose, strerror(code), status, meaning_of(status),
                      (unsigned)command_get(out, 0, COMMAND_SYNDROME), advice);
 }

@@ -84,11 +84,13 @@ static expar_status create(const devx *d, const char *command, const char *purpo
 {
     uint8_t out[COMMAND_OUT_BYTES] = {0};
     uint32_t tries = 0;
+    int code;
     do {
         errno = 0;
         *object = d->v->obj_create(d->context, in, in_bytes, out, sizeof out);
-    } while (!*object && devx_again(errno, &tries));
-    if (!*object) return devx_rejected(d, command, purpose, errno ? errno : EIO, out);
+        code = errno ? errno : EIO;
+    } while (!*object && devx_again(devx_code(code, out), &tries));
+    if (!*object) return devx_rejected(d, command, purpose, code, out);
     *number = (uint32_t)command_get(out, 0, COMMAND_NUMBER);
     return EXPAR_OK;
 }

@@ -109,7 +109,7 @@ static expar_status walk_step(const devx *d, const devx_queue *q, uint8_t *in, c
     int code;
     do {
         code = d->v->obj_modify(q->qp, in, in_bytes, out, sizeof out);
-    } while (devx_again(code, &tries));
+    } while (devx_again(devx_code(code, out), &tries));
     return code ? devx_rejected(d, name, purpose, code, out) : EXPAR_OK;
 }
 

@@ -35,10 +35,10 @@
  * without a hook, or a later hook, returns the error. This is the first call or hook that finds that the failed call
  * has ended. It is carried out, but gives no result.
  *
- * Ranks may be on several nodes: they reach unmapped memory over the network. If ranks on GPUs do not all map each
- * other's memory, config.masking must be 0. Otherwise expar_ll_create returns EXPAR_ERR_UNSUPPORTED: for several nodes,
- * for config.unmapped, and if EXPAR_TRANSPORTS leaves out mapped memory. Such a buffer lies in pinned host memory, as
- * expar_memory_alloc gives it. */
+ * Ranks may be on several nodes: they reach unmapped memory over the network. On GPUs the buffer then lies in pinned
+ * host memory, as expar_memory_alloc gives it. That is so for several nodes, for config.unmapped, and if
+ * EXPAR_TRANSPORTS leaves out mapped memory. Where ranks are not mapped, on CPUs or GPUs, config.reserve_bytes must
+ * be 0. Otherwise expar_ll_create returns EXPAR_ERR_UNSUPPORTED. */
 #ifndef EXPAR_LOW_LATENCY_H
 #define EXPAR_LOW_LATENCY_H
 

@@ -59,7 +59,7 @@ EP_FUNC uint64_t ll_sends_message_at(const ll_sends_space *sends, const ll_space
     const uint64_t first = (epoch & 1) * (uint64_t)shape->tokens;
     return sends->messages + (first + (uint64_t)message) * space->message_bytes;
 }
-/* Takes the number of the place (ll_place_number), in a buffer without masks. */
+/* Takes the number of the place (ll_place_number) in region 0, whatever the region is there. */
 EP_FUNC uint64_t ll_sends_row_at(const ll_sends_space *sends, const ll_space *space, uint64_t number)
 {
     return sends->rows + number * space->place_bytes;

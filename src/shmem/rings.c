@@ -128,6 +128,21 @@ uint64_t sym_rings_failures(const sym_rings *rings, uint64_t *last)
     return count;
 }
 
+expar_status sym_rings_failed_to(const sym_rings *rings, int32_t pe)
+{
+    return proxy_failed_to(rings->proxies[sym_ring_to(rings, pe)], pe);
+}
+
+void sym_rings_forgive(const sym_rings *rings, int32_t pe)
+{
+    proxy_forgive(rings->proxies[sym_ring_to(rings, pe)], pe);
+}
+
+bool sym_rings_have_ended_to(const sym_rings *rings, int32_t pe, uint64_t number)
+{
+    return proxy_has_ended_to(rings->proxies[sym_ring_to(rings, pe)], pe, number);
+}
+
 void sym_rings_poison(const sym_rings *rings, expar_status status)
 {
     for (int32_t i = 0; i < rings->count; i++)

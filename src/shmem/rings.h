@@ -30,6 +30,15 @@ expar_status sym_rings_quiet(const sym_rings *rings, const char *what);
 /* Returns how many commands have failed since the rings were made. If some have, *last says why one of the last ones
    did (proxy_failure). Any thread. */
 uint64_t sym_rings_failures(const sym_rings *rings, uint64_t *last);
+/* The ring of the PE: kernels pass all commands to it there. */
+static inline int32_t sym_ring_to(const sym_rings *rings, int32_t pe)
+{
+    return pe % rings->count;
+}
+/* The three calls of proxy.h for one PE, on the ring of that PE. Any thread. */
+expar_status sym_rings_failed_to(const sym_rings *rings, int32_t pe);
+void sym_rings_forgive(const sym_rings *rings, int32_t pe);
+bool sym_rings_have_ended_to(const sym_rings *rings, int32_t pe, uint64_t number);
 /* Ends all waits of kernels on the rings, and all their commands, for good. For a GPU whose context has failed. */
 void sym_rings_poison(const sym_rings *rings, expar_status status);
 

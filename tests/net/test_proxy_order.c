@@ -793,6 +793,37 @@ static void test_silence_ends(void **state)
     stage_close(s);
 }
 
+/* A silent PE is lost until it is forgiven. A PE that is gone is found lost again. */
+static void test_forgives_the_silent(void **state)
+{
+    (void)state;
+    stage *s = stage_open(8, 0, 200);
+    issue_put(s, 1, 0);
+    await_done(s, 1);
+    assert_int_equal(proxy_failed_to(s->proxy, 1), EXPAR_ERR_PEER);
+    assert_int_equal(proxy_failed_to(s->proxy, 2), EXPAR_OK);
+    issue_put(s, 1, 8);
+    await_done(s, 2);
+    assert_int_equal(count_posts(s, 1), 1);
+    proxy_forgive(s->proxy, 1);
+    assert_int_equal(proxy_failed_to(s->proxy, 1), EXPAR_OK);
+    issue_put(s, 1, 16);
+    await_posts(s, 1, 2);
+    assert_false(proxy_has_ended_to(s->proxy, 1, 3));
+    complete(s, 1, EXPAR_OK);
+    await_done(s, 3);
+    assert_true(proxy_has_ended_to(s->proxy, 1, 3));
+    assert_int_equal(proxy_failed_to(s->proxy, 1), EXPAR_OK);
+    issue_put(s, 1, 24);
+    await_done(s, 4);
+    atomic_store(&s->gone[1], true);
+    proxy_forgive(s->proxy, 1);
+    issue_put(s, 1, 32);
+    await_done(s, 5);
+    assert_int_equal(proxy_failed_to(s->proxy, 1), EXPAR_ERR_PEER);
+    stage_close(s);
+}
+
 static void test_close_gives_up_what_is_left(void **state)
 {
     (void)state;
@@ -843,6 +874,7 @@ int main(void)
         cmocka_unit_test(test_failed_ones_are_told),
         cmocka_unit_test(test_the_dead_do_not_hold_up_others),
         cmocka_unit_test(test_silence_ends),
+        cmocka_unit_test(test_forgives_the_silent),
         cmocka_unit_test(test_close_gives_up_what_is_left),
         cmocka_unit_test(test_sleeps_when_idle),
     };

@@ -10,6 +10,7 @@ static void record_failure(proxy *self, int32_t pe, expar_status status)
 {
     uint32_t count = ++self->failures == 0 ? ++self->failures : self->failures;
     LOG(LOG_INFO, "proxy: an operation to rank %d failed: %s", pe, expar_status_text(status));
+    if (pe >= 0 && pe < self->size) atomic_store_explicit(&self->failed_to[pe], (int32_t)status, memory_order_release);
     proxy_store(&self->ring->failure, proxy_failure(count, (int32_t)status, pe));
 }
 
@@ -333,6 +334,16 @@ static expar_status judge(proxy *self, int32_t pe, int64_t now_ns)
     return EXPAR_OK;
 }
 
+expar_status proxy_loss_of(proxy *self, int32_t pe)
+{
+    proxy_peer *peer = &self->peers[pe];
+    if (peer->lost != EXPAR_OK && atomic_exchange_explicit(&self->forgiven[pe], false, memory_order_acquire)) {
+        peer->lost = EXPAR_OK;
+        peer->patience = (transport_patience){0};
+    }
+    return peer->lost;
+}
+
 static void end_peer(proxy *self, int32_t pe, expar_status status)
 {
     proxy_peer *peer = &self->peers[pe];
@@ -351,11 +362,12 @@ void proxy_end_hopeless(proxy *self)
     for (int32_t i = 0; i < self->num_active;) {
         const int32_t pe = self->active[i];
         proxy_peer *peer = &self->peers[pe];
-        if (peer->lost == EXPAR_OK) peer->lost = judge(self, pe, now_ns);
+        if (proxy_loss_of(self, pe) == EXPAR_OK) peer->lost = judge(self, pe, now_ns);
         if (peer->lost == EXPAR_OK) {
             i++;
             continue;
         }
+        atomic_store_explicit(&self->forgiven[pe], false, memory_order_relaxed); /* it was for an earlier loss */
         end_peer(self, pe, peer->lost);
         self->active[i] = self->active[--self->num_active];
     }

@@ -108,6 +108,11 @@ struct proxy {
     /* the ring's counters have changed since `moves` was raised */
     bool changed;
     uint32_t failures;
+    /* [size] the status of the last command to each PE that failed; EXPAR_OK: none since the PE was forgiven. The
+       thread stores it (release), any thread loads it (acquire). */
+    _Atomic int32_t *failed_to;
+    /* [size] commands to the PE are to be tried again. Any thread sets it (release), the thread clears it (acquire). */
+    atomic_bool *forgiven;
     uint32_t idle_turns;
     /* when its last work was, and when it last looked for what nothing will come of */
     int64_t busy_ns, judged_ns;
@@ -171,6 +176,9 @@ void proxy_reject(proxy *self, flight *f, expar_status status);
 bool proxy_move_flights(proxy *self);
 /* Raises `done` as far as flights have ended; true if it moved. */
 bool proxy_count_done(proxy *self);
+/* Returns EXPAR_OK, or the status with which all commands to the PE end. A PE that is forgiven gets as much time as at
+   first. One that is gone is found lost again. */
+expar_status proxy_loss_of(proxy *self, int32_t pe);
 /* Ends the flights to PEs that are gone, or silent for too long. */
 void proxy_end_hopeless(proxy *self);
 /* Ends all flights, and from then on each that is taken. */

@@ -106,6 +106,23 @@ uint64_t proxy_last_failure(const proxy *self)
     return proxy_load(&self->ring->failure);
 }
 
+expar_status proxy_failed_to(const proxy *self, int32_t pe)
+{
+    return (expar_status)atomic_load_explicit(&self->failed_to[pe], memory_order_acquire);
+}
+
+/* A failure that the thread records meanwhile may be kept. It then belongs to a command of before. */
+void proxy_forgive(proxy *self, int32_t pe)
+{
+    atomic_store_explicit(&self->forgiven[pe], true, memory_order_release);
+    atomic_store_explicit(&self->failed_to[pe], EXPAR_OK, memory_order_release);
+}
+
+bool proxy_has_ended_to(const proxy *self, int32_t pe, uint64_t number)
+{
+    return proxy_is_at(proxy_load(&proxy_done_to(self->ring, self->plan.num_slots)[pe]), number);
+}
+
 void proxy_wake(proxy *self)
 {
     proxy_gate_open(&self->work);

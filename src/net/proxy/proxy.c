@@ -63,7 +63,9 @@ static expar_status make_arrays(proxy *self)
     self->flights = calloc(self->num_flights, sizeof *self->flights);
     self->peers = calloc(size, sizeof *self->peers);
     self->active = calloc(size, sizeof *self->active);
-    if (self->flights && self->peers && self->active) return EXPAR_OK;
+    self->failed_to = calloc(size, sizeof *self->failed_to);
+    self->forgiven = calloc(size, sizeof *self->forgiven);
+    if (self->flights && self->peers && self->active && self->failed_to && self->forgiven) return EXPAR_OK;
     return error_set(EXPAR_ERR_MEMORY, "no memory for a proxy to %d ranks", self->size);
 }
 
@@ -129,6 +131,8 @@ void proxy_close(proxy *self)
     proxy_gate_destroy(&self->moved);
     proxy_gate_destroy(&self->work);
     if (self->ring) munmap(self->ring, self->ring_bytes);
+    free(self->forgiven);
+    free(self->failed_to);
     free(self->active);
     free(self->peers);
     free(self->flights);

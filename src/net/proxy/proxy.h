@@ -99,6 +99,14 @@ expar_status proxy_serve_gpu(proxy *self, const cuda_device *device, cu_address 
 expar_status proxy_quiet_gpu(proxy *self, const char *what);
 /* Returns how many commands have failed, and why the last one did (proxy_failure); 0: none. Any thread. */
 uint64_t proxy_last_failure(const proxy *self);
+/* Returns the status of the last command to the PE that failed since the PE was forgiven; EXPAR_OK: none has. Any
+   thread. */
+expar_status proxy_failed_to(const proxy *self, int32_t pe);
+/* Commands to the PE are tried again, although it was silent for the time-out. Without this they fail for good. Any
+   thread. */
+void proxy_forgive(proxy *self, int32_t pe);
+/* Returns whether all commands to the PE before the number have ended, with success or not. Any thread. */
+bool proxy_has_ended_to(const proxy *self, int32_t pe, uint64_t number);
 /* No kernel uses the port any more. Also for a proxy that serves no GPU. */
 void proxy_leave_gpu(proxy *self);
 /* Returns the port, for producers with code of their own. */

@@ -62,10 +62,10 @@ static void command_rest(proxy *self)
         atomic_fetch_add_explicit(&self->users, 1, memory_order_relaxed);
 }
 
-static expar_status standing_of(const proxy *self, const proxy_command *c)
+static expar_status standing_of(proxy *self, const proxy_command *c)
 {
     const expar_status poison = (expar_status)atomic_load_explicit(&self->poison, memory_order_acquire);
-    return poison != EXPAR_OK ? poison : self->peers[c->pe].lost;
+    return poison != EXPAR_OK ? poison : proxy_loss_of(self, c->pe);
 }
 
 static void command_begin(proxy *self, flight *f)

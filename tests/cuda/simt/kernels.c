@@ -39,6 +39,9 @@
     X(ll_await_signals, ll_signals_args)                                                                               \
     X(ll_dispatch_impl_far, ll_dispatch_args)                                                                          \
     X(ll_combine_impl_far, ll_combine_args)                                                                            \
+    X(ll_dispatch_impl_far_masks, ll_dispatch_args)                                                                    \
+    X(ll_combine_impl_far_masks, ll_combine_args)                                                                      \
+    X(ll_mask_far, ll_mask_args)                                                                                       \
     X(bench_gate, gate_call)                                                                                           \
     X(bench_copy_push, copy_list)                                                                                      \
     X(bench_copy_pull, copy_list)                                                                                      \

@@ -28,7 +28,8 @@ static ll_gpu_call arguments_of(const ll_gpu *self, const exec_call *exec, const
                              .masks = self->masks,
                              .mask_of = self->mask_of,
                              .decided = self->decided,
-                             .far = self->far};
+                             .far = self->far,
+                             .maskers = self->maskers};
     if (call->record) arguments.record = call->record->data;
     return arguments;
 }

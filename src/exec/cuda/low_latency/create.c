@@ -28,6 +28,7 @@ static void ll_gpu_close_part(ll_gpu *self)
     cuda_program_release(self->log_program);
     cuda_program_release(self->signals_program);
     cuda_program_release(self->mask_program);
+    ll_gpu_words_close(self);
     ll_gpu_masks_close(self);
     ll_gpu_far_close(self);
     ll_gpu_early_free(self->early);
@@ -89,7 +90,7 @@ static bool untold_shaped(executor *base, ep_vote *vote, int64_t *dropped)
 /* Offsets of the parts of the one block of device memory, and of pinned memory. */
 typedef struct ll_gpu_parts {
     size_t state, ll_state, tally, told, waits, noted, lost, masks, mask_of, decided, far, kept, device_bytes;
-    size_t awaits, progress, counts, losses, answer, view, pinned_bytes;
+    size_t awaits, progress, counts, losses, answer, maskers, view, pinned_bytes;
 } ll_gpu_parts;
 
 static ll_gpu_parts parts_of(const ll_gpu *self)
@@ -115,7 +116,8 @@ static ll_gpu_parts parts_of(const ll_gpu *self)
     parts.counts = parts.progress + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
     parts.losses = parts.counts + (size_t)ep_round(ranks * sizeof(ll_gpu_counts), EP_ALIGN_BYTES);
     parts.answer = parts.losses + (size_t)ep_round(masked * sizeof(gpu_loss), EP_ALIGN_BYTES);
-    parts.view = parts.answer + (size_t)ep_round(masked ? sizeof(ll_gpu_answer) : 0, EP_ALIGN_BYTES);
+    parts.maskers = parts.answer + (size_t)ep_round(masked ? sizeof(ll_gpu_answer) : 0, EP_ALIGN_BYTES);
+    parts.view = parts.maskers + (size_t)ep_round((self->across ? masked : 0) * sizeof(ll_gpu_masker), EP_ALIGN_BYTES);
     parts.pinned_bytes = parts.view + masked * sizeof(uint32_t);
     return parts;
 }
@@ -171,6 +173,8 @@ static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
     self->losses = (gpu_loss *)(void *)(host + parts->losses);
     self->answer_there = (ll_gpu_answer *)(uintptr_t)(pinned + parts->answer);
     self->answer = (ll_gpu_answer *)(void *)(host + parts->answer);
+    if (self->across) self->maskers = (ll_gpu_masker *)(uintptr_t)(pinned + parts->maskers);
+    if (self->across) self->maskers_told = (const ll_gpu_masker *)(const void *)(host + parts->maskers);
     self->view_there = (uint32_t *)(uintptr_t)(pinned + parts->view);
     self->view = (uint32_t *)(void *)(host + parts->view);
 }
@@ -260,8 +264,20 @@ static expar_status load_kernels(ll_gpu *self)
                                {"low_latency/ll_combine_far.cu", "ll_combine_impl_far", macros, all,
                                 &self->combine_program, &self->combine_kernel},
                                signals};
-    const gpu_request *wanted = self->across ? far : shape->masking ? masks : plain;
-    const size_t count = self->across ? ARRAY_LENGTH(far) : shape->masking ? ARRAY_LENGTH(masks) : ARRAY_LENGTH(plain);
+    const gpu_request far_masks[] = {
+        {"low_latency/ll_dispatch_far_masks.cu", "ll_dispatch_impl_far_masks", macros, all, &self->dispatch_program,
+         &self->dispatch_kernel},
+        {"low_latency/ll_combine_far_masks.cu", "ll_combine_impl_far_masks", macros, all, &self->combine_program,
+         &self->combine_kernel},
+        {"low_latency/ll_mask_far.cu", "ll_mask_far", macros, all, &self->mask_program, &self->mask_kernel},
+        signals};
+    const struct {
+        const gpu_request *programs;
+        size_t count;
+    } sets[2][2] = {{{plain, ARRAY_LENGTH(plain)}, {masks, ARRAY_LENGTH(masks)}},
+                    {{far, ARRAY_LENGTH(far)}, {far_masks, ARRAY_LENGTH(far_masks)}}};
+    const gpu_request *wanted = sets[self->across][shape->masking != 0].programs;
+    const size_t count = sets[self->across][shape->masking != 0].count;
     expar_status status = check_shared(self);
     if (status == EXPAR_OK) status = gpu_programs_request(&self->core, wanted, count);
     if (status != EXPAR_OK || wanted == plain) return status;
@@ -314,8 +330,8 @@ static expar_status ll_gpu_make_part(ll_gpu *self, const ll_plan *plan, int32_t 
     expar_status status = gpu_choose_sms(core, plan->num_sms, KNOB_CUDA_LL_SMS, sharers);
     if (status == EXPAR_OK) status = gpu_read_orphan_time(&core->place);
     if (status == EXPAR_OK) status = gpu_own_stream_make(core);
-    if (status == EXPAR_OK) status = ll_gpu_masks_open(self);
     if (status == EXPAR_OK && self->across) status = ll_gpu_far_open(self);
+    if (status == EXPAR_OK) status = ll_gpu_masks_open(self);
     if (status != EXPAR_OK) return status;
     return self->reserve.bytes ? ll_gpu_make_reserve(self) : ll_gpu_make_shaped(self);
 }
@@ -379,9 +395,9 @@ static void ll_gpu_unmake(ll_gpu *self)
 static expar_status ll_gpu_take_memory(ll_gpu *self, int32_t device)
 {
     gpu_core *core = &self->core;
-    if (self->across) return ll_gpu_far_take(self, device);
-    expar_status status = gpu_device_state_enter(core, device);
+    expar_status status = self->across ? ll_gpu_far_take(self, device) : gpu_device_state_enter(core, device);
     if (status != EXPAR_OK) return status;
+    if (self->across) return ll_gpu_masks_take(self);
     status = device_heap_take(core->heap, ll_buffer_name, self->totals.heap_bytes, 4096, &core->place.buffer);
     return status == EXPAR_OK ? ll_gpu_masks_take(self) : status;
 }

@@ -52,10 +52,9 @@ expar_status ll_gpu_choose_reach(ll_gpu *self, const ll_plan *plan)
     self->across = why != NULL;
     self->reach.unmapped = plan->shape->unmapped;
     if (!why) return EXPAR_OK;
-    if (plan->shape->masking)
+    if (plan->reserve_bytes)
         return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "config.masking is 1, and %s; expected 0 there: low-latency mode on GPUs has no masks across "
-                         "networks yet",
+                         "config.reserve_bytes is given, and %s; expected 0 there: such buffers are made for a shape",
                          why);
     self->shape = ll_sends_shape(plan->shape);
     self->space = ll_space_of(&self->shape);
@@ -110,7 +109,7 @@ static expar_status reach_by_ring(const ll_gpu *self, int32_t rank, uint64_t sen
     if (!ways->data || !ways->words)
         return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches pinned memory of rank %d with puts and atomics",
                          rank);
-    self->reach.ranks[rank].port = rings->ports[rank % rings->count];
+    self->reach.ranks[rank].port = rings->ports[sym_ring_to(rings, rank)];
     self->reach.ranks[rank].sends = (uint8_t *)(uintptr_t)sends;
     return EXPAR_OK;
 }
@@ -133,17 +132,37 @@ static expar_status reach_ranks(ll_gpu *self)
     return EXPAR_OK;
 }
 
+static void end_calls_for(gpu_core *core, int32_t rank, expar_status status)
+{
+    gpu_guard_end_calls(core, error_set(EXPAR_ERR_PEER, "low-latency data for rank %d was not sent: %s", rank,
+                                        status == EXPAR_ERR_PEER ? "the rank died, left, or gave no answer"
+                                                                 : expar_status_text(status)));
+}
+
+/* With masks, calls go on without a rank that data does not reach. Kernels mask it when they wait for it. */
+static void lose_unreached(ll_gpu *self)
+{
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
+        const expar_status status = ll_gpu_is_far(self, r) ? sym_rings_failed_to(self->reach.rings, r) : EXPAR_OK;
+        if (status == EXPAR_ERR_PEER)
+            ll_gpu_lose(&self->core, r, "low-latency data for it was not sent: it died, left, or gave no answer");
+        else if (status != EXPAR_OK)
+            end_calls_for(&self->core, r, status);
+    }
+}
+
 /* gpu_core.look: data that did not leave does not come to its rank. So this rank goes on no longer, and says why. */
 static void ll_gpu_far_look(gpu_core *core)
 {
-    const ll_gpu *self = ll_gpu_of(&core->base);
+    ll_gpu *self = ll_gpu_of(&core->base);
     uint64_t last = 0;
+    if (self->reach.words) {
+        lose_unreached(self);
+        ll_gpu_words_spread(self);
+        return;
+    }
     if (sym_rings_failures(self->reach.rings, &last) == self->reach.failures) return;
-    const expar_status status = (expar_status)proxy_failure_status(last);
-    gpu_guard_end_calls(
-        core,
-        error_set(EXPAR_ERR_PEER, "low-latency data for rank %d was not sent: %s", proxy_failure_pe(last),
-                  status == EXPAR_ERR_PEER ? "the rank died, left, or gave no answer" : expar_status_text(status)));
+    end_calls_for(core, proxy_failure_pe(last), (expar_status)proxy_failure_status(last));
 }
 
 expar_status ll_gpu_far_open(ll_gpu *self)

@@ -9,10 +9,12 @@
  *   mask.c    the host's part of masks
  *   meet.c    ranks that have laid out the same shape, each by itself
  *   times.c   times that kernels take
+ *   words.c   words about masks and cleans for ranks that are not mapped
  *
  * The kernels are kernels/low_latency/ll_dispatch.cu, ll_dispatch_scaled.cu, ll_combine.cu and ll_combine_log.cu. With
  * masks they are ll_dispatch_masks.cu, ll_combine_masks.cu and ll_mask.cu. With ranks that are not mapped they are
- * ll_dispatch_far.cu and ll_combine_far.cu. Both sides share kernels/low_latency/ll_args.h.
+ * ll_dispatch_far.cu and ll_combine_far.cu; with both ll_dispatch_far_masks.cu, ll_combine_far_masks.cu and
+ * ll_mask_far.cu. Both sides share kernels/low_latency/ll_args.h.
  *
  * Kernels carry out the protocol. Epochs, message headers, slots and acknowledgements are in GPU memory, so that graphs
  * can be replayed and mixed with other calls. The host launches kernels and reads their reports. */
@@ -27,6 +29,7 @@
 #include "shmem/rings.h"
 
 typedef struct ll_gpu_cache ll_gpu_cache;
+typedef struct ll_gpu_words ll_gpu_words;
 
 /* For a buffer that gets its shape later. It is private to this rank; only the thread that is in a call uses it. */
 typedef struct ll_early {
@@ -49,6 +52,8 @@ typedef struct ll_gpu_reach {
     uint64_t *heaps;   /* [N] where the pinned heap of each rank is mapped here; 0: it is not */
     ll_gpu_far *ranks; /* [N] for kernels, as they are at first */
     uint64_t failures; /* commands of the rings that had failed before this buffer was made */
+    /* With masks: words about them for ranks that are not mapped; NULL: there are none. */
+    ll_gpu_words *words;
 } ll_gpu_reach;
 
 typedef struct ll_gpu {
@@ -89,6 +94,9 @@ typedef struct ll_gpu {
     bool across;     /* some rank is not mapped on some other one; then `reach` is in use */
     ll_gpu_reach reach;
     ll_gpu_far *far; /* device [N]; NULL: all ranks are mapped */
+    /* [N] pinned, the kernels' address and the host's; NULL: all ranks are mapped, or there are no masks. */
+    ll_gpu_masker *maskers;
+    const ll_gpu_masker *maskers_told;
     /* All parts are made. Set once (release), read by any thread (acquire). */
     atomic_bool shaped;
 } ll_gpu;
@@ -125,6 +133,26 @@ void ll_gpu_far_give(ll_gpu *self, bool *quiet);
 /* Returns the address of this rank's buffer. */
 cu_address ll_gpu_own(const ll_gpu *self);
 
+/* Says whether the rank is not mapped here. */
+static inline bool ll_gpu_is_far(const ll_gpu *self, int32_t rank)
+{
+    return self->across && self->reach.heaps[rank] == 0;
+}
+
+/* ---- words.c ----------------------------------------------------------------------------------------------------- */
+/* Makes the parts for masks, after those of far.c and mask.c. */
+expar_status ll_gpu_words_open(ll_gpu *self);
+/* Lingers for words under way. Does nothing if there are no such parts, as do the next two. */
+void ll_gpu_words_close(ll_gpu *self);
+/* Sends what can go now. Never waits. Any thread. */
+void ll_gpu_words_spread(ll_gpu *self);
+/* Between the two calls (true, false) a clean goes on, and only the calling thread sends. */
+void ll_gpu_words_clean(ll_gpu *self, bool begins);
+/* Both wait until a rank that is not mapped has been told everything. The first waits for a short time only, since the
+   rank may be stopped. The second waits until the rank is lost. EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED. */
+void ll_gpu_words_linger(ll_gpu *self, int32_t rank);
+expar_status ll_gpu_words_await(ll_gpu *self, int32_t rank);
+
 /* ---- mask.c ------------------------------------------------------------------------------------------------------ */
 /* Collective: takes the words of cleans, then makes this rank's part. Without masks both do nothing. */
 expar_status ll_gpu_masks_take(ll_gpu *self);
@@ -134,6 +162,8 @@ void ll_gpu_masks_close(ll_gpu *self);
 void ll_gpu_masks_give(ll_gpu *self);
 /* Tells all ranks that this one has left the buffer, if its calls have ended. */
 void ll_gpu_part(ll_gpu *self);
+/* gpu_core.lose: kernels that wait for the rank go on without it, and mask it. Any thread. */
+void ll_gpu_lose(gpu_core *core, int32_t rank, const char *why);
 /* Tells kernels which ranks are dead. */
 void ll_gpu_note_dead(ll_gpu *self);
 /* Starts anew after a clean, with the clean's view. */

@@ -22,8 +22,7 @@ void ll_gpu_note_dead(ll_gpu *self)
             __atomic_store_n(&self->losses[r].dead, 1, __ATOMIC_RELAXED);
 }
 
-/* gpu_core.lose. The guard calls it, and so does a thread that learns of a death. */
-static void ll_gpu_lose(gpu_core *core, int32_t rank, const char *why)
+void ll_gpu_lose(gpu_core *core, int32_t rank, const char *why)
 {
     ll_gpu *self = (ll_gpu *)(void *)((char *)core - offsetof(ll_gpu, core));
     const uint64_t pulse = __atomic_load_n(&core->report->orders, __ATOMIC_RELAXED) / GPU_BEAT;
@@ -55,7 +54,9 @@ static expar_status task_put(ll_gpu *self, ll_mask_args *args, void *stream)
                                .copies = self->copies,
                                .masks = self->masks,
                                .mask_of = self->mask_of,
-                               .decided = self->decided};
+                               .decided = self->decided,
+                               .far = self->far,
+                               .maskers = self->maskers};
     args->answer = self->answer_there;
     status = gpu_launch(core, &exec, self->mask_kernel, 1, LL_GPU_THREADS,
                         (uint32_t)ll_gpu_combine_shared(&self->shape), args);
@@ -73,6 +74,14 @@ static expar_status task_do(ll_gpu *self, ll_mask_args *args)
     return status == EXPAR_OK ? gpu_check(&self->core.base, "masks") : status;
 }
 
+/* A rank that has a header after it was masked for a moment also has the word that this is over. */
+static expar_status tell_rank(ll_gpu *self, int32_t rank, bool masked)
+{
+    if (!masked) return ll_gpu_words_await(self, rank);
+    ll_gpu_words_linger(self, rank);
+    return EXPAR_OK;
+}
+
 expar_status ll_gpu_mask_set(executor *base, int32_t rank, bool masked)
 {
     ll_gpu *self = ll_gpu_of(base);
@@ -82,7 +91,10 @@ expar_status ll_gpu_mask_set(executor *base, int32_t rank, bool masked)
         return EXPAR_OK;
     }
     expar_status status = task_do(self, &args);
-    if (status == EXPAR_OK && self->answer->status == EXPAR_OK) ll_gpu_early_settle(self, rank, masked);
+    if (status == EXPAR_OK && self->answer->status == EXPAR_OK) {
+        ll_gpu_early_settle(self, rank, masked);
+        status = tell_rank(self, rank, masked);
+    }
     if (status != EXPAR_OK || self->answer->status == EXPAR_OK) return status;
     if (!masked)
         return error_set(EXPAR_ERR_STATE,
@@ -108,6 +120,8 @@ void ll_gpu_part(ll_gpu *self)
     ll_mask_args args = {.what = LL_TASK_PART};
     if (!self->masks || !gpu_order_has_ended(&self->core, knob(KNOB_CUDA_PART_NS))) return;
     if (task_do(self, &args) != EXPAR_OK) LOG(LOG_INFO, "a rank that leaves: %s", expar_last_error());
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        ll_gpu_words_linger(self, r);
 }
 
 /* ---- clean ------------------------------------------------------------------------------------------------------- */
@@ -154,6 +168,24 @@ static expar_status meet_again(ll_gpu *self, const ll_clean_step *step)
     return ll_gpu_meet(self, step->call.number);
 }
 
+/* Agrees with the ranks that come. Those of the view have been told everything on return, or are lost. */
+static expar_status agree_with_all(ll_gpu *self, ll_clean_step *step, uint64_t epochs[LL_KINDS])
+{
+    ll_gpu_words_clean(self, true);
+    expar_status status = ll_clean_agree(self->cleaner, step, epochs);
+    for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++)
+        if (self->cleaner->view[r]) status = ll_gpu_words_await(self, r);
+    ll_gpu_words_clean(self, false);
+    return status;
+}
+
+/* Commands to ranks that are back are tried again, although they were silent before. */
+static void forgive_all(const ll_gpu *self)
+{
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        if (ll_gpu_is_far(self, r) && self->cleaner->view[r]) sym_rings_forgive(self->reach.rings, r);
+}
+
 expar_status ll_gpu_mask_clean(executor *base, ll_clean_step *step)
 {
     ll_gpu *self = ll_gpu_of(base);
@@ -164,9 +196,10 @@ expar_status ll_gpu_mask_clean(executor *base, ll_clean_step *step)
     status = masks_check_closed(self);
     if (status != EXPAR_OK) step->call.rejection = ep_rejection_of(status);
     uint64_t epochs[LL_KINDS] = {self->answer->epochs[LL_DISPATCH], self->answer->epochs[LL_COMBINE]};
-    status = ll_clean_agree(self->cleaner, step, epochs);
+    status = agree_with_all(self, step, epochs);
     if (status != EXPAR_OK) return status;
     if (step->call.vote.rank >= 0) return EXPAR_OK;
+    forgive_all(self);
     status = ll_gpu_begin_anew(self, epochs);
     return status == EXPAR_OK ? meet_again(self, step) : status;
 }
@@ -188,6 +221,7 @@ static expar_status map_words(ll_gpu *self)
     self->cleaner->halted = &self->core.halted;
     self->cleaner->late_limit_ms = self->core.late_limit_ms;
     for (int32_t r = 0; r < self->shape.ranks; r++) {
+        if (ll_gpu_is_far(self, r)) continue;
         self->cleaner->words[r] = sym_at(symmetric, r, self->clean_words);
         if (!self->cleaner->words[r])
             return error_set(EXPAR_ERR_UNSUPPORTED,
@@ -212,7 +246,8 @@ expar_status ll_gpu_masks_open(ll_gpu *self)
 {
     if (!self->shape.masking) return EXPAR_OK;
     self->core.lose = ll_gpu_lose;
-    return map_words(self);
+    expar_status status = map_words(self);
+    return status == EXPAR_OK && self->across ? ll_gpu_words_open(self) : status;
 }
 
 void ll_gpu_masks_close(ll_gpu *self)

@@ -176,7 +176,8 @@ static expar_status make_words(const ll_cpu *self)
     far->blocks = calloc((size_t)self->shape.ranks * words, sizeof *far->blocks);
     if (!far->blocks) return far_no_memory();
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        far->ranks[r].words.block = far->blocks + (size_t)r * words;
+        far->ranks[r].words = (far_words){
+            .cleans = &far->ranks[r].link, .maskers = &far->ranks[r].link, .block = far->blocks + (size_t)r * words};
     return EXPAR_OK;
 }
 

@@ -42,7 +42,7 @@
 #define EXPAR_EXEC_CPU_LOW_LATENCY_FAR_LINKS_H
 
 #include "exec/cpu/low_latency/far.h"
-#include "link/link.h"
+#include "exec/far_words.h"
 
 #include <pthread.h>
 
@@ -59,16 +59,6 @@ typedef struct ll_slot {
     bool in_turn; /* it is one of the LL_STAGED places that are taken in turns */
     link_batch batch;
 } ll_slot;
-
-/* Words about masks and cleans for a rank, sent one at a time. Only the thread in a call uses this. */
-typedef struct ll_far_words {
-    link_batch batch;
-    /* this rank's word there: its new value, and the value that was sent last */
-    uint64_t masker, told_masker;
-    uint64_t told_stage, told_decided; /* LL_CLEAN_STAGE, LL_CLEAN_DECIDED, as they were sent last */
-    uint64_t *block;                   /* [clean_bytes / 8] words of a clean that are being sent */
-    bool cut_off;                      /* something could not be sent: nothing more will be */
-} ll_far_words;
 
 /* A question to a far rank: what has it read? There is one at a time. Only the thread in a call uses this, and the
    network, which writes the answer before the batch is quiet. */
@@ -100,7 +90,7 @@ typedef struct ll_far_rank {
     ll_far_question question;
     /* data that have gone there may be quiet and not have arrived */
     bool unconfirmed;
-    ll_far_words words; /* with masks */
+    far_words words; /* with masks; only the thread in a call uses it */
 } ll_far_rank;
 
 /* One of the pieces that a dispatch sends. */
@@ -113,7 +103,7 @@ struct ll_links {
     ll_far_rank *ranks; /* [N] */
     ll_slot *slots;     /* [ll_staged] */
     ll_slot **turn;     /* [LL_STAGED] the places that are taken in turns */
-    uint64_t *blocks;   /* ll_far_words.block of all ranks */
+    uint64_t *blocks;   /* far_words.block of all ranks */
     /* The number of places that were taken so far. Workers raise it (relaxed, since it only spreads them). */
     _Atomic uint32_t next;
     uint64_t *units; /* ll_far_rank.unit of all ranks */

@@ -24,11 +24,14 @@
 #define LL_MASKS 0
 #endif
 /* 1: the form for buffers some of whose ranks are not mapped (far.h). It is a program of its own, likewise
-   (ll_dispatch_far.cu, ll_combine_far.cu). */
+   (ll_dispatch_far.cu, ll_combine_far.cu; with masks, too: ll_dispatch_far_masks.cu, ll_combine_far_masks.cu). */
 #ifndef LL_FAR
 #define LL_FAR 0
 #endif
-#if LL_MASKS
+#if LL_MASKS && LL_FAR
+#define LL_KERNEL_NAME(name) name##_far_masks
+#define LL_KERNEL(name)      LL_KERNEL_NAME(name)
+#elif LL_MASKS
 #define LL_KERNEL_NAME(name) name##_masks
 #define LL_KERNEL(name)      LL_KERNEL_NAME(name)
 #elif LL_FAR
@@ -111,6 +114,10 @@ GPU_FUNC ll_shared ll_shared_here(const ll_gpu_call *c)
     return ll_shared_of(c, memory);
 }
 
+GPU_FUNC bool ll_is_far(const ll_gpu_call *c, int32_t pe)
+{
+    return LL_FAR && c->far[pe].port != 0;
+}
 GPU_FUNC uint8_t *ll_there(const ll_shared *s, int32_t pe, uint64_t offset)
 {
     return (uint8_t *)(s->bases[pe] + offset);

@@ -94,9 +94,9 @@ GPU_FUNC uint8_t *ll_place_there(const ll_combine_args *a, const ll_shared *s, c
 {
     const ll_gpu_call *c = &a->call;
     if (ll_owes_words(a, s, source)) return ll_there(s, source, ll_word_row_place(c, now->epoch, token, place));
+    if (ll_is_far(c, source)) return ll_ring_row(c, source, ll_number_of(c, now->epoch, 0, token, place));
     const uint64_t number = ll_number_of(c, now->epoch, ll_region_there(s, source), token, place);
-    return LL_FAR && ll_is_far(c, source) ? ll_ring_row(c, source, number)
-                                          : ll_there(s, source, ll_row_place(c, number));
+    return ll_there(s, source, ll_row_place(c, number));
 }
 
 #if LL_FAR

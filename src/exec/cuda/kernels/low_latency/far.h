@@ -12,11 +12,14 @@
  * rank how far the commands of its last calls reach (ll_gpu_far.sent). A word of an acknowledgement is set again when
  * its last command has ended, since two may overtake each other.
  *
- * Waits for the ring ask nobody about the rank. The proxy itself gives up commands to a rank that is lost or silent. */
+ * Waits for the ring ask nobody about the rank. The proxy itself gives up commands to a rank that is lost or silent.
+ * With masks they are waits for the rank, and end when it is masked. No command is passed to a masked rank. Kernels
+ * leave words about masks to the host (ll_gpu_masker). A stopped rank must find them when it wakes up, and the ring has
+ * given it up by then. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_FAR_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_FAR_H
 
-#include "exec/cuda/kernels/low_latency/call.h"
+#include "exec/cuda/kernels/low_latency/masks.h"
 
 /* A thread sends it to a rank. It has data that this thread has written, or threads that it has met, and a word that
    comes after the data. */
@@ -31,10 +34,6 @@ typedef struct ll_parcel {
 #include "link/device/ring.h"
 #include "proto/sends.h"
 
-GPU_FUNC bool ll_is_far(const ll_gpu_call *c, int32_t pe)
-{
-    return c->far[pe].port != 0;
-}
 GPU_FUNC proxy_port *ll_port_of(const ll_gpu_call *c, int32_t pe)
 {
     return (proxy_port *)c->far[pe].port;
@@ -82,22 +81,23 @@ GPU_ASIDE void ll_ring_give_up(const ll_gpu_call *c, int32_t pe, uint64_t ended)
     give_up(&c->place, GPU_WAIT_CREDIT + c->kind * GPU_LL_WAITS, pe, ended, 0, GPU_NO_RING);
 }
 
-/* Waits until all commands to the rank before that number have ended. False: the wait was given up. It is told to the
-   host as one for this rank itself, which the host does not ask about. */
-GPU_ASIDE bool ll_ring_await(const ll_gpu_call *c, int32_t pe, uint64_t number)
+/* Waits until all commands to the rank before that number have ended. LL_TURN_LEAVE: the wait was given up. Without
+   masks it is told to the host as one for this rank itself, which the host does not ask about. */
+GPU_ASIDE ll_gpu_turn ll_ring_await(const ll_gpu_call *c, int32_t pe, uint64_t number)
 {
+    const ll_shared s = ll_shared_here(c);
     proxy_port *port = ll_port_of(c, pe);
     proxy_wait w = {port, 0, 0, 0, 0};
-    gpu_waiting at = {0, 0};
+    ll_waiting at = {{0, 0}, 0, false};
     uint64_t ended = 0;
-    bool goes = true;
-    while (goes && !ended && !proxy_is_at(proxy_load(&port->done_to[pe]), number)) {
+    ll_gpu_turn turn = ll_is_masked(c, pe) ? LL_TURN_LOST : LL_TURN_ON;
+    while (turn == LL_TURN_ON && !ended && !proxy_is_at(proxy_load(&port->done_to[pe]), number)) {
         ended = proxy_wait_turn(&w, number);
-        goes = may_wait(&c->place, &at, GPU_WAIT_CREDIT + c->kind * GPU_LL_WAITS, c->place.rank, number, 0);
+        turn = ll_may_wait(c, &s, &at, GPU_WAIT_CREDIT, LL_MASKS ? pe : c->place.rank, number, 0);
     }
     proxy_wait_leave(&w);
     if (ended) ll_ring_give_up(c, pe, ended);
-    return goes && !ended;
+    return ended ? LL_TURN_LEAVE : turn;
 }
 
 /* Returns how far the commands reach of the call that was so many calls ago. */
@@ -112,10 +112,10 @@ GPU_FUNC bool ll_ring_is_free(const ll_gpu_call *c, const ll_now *now, int32_t p
     return !ll_is_far(c, pe) ||
            proxy_is_at(proxy_load(&ll_port_of(c, pe)->done_to[pe]), ll_ring_sent(c, now, pe, LL_SLOTS));
 }
-/* Waits until they are. False: the wait was given up. */
-GPU_FUNC bool ll_ring_await_free(const ll_gpu_call *c, const ll_now *now, int32_t pe)
+/* Waits until they are. */
+GPU_FUNC ll_gpu_turn ll_ring_await_free(const ll_gpu_call *c, const ll_now *now, int32_t pe)
 {
-    return ll_ring_is_free(c, now, pe) || ll_ring_await(c, pe, ll_ring_sent(c, now, pe, LL_SLOTS));
+    return ll_ring_is_free(c, now, pe) ? LL_TURN_ON : ll_ring_await(c, pe, ll_ring_sent(c, now, pe, LL_SLOTS));
 }
 
 /* ---- commands ---------------------------------------------------------------------------------------------------- */
@@ -139,27 +139,25 @@ GPU_ASIDE uint64_t ll_ring_issue(const ll_gpu_call *c, int32_t pe, ll_parcel par
     return ended ? 0 : after;
 }
 
-/* Sends a parcel of the call. */
+/* Sends a parcel of the call, unless the rank is masked. */
 GPU_FUNC void ll_ring_send(const ll_gpu_call *c, int32_t kind, uint64_t epoch, int32_t pe, const ll_parcel *parcel)
 {
+    if (ll_is_masked(c, pe)) return;
     const uint64_t after = ll_ring_issue(c, pe, *parcel);
     atomicMax(&c->far[pe].sent[kind][epoch % LL_GPU_SENT_CALLS], (unsigned long long)after);
 }
 
-/* Acknowledges a call of that kind. One thread of the kernel calls it for a rank and a kind. */
-GPU_ASIDE void ll_ring_say_read(const ll_gpu_call *c, int32_t pe, int32_t kind, uint64_t epoch)
+/* Acknowledges a call of that kind, and names the region of a combine's slot. One thread of the kernel calls it for a
+   rank and a kind. */
+GPU_ASIDE void ll_ring_say_read(const ll_gpu_call *c, int32_t pe, int32_t kind, uint64_t epoch, uint32_t region)
 {
     unsigned long long *last = &c->far[pe].acknowledged[kind][ll_slot_of_epoch(epoch)];
-    const ll_parcel word = {NULL, 0, 0, ll_read_place(c, (ll_kind)kind, c->place.rank, epoch), ll_word(epoch, 0)};
-    if (ll_ring_await(c, pe, *last)) *last = (unsigned long long)ll_ring_issue(c, pe, word);
+    const ll_parcel word = {NULL, 0, 0, ll_read_place(c, (ll_kind)kind, c->place.rank, epoch), ll_word(epoch, region)};
+    if (ll_ring_await(c, pe, *last) == LL_TURN_ON) *last = (unsigned long long)ll_ring_issue(c, pe, word);
 }
 
 #else
 
-GPU_FUNC bool ll_is_far(const ll_gpu_call *c, int32_t pe)
-{
-    return false;
-}
 GPU_FUNC uint8_t *ll_ring_message(const ll_gpu_call *c, int32_t pe, uint64_t epoch, int32_t message)
 {
     return NULL;
@@ -176,14 +174,14 @@ GPU_FUNC bool ll_ring_is_free(const ll_gpu_call *c, const ll_now *now, int32_t p
 {
     return true;
 }
-GPU_FUNC bool ll_ring_await_free(const ll_gpu_call *c, const ll_now *now, int32_t pe)
+GPU_FUNC ll_gpu_turn ll_ring_await_free(const ll_gpu_call *c, const ll_now *now, int32_t pe)
 {
-    return true;
+    return LL_TURN_ON;
 }
 GPU_FUNC void ll_ring_send(const ll_gpu_call *c, int32_t kind, uint64_t epoch, int32_t pe, const ll_parcel *parcel)
 {
 }
-GPU_FUNC void ll_ring_say_read(const ll_gpu_call *c, int32_t pe, int32_t kind, uint64_t epoch)
+GPU_FUNC void ll_ring_say_read(const ll_gpu_call *c, int32_t pe, int32_t kind, uint64_t epoch, uint32_t region)
 {
 }
 

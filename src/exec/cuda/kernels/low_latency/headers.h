@@ -72,7 +72,7 @@ GPU_FUNC void ll_tell_read(const ll_gpu_call *c, const ll_shared *s, int32_t pe)
         const uint64_t epoch = ll_line_of(c, kind)->untold;
         if (!epoch) continue;
         if (LL_FAR && ll_is_far(c, pe)) {
-            ll_ring_say_read(c, pe, kind, epoch);
+            ll_ring_say_read(c, pe, kind, epoch, 0);
             continue;
         }
         uint64_t *word = (uint64_t *)ll_there(s, pe, ll_read_place(c, (ll_kind)kind, c->place.rank, epoch));
@@ -92,7 +92,16 @@ GPU_ASIDE void ll_post_rejection(const ll_gpu_call *c, uint64_t *unit, ll_kind k
 }
 
 #if LL_FAR
-/* Posts one rank's header by a command. It waits for the one of the same copy, which is four calls old. */
+/* Says whether this rank's header may go there. Its place must be free: the last one there is four calls old. A header
+   of a combine comes after the rows of the combine before. A rank that has not read those may let others write to their
+   places once it has this header from all. */
+GPU_FUNC bool ll_ring_takes_header(const ll_gpu_call *c, const ll_now *now, int32_t pe)
+{
+    const uint64_t rows = now->kind == LL_COMBINE ? ll_ring_sent(c, now, pe, 1) : 0;
+    return ll_ring_await(c, pe, max(rows, ll_ring_sent(c, now, pe, LL_HEADER_COPIES))) == LL_TURN_ON;
+}
+
+/* Posts one rank's header by a command. */
 GPU_ASIDE void ll_post_far_header(const ll_gpu_call *c, ll_now call, int32_t pe, uint32_t route, int32_t messages,
                                   const int32_t *counts)
 {
@@ -104,8 +113,7 @@ GPU_ASIDE void ll_post_far_header(const ll_gpu_call *c, ll_now call, int32_t pe,
     uint64_t *header = (uint64_t *)ll_ring_header(c, pe, kind, now->epoch);
     uint32_t *reason = (uint32_t *)((uint8_t *)header + text);
     const bool goes = ll_status_goes_on(status);
-    const bool waits = threadIdx.x == 0;
-    if (__syncthreads_or(waits && !ll_ring_await(c, pe, ll_ring_sent(c, now, pe, LL_HEADER_COPIES)))) return;
+    if (__syncthreads_or(threadIdx.x == 0 && !ll_ring_takes_header(c, now, pe))) return;
     for (int32_t w = threadIdx.x; w < words; w += blockDim.x)
         header[w] = ll_flag_of(now, ll_header_value(w, &c->form, route, goes, (uint32_t)messages, counts));
     for (int32_t i = threadIdx.x; i < EP_REJECTION_TEXT / 4 && status; i += blockDim.x)

@@ -7,6 +7,7 @@
  *   ll_gpu_counts  [N] pinned host memory: kernels write, the host reads at any time
  *   ll_gpu_masks   device memory of this rank alone, for a buffer with masks, and ll_gpu_mask [N]
  *   ll_gpu_far     [N] device memory of this rank alone, for a buffer some of whose ranks it does not map
+ *   ll_gpu_masker  [N] pinned host memory: kernels tell the host words about masks for ranks that they do not map
  *   ll_gpu_due     [N] pinned host memory: kernels tell the host what was missing
  *   gpu_loss       [N] pinned host memory: the host tells kernels which ranks are lost (args.h) */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LL_ARGS_H
@@ -119,6 +120,13 @@ typedef struct ll_gpu_mask {
     uint64_t since;          /* `steps` when the caller masked the rank; ~0: the caller did not */
 } ll_gpu_mask;
 
+/* [N] pinned, for a buffer with masks some of whose ranks are not mapped: what the host is to send to the rank. The
+   thread that has the lock of the masks writes it, or the only one of ll_mask. The host reads it (acquire). */
+typedef struct ll_gpu_masker {
+    uint64_t after; /* commands to the rank that are before this number go first; it is stored before the word */
+    uint64_t word;  /* the masker of this rank there (ll_masker_word) */
+} ll_gpu_masker;
+
 /* The requests of the host to ll_mask, which runs as one block. */
 typedef enum ll_gpu_task {
     LL_TASK_SET,   /* mask `rank`, for the caller */
@@ -167,7 +175,8 @@ typedef struct ll_gpu_call {
     /* [kind][slot][N] What the blocks of a kernel agree on: stamp << 32 | 1, the rank's header does not count, or 2, it
        has been seen whole. The first block to decide writes it. */
     uint64_t *decided;
-    ll_gpu_far *far; /* [N]; NULL: all ranks are mapped */
+    ll_gpu_far *far;        /* [N]; NULL: all ranks are mapped */
+    ll_gpu_masker *maskers; /* [N]; NULL: all ranks are mapped, or there are no masks */
 } ll_gpu_call;
 
 /* The handle's arrays (ll_route_map_of), in device memory. */

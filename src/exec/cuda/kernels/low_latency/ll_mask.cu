@@ -5,6 +5,9 @@
  *   bytes  some words for each rank, here and there; after a clean also the row flags of a region */
 #define GPU_LOOK_ASIDE 1
 #define LL_MASKS       1
+#ifndef LL_MASK_KERNEL
+#define LL_MASK_KERNEL ll_mask
+#endif
 #include "exec/cuda/kernels/low_latency/end.h"
 
 /* Masks a rank for the caller. Thread 0 calls it alone. */
@@ -38,6 +41,8 @@ GPU_FUNC void ll_read_state(const ll_mask_args *a)
         a->answer->epochs[kind] = line->epoch;
         a->answer->open[kind] = line->open[0] != 0 || line->open[1] != 0;
     }
+    for (int32_t r = 0; r < LL_RANKS(&a->call); r++)
+        if (ll_is_far(&a->call, r)) ll_sent_tell(&a->call, r);
 }
 
 /* Masks the ranks that are not in the view. A newly masked rank may still write to the slots' present regions. */
@@ -69,6 +74,8 @@ GPU_FUNC void ll_begin_anew(const ll_mask_args *a, const ll_shared *s)
             for (int32_t slot = 0; slot < LL_SLOTS; slot++)
                 line->open[slot] = line->unread[slot] = line->kept[slot] = 0;
         }
+    for (int32_t r = 0; r < LL_RANKS(c); r++)
+        if (ll_is_far(c, r)) ll_sent_begin_anew(c, r);
     c->masks->attempt = a->attempt;
     ll_take_view(a, s);
     if (!ll_regions_suffice(c, s)) a->answer->status = EXPAR_STATUS_PEER;
@@ -80,7 +87,7 @@ GPU_FUNC void ll_part(const ll_mask_args *a, const ll_shared *s)
         ll_tell_masker(&a->call, s, r, LL_MASKER_PARTED);
 }
 
-GPU_KERNEL(LL_GPU_THREADS) ll_mask(GPU_ARGS ll_mask_args a)
+GPU_KERNEL(LL_GPU_THREADS) LL_MASK_KERNEL(GPU_ARGS ll_mask_args a)
 {
     const ll_gpu_call *c = &a.call;
     const ll_shared s = ll_shared_here(c);

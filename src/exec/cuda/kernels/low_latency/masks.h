@@ -39,9 +39,11 @@ GPU_FUNC const uint64_t *ll_masker_of(const ll_gpu_call *c, const ll_shared *s, 
     return (const uint64_t *)ll_own(c, ll_masker_place(c, rank));
 }
 
+/* Data of a rank that is not mapped may arrive after its death. */
 GPU_FUNC bool ll_writes_no_more(const ll_gpu_call *c, const ll_shared *s, int32_t rank)
 {
-    return load_relaxed_64(&c->place.losses[rank].dead) || (load_acquire(ll_masker_of(c, s, rank)) & LL_MASKER_PARTED);
+    const bool dead = !ll_is_far(c, rank) && load_relaxed_64(&c->place.losses[rank].dead);
+    return dead || (load_acquire(ll_masker_of(c, s, rank)) & LL_MASKER_PARTED);
 }
 
 /* Returns the region in which the slot may be from its next acknowledgement on (ll_region_choose). The caller holds the
@@ -84,6 +86,59 @@ GPU_FUNC void ll_settle(const ll_gpu_call *c, const ll_shared *s, int32_t slot)
     __syncthreads();
 }
 
+/* ---- ranks that are not mapped ----------------------------------------------------------------------------------- */
+
+#if LL_FAR && LL_MASKS
+/* Returns a number that all commands to the rank so far are before. */
+GPU_ASIDE uint64_t ll_sent_last(const ll_gpu_call *c, int32_t pe)
+{
+    const ll_gpu_far *far = &c->far[pe];
+    uint64_t last = 0;
+    for (int32_t kind = 0; kind < LL_KINDS; kind++) {
+        for (int32_t call = 0; call < LL_GPU_SENT_CALLS; call++)
+            last = max(last, load_relaxed_64((const uint64_t *)&far->sent[kind][call]));
+        for (int32_t slot = 0; slot < LL_SLOTS; slot++)
+            last = max(last, load_relaxed_64((const uint64_t *)&far->acknowledged[kind][slot]));
+    }
+    return last;
+}
+
+/* Tells the host how far commands to the rank reach. Words of cleans go after them. */
+GPU_FUNC void ll_sent_tell(const ll_gpu_call *c, int32_t pe)
+{
+    store_release(&c->maskers[pe].after, ll_sent_last(c, pe));
+}
+
+/* Leaves the masker to the host. */
+GPU_FUNC void ll_leave_masker(const ll_gpu_call *c, int32_t pe, uint64_t word)
+{
+    ll_sent_tell(c, pe);
+    store_release(&c->maskers[pe].word, word);
+}
+
+/* After a clean: epochs go on elsewhere, so no place of the send buffer is free before all commands have ended. */
+GPU_FUNC void ll_sent_begin_anew(const ll_gpu_call *c, int32_t pe)
+{
+    const unsigned long long last = (unsigned long long)ll_sent_last(c, pe);
+    for (int32_t kind = 0; kind < LL_KINDS; kind++) {
+        for (int32_t call = 0; call < LL_GPU_SENT_CALLS; call++)
+            c->far[pe].sent[kind][call] = last;
+        for (int32_t slot = 0; slot < LL_SLOTS; slot++)
+            c->far[pe].acknowledged[kind][slot] = last;
+    }
+}
+#else
+GPU_FUNC void ll_sent_tell(const ll_gpu_call *c, int32_t pe)
+{
+}
+GPU_FUNC void ll_leave_masker(const ll_gpu_call *c, int32_t pe, uint64_t word)
+{
+}
+GPU_FUNC void ll_sent_begin_anew(const ll_gpu_call *c, int32_t pe)
+{
+}
+#endif
+
 /* ---- masking ----------------------------------------------------------------------------------------------------- */
 
 typedef enum ll_gpu_masking { LL_MASKING_BUSY, LL_MASKING_DONE, LL_MASKING_NO_REGION } ll_gpu_masking;
@@ -91,6 +146,10 @@ typedef enum ll_gpu_masking { LL_MASKING_BUSY, LL_MASKING_DONE, LL_MASKING_NO_RE
 GPU_FUNC void ll_tell_masker(const ll_gpu_call *c, const ll_shared *s, int32_t rank, uint64_t parted)
 {
     const uint64_t word = ll_masker_word(c->mask_of[rank].masked != 0, c->masks->attempt, parted);
+    if (ll_is_far(c, rank)) {
+        ll_leave_masker(c, rank, word);
+        return;
+    }
     store_release((uint64_t *)ll_there(s, rank, ll_masker_place(c, c->place.rank)), word);
 }
 

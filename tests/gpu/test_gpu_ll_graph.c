@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Low-latency calls inside CUDA graphs: captured once and replayed a thousand times with other inputs, between calls
- * that are made; and what a capture holds: one kernel a call. */
+ * that are made; and what a capture holds: one kernel a call. Ranks may be reached by rings of commands (reach.h). */
 #include "ep/harness/ranks.h"
+#include "ep/low_latency/reach.h"
 #include "ep/low_latency/traffic.h"
 #include "gpu/layer.h"
 #include "oracle/unit.h"
@@ -87,6 +88,7 @@ static bool actor_begin(actor *one, expar_group *group, const inputs *in)
     config.max_topk = TOPK;
     config.num_experts = EXPERTS;
     config.masking = in->how.masking;
+    config.unmapped = reach_unmapped();
     if (!card_open(&one->card, one->rank)) return false;
     config.device = (expar_device){.type = EXPAR_CUDA, .index = one->card.device->index};
     return CHECK_OK(expar_ll_create(group, &config, &one->ll));
@@ -308,7 +310,7 @@ static void trial_replays(expar_group *group, void *shared)
 static void run(const manner *how, ranks_body body)
 {
     inputs in = inputs_make(how);
-    const ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS};
+    const ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS, .ranks_per_node = reach_ranks_per_node(RANKS)};
     bool passed = ranks_run(&plan, body, &in);
     inputs_free(&in);
     assert_true(passed);

@@ -120,6 +120,8 @@ typedef struct ll_ops {
     expar_status (*receive)(executor *self, exec_call *exec, ll_call *call);
     /* Returns the buffer's counts, brought up to date. Any thread. */
     const ll_counts *(*count)(executor *self);
+    /* Brings base.sent up to date, after all that calls have sent whose ends this rank has seen. NULL: it always is. */
+    void (*count_sent)(executor *self);
     /* As normal_ops.times. */
     bool (*times)(executor *self, ll_times *out);
     /* With masks: masks another rank, or unmasks it. EXPAR_ERR_STATE, EXPAR_ERR_LIMIT. */

@@ -143,6 +143,18 @@ bool sym_rings_have_ended_to(const sym_rings *rings, int32_t pe, uint64_t number
     return proxy_has_ended_to(rings->proxies[sym_ring_to(rings, pe)], pe, number);
 }
 
+proxy_sent sym_rings_sent(const sym_rings *rings)
+{
+    proxy_sent all = {0};
+    for (int32_t i = 0; i < rings->count; i++) {
+        const proxy_sent one = proxy_sent_of(rings->proxies[i]);
+        all.messages += one.messages;
+        all.flags += one.flags;
+        all.bytes += one.bytes;
+    }
+    return all;
+}
+
 void sym_rings_poison(const sym_rings *rings, expar_status status)
 {
     for (int32_t i = 0; i < rings->count; i++)

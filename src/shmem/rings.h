@@ -39,6 +39,8 @@ static inline int32_t sym_ring_to(const sym_rings *rings, int32_t pe)
 expar_status sym_rings_failed_to(const sym_rings *rings, int32_t pe);
 void sym_rings_forgive(const sym_rings *rings, int32_t pe);
 bool sym_rings_have_ended_to(const sym_rings *rings, int32_t pe, uint64_t number);
+/* Returns what all rings have passed to transports so far. Any thread. */
+proxy_sent sym_rings_sent(const sym_rings *rings);
 /* Ends all waits of kernels on the rings, and all their commands, for good. For a GPU whose context has failed. */
 void sym_rings_poison(const sym_rings *rings, expar_status status);
 

@@ -15,5 +15,7 @@ bool ll_times_last(expar_ll *ll, ll_times *out)
 
 link_sent ll_sent_so_far(const expar_ll *ll)
 {
-    return link_sent_of(ll->base.exec->sent);
+    executor *exec = ll->base.exec;
+    if (exec->ll->count_sent) exec->ll->count_sent(exec);
+    return link_sent_of(exec->sent);
 }

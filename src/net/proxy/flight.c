@@ -210,6 +210,21 @@ static void note_joined(proxy *self, flight *f)
     }
 }
 
+static void add_to_count(_Atomic uint64_t *count, uint64_t more)
+{
+    atomic_fetch_add_explicit(count, more, memory_order_relaxed);
+}
+
+/* A signal that follows its data by itself belongs to the message of the data. Gets are not counted. */
+static void count_posted(proxy *self, const flight *f, const transport_request *request)
+{
+    const bool follows = f->signals && f->command.bytes > 0;
+    if (request->kind == TRANSPORT_KIND_PUT) add_to_count(&self->sent_messages, 1);
+    if (request->kind == TRANSPORT_KIND_ATOMIC && !follows) add_to_count(&self->sent_flags, 1);
+    if (request->kind != TRANSPORT_KIND_GET)
+        add_to_count(&self->sent_bytes, request->bytes + (request->signals ? sizeof(uint64_t) : 0));
+}
+
 /* Returns false if it must be tried again: its PE has its share on the way, or its transport has no free space. */
 static bool post(proxy *self, proxy_peer *peer, flight *f)
 {
@@ -228,7 +243,10 @@ static bool post(proxy *self, proxy_peer *peer, flight *f)
     peer->bytes += f->message_bytes;
     f->state = FLIGHT_POSTED;
     note_joined(self, f);
-    if (status == EXPAR_OK) return true;
+    if (status == EXPAR_OK) {
+        count_posted(self, f, &request);
+        return true;
+    }
     flight_release(self, f);
     land_all(self, f, status);
     return true;

@@ -107,6 +107,8 @@ struct proxy {
     uint64_t epoch, moves;
     /* the ring's counters have changed since `moves` was raised */
     bool changed;
+    /* proxy_sent. The thread raises them, any thread reads them; relaxed, because they order nothing. */
+    _Atomic uint64_t sent_messages, sent_flags, sent_bytes;
     uint32_t failures;
     /* [size] the status of the last command to each PE that failed; EXPAR_OK: none since the PE was forgiven. The
        thread stores it (release), any thread loads it (acquire). */

@@ -111,6 +111,13 @@ expar_status proxy_failed_to(const proxy *self, int32_t pe)
     return (expar_status)atomic_load_explicit(&self->failed_to[pe], memory_order_acquire);
 }
 
+proxy_sent proxy_sent_of(const proxy *self)
+{
+    return (proxy_sent){.messages = atomic_load_explicit(&self->sent_messages, memory_order_relaxed),
+                        .flags = atomic_load_explicit(&self->sent_flags, memory_order_relaxed),
+                        .bytes = atomic_load_explicit(&self->sent_bytes, memory_order_relaxed)};
+}
+
 /* A failure that the thread records meanwhile may be kept. It then belongs to a command of before. */
 void proxy_forgive(proxy *self, int32_t pe)
 {

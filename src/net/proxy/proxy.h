@@ -105,6 +105,17 @@ expar_status proxy_failed_to(const proxy *self, int32_t pe);
 /* Commands to the PE are tried again, although it was silent for the time-out. Without this they fail for good. Any
    thread. */
 void proxy_forgive(proxy *self, int32_t pe);
+/* Counts of what the thread has passed to transports so far. */
+typedef struct proxy_sent {
+    /* puts, of which one may carry several commands, each with the signal that follows it */
+    uint64_t messages;
+    /* atomics, and signals without data */
+    uint64_t flags;
+    /* of both; a signal has 8 */
+    uint64_t bytes;
+} proxy_sent;
+/* Any thread; commands that have not ended may be missing. */
+proxy_sent proxy_sent_of(const proxy *self);
 /* Returns whether all commands to the PE before the number have ended, with success or not. Any thread. */
 bool proxy_has_ended_to(const proxy *self, int32_t pe, uint64_t number);
 /* No kernel uses the port any more. Also for a proxy that serves no GPU. */

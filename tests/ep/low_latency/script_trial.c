@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Runs a script of low-latency mode on one rank. */
 #include "ep/low_latency/script.h"
+#include "ep/low_latency/tools.h"
+#include "group/group.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,8 +11,10 @@ typedef struct player {
     expar_ll *ll;
     expar_ep *ep;
     int32_t rank;
-    lowlat_call *calls;                            /* of each op, with no buffer where it is not alive */
+    lowlat_call *calls; /* of each op, with no buffer where it is not alive */
+    const expar_group *group;
     uint64_t dispatches, combines, messages, rows; /* that went well */
+    uint64_t far_rows;                             /* of both, to ranks that are not mapped */
 } player;
 
 /* ---- being wrong ------------------------------------------------------------------------------------------------- */
@@ -89,14 +93,39 @@ static bool trial_normal(player *p, const lowlat_op *op)
     return right;
 }
 
-/* Rows that this rank sends back: one a slot, or one a token of each rank. */
-static uint64_t rows_back(const lowlat_op *op, int32_t rank)
+static bool is_far(const player *p, int32_t rank)
 {
+    return rank != p->rank && (p->script->config.unmapped || !sym_maps(p->group->sym, p->rank, rank));
+}
+
+/* Messages of this rank to ranks that are not mapped. */
+static uint64_t far_messages(const player *p, const lowlat_op *op)
+{
+    const llo_job *job = &op->traffic->job;
+    const oracle_input *input = &job->inputs[p->rank];
+    uint64_t messages = 0;
+    for (int64_t t = 0; t < input->num_tokens; t++)
+        for (int32_t r = 0; r < job->num_ranks; r++) {
+            bool goes = false;
+            for (int32_t k = 0; k < job->topk; k++) {
+                const int64_t expert = input->topk_idx[t * job->topk + k];
+                goes = goes || (expert >= 0 && expert / lowlat_locals(job) == r);
+            }
+            messages += goes && is_far(p, r);
+        }
+    return messages;
+}
+
+/* Rows that this rank sends back: one a slot, or one a token of each rank. far: to ranks that are not mapped. */
+static uint64_t rows_back(const player *p, const lowlat_op *op, bool far)
+{
+    const int32_t rank = p->rank;
     const llo_job *job = &op->traffic->job;
     const int64_t locals = lowlat_locals(job);
     uint64_t rows = 0, tokens = 0;
     for (int64_t i = 0; i < lowlat_places(job); i++) {
         const oracle_input *input = &job->inputs[i / job->max_tokens];
+        if (far && !is_far(p, (int32_t)(i / job->max_tokens))) continue;
         const int64_t t = i % job->max_tokens;
         uint64_t here = 0;
         for (int32_t k = 0; k < job->topk && t < input->num_tokens; k++)
@@ -112,9 +141,11 @@ static void count(player *p, const lowlat_op *op)
     if (op->kind == LOWLAT_DISPATCH) {
         p->dispatches++;
         p->messages += (uint64_t)op->traffic->arrivals[p->rank].messages;
+        p->far_rows += far_messages(p, op);
     } else {
         p->combines++;
-        p->rows += rows_back(op, p->rank);
+        p->rows += rows_back(p, op, false);
+        p->far_rows += rows_back(p, op, true);
     }
 }
 
@@ -201,6 +232,17 @@ static bool check_stats(const player *p)
                    (unsigned long long)stats.combine_rows, (unsigned long long)p->rows)));
 }
 
+/* The same on CPUs and GPUs, whatever messages carry the rows. */
+static bool check_sent(const player *p)
+{
+    const link_sent sent = ll_sent_so_far(p->ll);
+    if (p->script->with_trouble) return true;
+    return CHECK(sent.rows == p->far_rows, "%llu rows went to unmapped ranks, expected %llu",
+                 (unsigned long long)sent.rows, (unsigned long long)p->far_rows) &&
+           CHECK((sent.messages > 0) == (sent.bytes > 0) && sent.bytes >= sent.rows, "%llu messages of %llu bytes",
+                 (unsigned long long)sent.messages, (unsigned long long)sent.bytes);
+}
+
 /* Results outlive the buffer; hooks say that it has gone. */
 static void retire_calls(player *p, bool right)
 {
@@ -218,7 +260,7 @@ static void retire_calls(player *p, bool right)
 void lowlat_script_trial(expar_group *group, void *shared)
 {
     const lowlat_script *s = shared;
-    player p = {.script = s, .rank = expar_group_rank(group)};
+    player p = {.script = s, .rank = expar_group_rank(group), .group = group};
     expar_ep_config normal = EXPAR_EP_CONFIG_INIT;
     normal.max_tokens = 12;
     normal.max_row_bytes = 64;
@@ -228,7 +270,7 @@ void lowlat_script_trial(expar_group *group, void *shared)
     bool right = CHECK_OK(expar_ll_create(group, &s->config, &p.ll)) &&
                  (!s->with_normal || CHECK_OK(expar_ep_create(group, &normal, &p.ep)));
     if (right && s->prepare) s->prepare(s->prepare_context, p.ll, p.rank);
-    right = right && trial_steps(&p) && check_stats(&p);
+    right = right && trial_steps(&p) && check_stats(&p) && check_sent(&p);
     if (!right) expar_group_abort(group);
     CHECK_OK(expar_ep_destroy(p.ep));
     CHECK_OK(expar_ll_destroy(p.ll));

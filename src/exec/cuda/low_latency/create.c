@@ -370,6 +370,7 @@ static const ll_ops ll_gpu_phases = {
     .send = ll_gpu_send,
     .receive = ll_gpu_receive,
     .count = ll_gpu_count,
+    .count_sent = ll_gpu_count_sent,
     .times = ll_gpu_times,
     .mask_set = ll_gpu_mask_set,
     .mask_query = ll_gpu_mask_query,

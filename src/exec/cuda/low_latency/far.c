@@ -79,6 +79,8 @@ static expar_status take_rings(ll_gpu *self, int32_t device)
     if (status != EXPAR_OK) return status;
     self->core.device = self->reach.rings->device;
     self->reach.failures = sym_rings_failures(self->reach.rings, &last);
+    self->reach.before = sym_rings_sent(self->reach.rings);
+    self->core.base.sent = &self->reach.sent;
     return EXPAR_OK;
 }
 
@@ -182,6 +184,28 @@ void ll_gpu_far_close(ll_gpu *self)
     free(self->reach.ranks);
     self->reach.heaps = NULL;
     self->reach.ranks = NULL;
+}
+
+/* ---- what was sent ----------------------------------------------------------------------------------------------- */
+
+/* The rings may also have sent for others meanwhile. Kernels count rows for each rank. */
+void ll_gpu_count_sent(executor *base)
+{
+    ll_gpu *self = ll_gpu_of(base);
+    link_counts *sent = &self->reach.sent;
+    uint64_t rows = 0;
+    if (!self->across) return;
+    if (sym_rings_quiet(self->reach.rings, far_name) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
+    const proxy_sent now = sym_rings_sent(self->reach.rings), *before = &self->reach.before;
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
+        if (!ll_gpu_is_far(self, r)) continue;
+        rows += __atomic_load_n(&self->counted[r].messages, __ATOMIC_RELAXED);
+        rows += __atomic_load_n(&self->counted[r].rows, __ATOMIC_RELAXED);
+    }
+    atomic_store_explicit(&sent->messages, now.messages - before->messages, memory_order_relaxed);
+    atomic_store_explicit(&sent->flags, now.flags - before->flags, memory_order_relaxed);
+    atomic_store_explicit(&sent->bytes, now.bytes - before->bytes, memory_order_relaxed);
+    atomic_store_explicit(&sent->rows, rows, memory_order_relaxed);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

@@ -25,6 +25,7 @@
 #include "exec/cuda/kernels/low_latency/ll_args.h"
 #include "exec/cuda/low_latency/create.h"
 #include "group/members.h"
+#include "link/link.h"
 #include "shmem/kinds.h"
 #include "shmem/rings.h"
 
@@ -51,6 +52,8 @@ typedef struct ll_gpu_reach {
     bool unmapped;     /* no other rank is reached by mapped memory */
     uint64_t *heaps;   /* [N] where the pinned heap of each rank is mapped here; 0: it is not */
     ll_gpu_far *ranks; /* [N] for kernels, as they are at first */
+    link_counts sent;  /* base.sent, as of the last count */
+    proxy_sent before; /* what the rings had sent before this buffer was made */
     uint64_t failures; /* commands of the rings that had failed before this buffer was made */
     /* With masks: words about them for ranks that are not mapped; NULL: there are none. */
     ll_gpu_words *words;
@@ -133,6 +136,8 @@ void ll_gpu_far_give(ll_gpu *self, bool *quiet);
 /* Returns the address of this rank's buffer. */
 cu_address ll_gpu_own(const ll_gpu *self);
 
+/* Operation. */
+void ll_gpu_count_sent(executor *base);
 /* Says whether the rank is not mapped here. */
 static inline bool ll_gpu_is_far(const ll_gpu *self, int32_t rank)
 {

@@ -132,8 +132,8 @@ static expar_status read_time(const struct gpu_rank *rank, struct bench_span *sp
 static bool gpu_turn(const struct bench_world *world, struct contender *contender, struct bench_span *span)
 {
     struct gpu_rank *rank = world->gpu;
-    bool good =
-        bench_good(world, launch_gate(rank)) && bench_good(world, CUDA_CALL(EventRecord, rank->start, rank->stream));
+    bool good = (!contender->before || contender->before(contender->context)) && bench_good(world, launch_gate(rank)) &&
+                bench_good(world, CUDA_CALL(EventRecord, rank->start, rank->stream));
     if (good) {
         atomic_store_explicit(&rank->crew->turns[world->rank], rank->turn, memory_order_release);
         good = contender->run(contender->context) &&
@@ -184,25 +184,14 @@ static bool gpu_marks_read(const struct bench_world *world, void *marks, int cou
     return true;
 }
 
-const struct bench_device bench_cuda = {
-    .name = "cuda",
-    .workers = "sms",
-    .copies = {"push_us", "pull_us"},
-    .held_outputs = 2,
-    .memory = gpu_memory,
-    .alloc = gpu_alloc,
-    .free = gpu_free,
-    .view = gpu_view,
-    .unview = gpu_unview,
-    .draft = gpu_draft,
-    .commit = gpu_commit,
-    .copy = gpu_copy_tensor,
-    .encode = gpu_encode,
-    .turn = gpu_turn,
-    .marks_open = gpu_marks_open,
-    .mark = gpu_mark,
-    .marks_read = gpu_marks_read,
-    .marks_close = gpu_marks_close,
-    .sites = {&gpu_normal_site, &gpu_ll_site},
-    .ll = &ll_cuda,
-};
+#define GPU                                                                                                            \
+    .name = "cuda", .workers = "sms", .held_outputs = 2, .memory = gpu_memory, .alloc = gpu_alloc, .free = gpu_free,   \
+    .view = gpu_view, .unview = gpu_unview, .draft = gpu_draft, .commit = gpu_commit, .copy = gpu_copy_tensor,         \
+    .encode = gpu_encode, .turn = gpu_turn, .marks_open = gpu_marks_open, .mark = gpu_mark,                            \
+    .marks_read = gpu_marks_read, .marks_close = gpu_marks_close
+
+const struct bench_device bench_cuda = {GPU, .copies = {"push_us", "pull_us"},
+                                        .sites = {&gpu_normal_site, &gpu_ll_site}, .ll = &ll_cuda};
+/* Normal mode is not measured there (normal/options.c). */
+const struct bench_device bench_cuda_nodes = {GPU, .copies = {"whole_puts_us", "piece_puts_us"},
+                                              .sites = {&gpu_normal_site, &gpu_ll_nodes_site}, .ll = &ll_cuda_nodes};

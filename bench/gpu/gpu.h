@@ -50,7 +50,7 @@ struct gpu_rank {
 };
 
 /* ---- device.c ---------------------------------------------------------------------------------------------------- */
-extern const struct bench_device bench_cuda;
+extern const struct bench_device bench_cuda, bench_cuda_nodes;
 /* The time limit of a kernel that waits for another rank. gpu_expired returns the word that a kernel sets when it
    reaches the limit. */
 #define GPU_TURN_TIMEOUT_NS UINT64_C(30000000000)
@@ -90,7 +90,8 @@ struct bench_moments gpu_moments_of_turn(const ll_times *times);
 
 /* ---- ll.c -------------------------------------------------------------------------------------------------------- */
 expar_status gpu_ll_load(struct gpu_rank *rank);
-extern const struct ll_place ll_cuda;
-extern const struct bench_site gpu_ll_site;
+/* On one node, and on several. */
+extern const struct ll_place ll_cuda, ll_cuda_nodes;
+extern const struct bench_site gpu_ll_site, gpu_ll_nodes_site;
 
 #endif

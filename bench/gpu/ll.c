@@ -330,23 +330,16 @@ static bool gpu_way_moments(const struct limit_way *way, struct bench_moments *o
     return kernel_stamps_of_turn(&self->stamps, out);
 }
 
-const struct ll_place ll_cuda = {
-    .share = gpu_share,
-    .unshare = gpu_unshare,
-    .reserve = gpu_reserve,
-    .unreserve = gpu_unreserve,
-    .num_ways = one_way,
-    .way_open = gpu_way_open,
-    .way_run = gpu_way_run,
-    .way_close = gpu_way_close,
-    .way_copy = gpu_way_copy,
-    .trip_create = gpu_trip_create,
-    .trip_free = gpu_trip_free,
-    .trip_contenders = gpu_trip_contenders,
-    .trip_times = gpu_trip_times,
-    .way_moments = gpu_way_moments,
-    .launch = launch_nothing,
-};
+#define PLACE                                                                                                          \
+    .share = gpu_share, .unshare = gpu_unshare, .reserve = gpu_reserve, .unreserve = gpu_unreserve,                    \
+    .num_ways = one_way, .way_open = gpu_way_open, .way_run = gpu_way_run, .way_close = gpu_way_close,                 \
+    .way_copy = gpu_way_copy, .way_moments = gpu_way_moments, .launch = launch_nothing
+
+const struct ll_place ll_cuda = {PLACE, .trip_create = gpu_trip_create, .trip_free = gpu_trip_free,
+                                 .trip_contenders = gpu_trip_contenders, .trip_times = gpu_trip_times};
+/* Between nodes a flag goes by the host's puts, as on the CPU: kernels do not reach it. */
+const struct ll_place ll_cuda_nodes = {PLACE, .trip_create = ll_trip_create, .trip_free = ll_trip_free,
+                                       .trip_contenders = ll_trip_contenders, .trip_times = ll_trip_times};
 
 const struct bench_site gpu_ll_site = {
     .default_workers = default_sms_of_call,
@@ -354,4 +347,12 @@ const struct bench_site gpu_ll_site = {
     .close = ll_site_close,
     .clocks = gpu_clocks,
     .moments = gpu_moments,
+};
+const struct bench_site gpu_ll_nodes_site = {
+    .default_workers = default_sms_of_call,
+    .open = ll_site_open,
+    .close = ll_site_close,
+    .clocks = gpu_clocks,
+    .moments = gpu_moments,
+    .traffic = ll_traffic,
 };

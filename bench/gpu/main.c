@@ -127,15 +127,16 @@ static void free_words(const cuda_device *device, struct gpu_crew *crew)
 
 static bool make_group(struct gpu_rank *ranks, const struct bench_options *options)
 {
+    const expar_group_options wanted = bench_group_options(options);
     expar_group **groups = calloc((size_t)options->num_ranks, sizeof(expar_group *));
-    bool made = groups && expar_group_create_threads(options->num_ranks, NULL, groups) == EXPAR_OK;
+    bool made = groups && expar_group_create_threads(options->num_ranks, &wanted, groups) == EXPAR_OK;
     for (int32_t r = 0; made && r < options->num_ranks; r++)
         ranks[r].world = (struct bench_world){.group = groups[r],
-                                              .nodes = 1,
-                                              .each = options->num_ranks,
+                                              .nodes = options->nodes,
+                                              .each = options->num_ranks / options->nodes,
                                               .rank = r,
                                               .size = options->num_ranks,
-                                              .device = &bench_cuda,
+                                              .device = options->nodes > 1 ? &bench_cuda_nodes : &bench_cuda,
                                               .place = {.type = EXPAR_CUDA, .index = r % options->num_gpus},
                                               .gpu = &ranks[r]};
     free(groups);

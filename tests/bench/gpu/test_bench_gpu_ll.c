@@ -5,6 +5,7 @@
 #include "bench/low_latency/format.h"
 #include "capture.h"
 #include "cuda/gpus.h"
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -176,6 +177,33 @@ static void every_row_is_there(void **state)
     json_decref(json);
 }
 
+/* Two simulated nodes: rows that leave a node are counted, and the bare puts of the same run are the limit. */
+static void nodes_are_told_apart(void **state)
+{
+    (void)state;
+    struct bench_options options = small(4, 1);
+    options.nodes = 2;
+    options.experts = 8;
+    options.tokens[0] = 3;
+    json_t *json = capture_json(&options), *list = json_object_get(json, "results");
+    assert_int_equal(number_of(json_object_get(json, "config"), "nodes"), 2);
+    assert_int_equal(json_array_size(list), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *result = json_array_get(list, i), *network = json_object_get(result, "network"), *link;
+        double messages = 0;
+        size_t l;
+        assert_true(json_is_true(json_object_get(result, "verified")));
+        assert_string_equal(text_of(result, "path"), "network");
+        assert_true(number_of(result, "network_limit_us") > 0 && number_of(result, "round_trip_us") > 0);
+        json_array_foreach(json_object_get(result, "links"), l, link) if (!strcmp(text_of(link, "class"), "network"))
+            messages += number_of(link, "messages");
+        assert_true(messages > 0 && fabs(number_of(network, "rows") * 4 - messages) < 0.01);
+        assert_true(number_of(network, "messages") > number_of(network, "rows"));
+        assert_true(number_of(network, "bytes") > number_of(network, "rows") * 2 * 256);
+    }
+    json_decref(json);
+}
+
 /* Calls in two phases, ranks that share a GPU, and one that is alone, without tokens too. */
 static void halves_and_shared_gpus(void **state)
 {
@@ -301,6 +329,7 @@ int main(void)
         cmocka_unit_test(every_row_is_there),   cmocka_unit_test(halves_and_shared_gpus),
         cmocka_unit_test(stamps_are_left_out),  cmocka_unit_test(csv_is_whole),
         cmocka_unit_test(decodes_are_verified), cmocka_unit_test(sharing_is_told),
+        cmocka_unit_test(nodes_are_told_apart),
     };
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);

@@ -71,12 +71,13 @@ static void read_map(hosted_step *step, ep_combine_step *here)
     here->map = host;
 }
 
+/* Rows that did not come are in no token's sum, so they stay where they are. */
 static void read_rows(hosted_step *step, ep_combine_step *here)
 {
-    const int64_t slots = (int64_t)here->rows * here->routing->topk;
-    const int64_t rows = here->map && step->status == EXPAR_OK ? expert_rows_of(here->map, slots) : here->rows;
+    const int64_t came = rows_that_came(here->routing, here->rows), topk = here->routing->topk;
+    const int64_t rows = here->map && step->status == EXPAR_OK ? expert_rows_of(here->map, came * topk) : came;
     here->x = hosted_read_rows(step, here->x, rows, here->row_bytes, &here->x_pitch_bytes);
-    here->weights = read_floats(step, here->weights, here->rows, here->routing->topk, &here->weights_pitch);
+    here->weights = read_floats(step, here->weights, came, topk, &here->weights_pitch);
     for (int i = 0; i < 2; i++)
         here->bias[i] =
             hosted_read_rows(step, here->bias[i], here->routing->tokens, here->row_bytes, &here->bias_pitch_bytes[i]);

@@ -104,9 +104,26 @@ expar_status gda_lane_error(gda *g, gda_lane *lane)
     expar_status status = g->site->check(g->site->context, lane->pe, "gda");
     if (status != EXPAR_OK) return status;
     gda_failure_text(failure, lane->pe, text, sizeof text);
-    if (!lane->is_failed) g->site->told(g->site->context, lane->pe);
-    lane->is_failed = true;
     return error_set(EXPAR_ERR_PEER, "gda: %s", text);
+}
+
+/* A request may fail because the peer has left, since another rank is lost. So the site looks for the cause, once for a
+   PE: afterwards the site knows that the PE is out of reach. */
+expar_status gda_explain(gda *g, int32_t pe, expar_status status)
+{
+    error_kept kept;
+    gda_lane *first = gda_lane_of(g, pe, 0);
+    pthread_mutex_lock(&g->lock);
+    const bool is_known = first->is_failed;
+    first->is_failed = true;
+    pthread_mutex_unlock(&g->lock);
+    if (is_known) return status;
+    error_save(&kept);
+    const expar_status cause = g->site->explain(g->site->context, pe, "gda");
+    if (cause != EXPAR_OK) return cause;
+    error_put_back(&kept);
+    g->site->told(g->site->context, pe);
+    return status;
 }
 
 static void store_result(gda_lane *lane, const gda_flight *f)
@@ -216,8 +233,8 @@ expar_status gda_settle_batch(gda *g, transport_batch *batch)
 {
     pthread_mutex_lock(&g->lock);
     expar_status status = gda_wait(g, batch_is_settled, batch, "waiting for operations");
-    if (status == EXPAR_OK && atomic_exchange(&batch->status, EXPAR_OK) != EXPAR_OK)
-        status = pe_error(g, atomic_load(&batch->pe));
+    const int32_t pe = atomic_load(&batch->pe);
+    if (status == EXPAR_OK && atomic_exchange(&batch->status, EXPAR_OK) != EXPAR_OK) status = pe_error(g, pe);
     pthread_mutex_unlock(&g->lock);
-    return status;
+    return status == EXPAR_ERR_PEER ? gda_explain(g, pe, status) : status;
 }

@@ -50,7 +50,7 @@ typedef struct gda_lane {
     gda_address address; /* for the peer */
     gda_flight *flights; /* [GDA_FLIGHTS], a ring */
     uint64_t begun, ended;
-    bool is_failed; /* its failure was reported to the site */
+    bool is_failed; /* the first lane to a PE: a failure was reported to the site */
     uint64_t rung;  /* end of the requests for which the ringer has rung; its own */
     /* the end of the wait for the device, while something is in flight */
     transport_patience patience;
@@ -148,6 +148,8 @@ expar_status gda_wait(gda *g, bool (*is_met)(gda *g, const void *of), const void
 gda_lane *gda_lane_of(gda *g, int32_t pe, uint32_t number);
 /* Returns the error of a lane's queue; EXPAR_OK where there is none. */
 expar_status gda_lane_error(gda *g, gda_lane *lane);
+/* Without the lock: returns the error of requests to the PE, or another one that explains it. The site is told. */
+expar_status gda_explain(gda *g, int32_t pe, expar_status status);
 expar_status gda_settle_batch(gda *g, transport_batch *batch);
 
 /* ---- ringer.c ---------------------------------------------------------------------------------------------------- */

@@ -265,5 +265,5 @@ expar_status gda_post_request(gda *g, const transport_request *request, transpor
     if (status == EXPAR_OK) status = post_now(g, lane, request, batch ? batch : &g->rest);
     if (status == EXPAR_OK) status = await_source(g, lane);
     pthread_mutex_unlock(&g->lock);
-    return status;
+    return status == EXPAR_ERR_PEER ? gda_explain(g, request->pe, status) : status;
 }

@@ -4,6 +4,7 @@
  *     fake_verbs.c     devices, ports, capabilities (FAKE_VERBS says which)
  *     fake_objects.c   protection domains, memory, doorbells, completion queues and queue pairs
  *     fake_commands.c  reads the commands by the structs in fake_prm.h, and rejects a wrong field
+ *     fake_wire.c      lets devices of several processes reach each other (FAKE_WIRE)
  *
  * A queue pair that is ready to send runs on a software NIC, which all devices of the process share. A program that
  * destroys an object in use, or leaves one behind, is ended by abort(). */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Objects of a simulated device, and the software NIC on which its queue pairs run. */
 #include "fake.h"
+#include "fake_wire.h"
 #include "net/gda/devx/verbs.h"
 #include "net/gda/nic/nic.h"
 
@@ -52,7 +53,7 @@ struct mlx5dv_devx_obj {
 
 /* Guards all below. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static uint32_t next_number = 0x11, users;
+static uint32_t last_number = 0x10, users;
 static nic *device;
 static struct ibv_pd *pds[MOST_OBJECTS];
 static fake_umem *umems[MOST_OBJECTS];
@@ -69,6 +70,12 @@ int fake_reject(const char *command, const char *why)
 {
     if (getenv("FAKE_SAYS_WHY")) fprintf(stderr, "simulated mlx5: %s: %s is wrong\n", command, why);
     return EREMOTEIO;
+}
+
+/* By the holder of the lock. */
+static uint32_t new_number(void)
+{
+    return fake_wire_is_on() ? fake_wire_number() : ++last_number;
 }
 
 static void *checked(void *memory)
@@ -91,7 +98,12 @@ void fake_attach(void)
 {
     const nic_faults faults = {.seed = 3, .coalesce_one_in = 5, .late_reads_one_in = 7, .rnr_retries = 7};
     pthread_mutex_lock(&lock);
-    if (!users++ && (nic_open(&faults, &device) != EXPAR_OK || nic_start(device) != EXPAR_OK)) die("no NIC");
+    if (!users && nic_open(&faults, &device) != EXPAR_OK) die("no NIC");
+    if (!users && fake_wire_is_on())
+        fake_wire_join(device);
+    else if (!users && nic_start(device) != EXPAR_OK)
+        die("no NIC");
+    users++;
     pthread_mutex_unlock(&lock);
 }
 
@@ -99,7 +111,10 @@ void fake_detach(const fake_context *context)
 {
     if (context->objects) die("a device was closed with objects that were not destroyed");
     pthread_mutex_lock(&lock);
-    if (!--users) nic_close(device);
+    if (!--users) {
+        if (fake_wire_is_on()) fake_wire_leave();
+        nic_close(device);
+    }
     pthread_mutex_unlock(&lock);
 }
 
@@ -130,7 +145,7 @@ struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
     struct ibv_pd *pd = checked(calloc(1, sizeof *pd));
     *pd = (struct ibv_pd){.context = (fake_context *)context};
     pthread_mutex_lock(&lock);
-    pd->pdn = next_number++;
+    pd->pdn = new_number();
     pds[place_of((void *const *)pds, NULL)] = pd;
     pd->context->objects++;
     pthread_mutex_unlock(&lock);
@@ -188,7 +203,7 @@ static verbs_mr *register_memory(struct ibv_pd *pd, void *base, uint64_t address
 {
     verbs_mr *mr = checked(calloc(1, sizeof *mr));
     pthread_mutex_lock(&lock);
-    const uint32_t key = next_number++ << 8;
+    const uint32_t key = new_number() << 8;
     *mr = (verbs_mr){.context = (struct ibv_context *)pd->context,
                      .pd = pd,
                      .addr = base,
@@ -204,6 +219,7 @@ static verbs_mr *register_memory(struct ibv_pd *pd, void *base, uint64_t address
     if (access & ~15) die("memory was registered with rights that are not known");
     if (nic_add_memory(device, &m) != EXPAR_OK) die(expar_last_error());
     pthread_mutex_unlock(&lock);
+    if (fake_wire_is_on() && access & VERBS_REMOTE_WRITE) fake_wire_publish(&m);
     return mr;
 }
 
@@ -227,6 +243,7 @@ verbs_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t bytes, ui
 
 int ibv_dereg_mr(verbs_mr *mr)
 {
+    if (fake_wire_is_on()) fake_wire_withdraw(mr->lkey);
     pthread_mutex_lock(&lock);
     nic_remove_memory(device, 0, mr->lkey);
     mr->pd->uses--;
@@ -245,7 +262,7 @@ verbs_umem *mlx5dv_devx_umem_reg(struct ibv_context *context, void *address, siz
     fake_umem *u = checked(calloc(1, sizeof *u));
     pthread_mutex_lock(&lock);
     *u = (fake_umem){
-        .seen.umem_id = next_number++, .context = (fake_context *)context, .address = address, .bytes = bytes};
+        .seen.umem_id = new_number(), .context = (fake_context *)context, .address = address, .bytes = bytes};
     umems[place_of((void *const *)umems, NULL)] = u;
     u->context->objects++;
     pthread_mutex_unlock(&lock);
@@ -287,7 +304,7 @@ verbs_uar *mlx5dv_devx_alloc_uar(struct ibv_context *context, uint32_t flags)
     u->seen.base_addr = checked(aligned_alloc(4096, 4096));
     memset(u->seen.base_addr, 0, 4096);
     u->seen.reg_addr = (uint8_t *)u->seen.base_addr + 0x800;
-    u->seen.page_id = next_number++;
+    u->seen.page_id = new_number();
     u->context->pages++;
     uars[place_of((void *const *)uars, NULL)] = u;
     u->context->objects++;
@@ -439,7 +456,7 @@ struct mlx5dv_devx_obj *mlx5dv_devx_obj_create(struct ibv_context *context, cons
         free(o);
         o = NULL;
     } else {
-        o->number = next_number++;
+        o->number = new_number();
         objects[place_of((void *const *)objects, NULL)] = o;
         o->context->objects++;
         fake_answer(out, out_bytes, 0, o->number);
@@ -507,10 +524,10 @@ static const char *take_step(struct mlx5dv_devx_obj *o, const fake_step_command 
     case 0x503:
         if (o->state != INIT) return "state";
         if (step->port != o->port) return "port";
-        if (!peer) return "peer";
+        if (!peer && !fake_wire_is_on()) return "peer";
         o->peer = step->peer;
         o->state = RECEIVES;
-        return check_address(o, peer, step);
+        return !peer ? NULL : check_address(o, peer, step);
     case 0x504:
         if (o->state != RECEIVES) return "state";
         if (peer && peer->state >= RECEIVES && peer->peer != o->number) return "peer";

@@ -29,7 +29,7 @@ static bool near_follow(const char *sys, const char *folder, const char *name, c
 /* The driver may write the address in capitals; the system does not. */
 static bool find_gpu(const char *sys, const devx_place *place, char path[PATH_MAX])
 {
-    char name[sizeof place->gpu];
+    char name[sizeof place->gpu] = "";
     for (size_t i = 0; i < sizeof name; i++)
         name[i] = (char)tolower((unsigned char)place->gpu[i]);
     return name[0] && near_follow(sys, "bus/pci/devices", name, "", path);

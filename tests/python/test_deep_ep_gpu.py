@@ -364,6 +364,8 @@ class Gpu(unittest.TestCase):
             deep_ep_ranks.pairs,
             deep_ep_ranks.by_hand,
             deep_ep_ranks.micro_batches,
+            deep_ep_ranks.masks,
+            graphs,
             slow_work,
         ]
         for body in bodies:

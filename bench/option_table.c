@@ -62,7 +62,7 @@ const struct argp_option bench_option_table[] = {
     {"mpi", KEY_MPI, NULL, 0, "Also measure pack, MPI_Alltoallv and unpack (needs mpirun)", 0},
     {"format", KEY_FORMAT, "FORMAT", 0,
      "ll: how rows travel, or a list: bf16, f16, f32 as they are (default: those of --dtype); coded from rows of "
-     "--dtype: fp8, fp8_round, fp8_ue8m0, int8, which are dispatched, and logfmt, which is combined",
+     "--dtype: fp8, fp8_round, fp8_ue8m0, int8, nvfp4, which are dispatched, and logfmt, which is combined",
      0},
     {"sum", KEY_SUM, "WHERE", 0,
      "ll: the ranks that add in a combine: exact (the token's rank), reduced (the experts' ranks first), both "

@@ -12,7 +12,7 @@
 #define BENCH_MAX_SWEEP   64
 #define BENCH_MAX_DTYPES  4
 #define BENCH_MAX_SIZES   32
-#define BENCH_MAX_FORMATS 8
+#define BENCH_MAX_FORMATS 9
 #define BENCH_MAX_FILES   8
 
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };

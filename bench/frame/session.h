@@ -57,7 +57,8 @@ struct bench_session {
     const struct ll_format *format;
     struct ll_layout *layout;
     size_t rows_bytes;
-    void *trip; /* of the device's ll_place; NULL: one rank alone */
+    void *global_scale; /* of NVFP4: [1] f32 on the device */
+    void *trip;         /* of the device's ll_place; NULL: one rank alone */
 };
 
 /* The form of rows: their type, and with low latency how they travel. */

@@ -186,7 +186,7 @@ static bool gpu_way_open(struct limit_way *way)
     self->rank = session->world->gpu;
     self->blocks = (uint32_t)session->workers;
     ll_turn *turn = &self->turn;
-    turn->scale_stride = session->layout->rows_per_expert;
+    turn->scale_stride = ll_format_scale_stride(session->format, session->layout->rows_per_expert);
     turn->num_scales = way->num_scales;
     turn->row_bytes = (int64_t)session->problem->row_bytes;
     turn->dtype = (int32_t)session->problem->dtype;

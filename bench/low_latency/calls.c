@@ -130,6 +130,10 @@ static void set_dispatch_args(struct ll_case *self)
     if (self->frame.kind.reduced)
         args->topk_weights = bench_tensor(world, session->weights, EXPAR_F32, problem->tokens, problem->topk);
     args->format = session->format->dispatched ? session->format->wire : EXPAR_LL_FORMAT_PLAIN;
+    if (args->format == EXPAR_LL_FORMAT_NVFP4) {
+        args->global_scale = expar_tensor_1d(session->global_scale, EXPAR_F32, 1);
+        args->global_scale.device = world->place;
+    }
     args->hook = self->frame.kind.hooked && self->frame.kind.dispatches;
     args->stream = world->stream;
 }

@@ -188,7 +188,8 @@ static bool way_verify(const struct limit_way *way, uint64_t salt)
     const struct ll_rows rows = {
         .rows = way->received,
         .scales = way->scales,
-        .scale_strides = {way->num_scales * layout->rows_per_expert, 1, layout->rows_per_expert},
+        .scale_strides = {ll_format_scale_words(session->format, way->num_scales, layout->rows_per_expert), 1,
+                          ll_format_scale_stride(session->format, layout->rows_per_expert)},
         .src_info = way->src_info};
     if (!ll_look(session, &rows, &seen)) return false;
     seen.counts = layout->counts + (ptrdiff_t)session->problem->rank * layout->local_experts;

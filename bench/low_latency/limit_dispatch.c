@@ -72,7 +72,10 @@ static void fill_rows(struct limit_way *way)
                 limit_list_add(&way->rows, payload, way->received + (size_t)row * row_bytes, row_bytes);
             const int64_t expert = row / layout->rows_per_expert, number = row % layout->rows_per_expert;
             if (way->num_scales)
-                copy->scales = way->scales + expert * way->num_scales * layout->rows_per_expert + number;
+                copy->scales =
+                    way->scales +
+                    expert * ll_format_scale_words(session->format, way->num_scales, layout->rows_per_expert) +
+                    ll_format_scale_at(session->format, way->num_scales, number);
             copy->info = way->src_info + row;
             copy->token = from->token;
         }
@@ -96,7 +99,8 @@ bool limit_dispatch_memory(struct limit_way *way)
     way->num_scales = ll_format_scales(session->format, problem->hidden);
     way->coded_bytes = limit_whole_lines(row_bytes + 4 * (size_t)way->num_scales);
     way->received_bytes = rows * row_bytes;
-    way->scales_bytes = rows * 4 * (size_t)way->num_scales;
+    way->scales_bytes = (size_t)layout->local_experts * 4 *
+                        (size_t)ll_format_scale_words(session->format, way->num_scales, layout->rows_per_expert);
     way->info_bytes = rows * sizeof *way->src_info;
     way->headers_bytes = ((size_t)problem->num_sent + 1) * limit_whole_lines(header_bytes(way));
     way->received = place->reserve(world, way->received_bytes);

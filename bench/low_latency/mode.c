@@ -47,6 +47,17 @@ bool ll_fill_rows(const struct bench_session *session, uint64_t salt)
     return good;
 }
 
+static bool make_global_scale(struct bench_session *session)
+{
+    static const float value = LL_NVFP4_GLOBAL;
+    const struct bench_world *world = session->world;
+    session->global_scale = world->device->alloc(world, sizeof value);
+    if (!session->global_scale) return false;
+    float *draft = world->device->draft(world, session->global_scale, sizeof value);
+    if (draft) *draft = value;
+    return draft && world->device->commit(world, session->global_scale, draft, sizeof value);
+}
+
 static bool make(struct bench_session *session)
 {
     const struct bench_world *world = session->world;
@@ -56,7 +67,7 @@ static bool make(struct bench_session *session)
                               session->problem->row_bytes;
         session->rows = world->device->ll->reserve(world, session->rows_bytes);
     }
-    if (!session->rows) return bench_complain(world, "out of memory");
+    if (!session->rows || !make_global_scale(session)) return bench_complain(world, "out of memory");
     return ll_fill_rows(session, bench_first_salt(session));
 }
 
@@ -104,6 +115,7 @@ static bool end(struct bench_session *session)
     const struct bench_world *world = session->world;
     bool good = bench_good(world, expar_ll_destroy(session->ll));
     world->device->ll->unreserve(world, session->rows, session->rows_bytes);
+    world->device->free(world, session->global_scale);
     ll_layout_free(session->layout);
     return good;
 }

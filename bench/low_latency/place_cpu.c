@@ -70,8 +70,9 @@ static void copy_one(const struct limit_way *way, const struct limit_copy *copy,
         stream_copy(copy->target, copy->source, copy->bytes);
     else
         memcpy(copy->target, copy->source, copy->bytes);
+    const int64_t stride = ll_format_scale_stride(way->session->format, way->session->layout->rows_per_expert);
     for (int w = 0; copy->scales && w < way->num_scales; w++)
-        memcpy(copy->scales + w * way->session->layout->rows_per_expert, copy->source + copy->bytes + (size_t)w * 4, 4);
+        memcpy(copy->scales + w * stride, copy->source + copy->bytes + (size_t)w * 4, 4);
     if (copy->info) *copy->info = copy->token;
 }
 

@@ -22,9 +22,10 @@ static bool row_is(const struct bench_session *session, const struct ll_rows *ro
     const size_t row_bytes = ll_format_row_bytes(session->format, problem->dtype, problem->hidden);
     if (memcmp((const uint8_t *)rows->rows + (size_t)row * row_bytes, expected, row_bytes)) return false;
     const int64_t per_expert = session->layout->rows_per_expert;
-    const uint32_t *scales =
-        rows->scales + row / per_expert * rows->scale_strides[0] + row % per_expert * rows->scale_strides[1];
-    for (int w = 0; w < ll_format_scales(session->format, problem->hidden); w++)
+    const int words = ll_format_scales(session->format, problem->hidden);
+    const int64_t at = ll_format_scale_at(session->format, words, row % per_expert) * rows->scale_strides[1];
+    const uint32_t *scales = rows->scales + row / per_expert * rows->scale_strides[0] + at;
+    for (int w = 0; w < words; w++)
         if (memcmp(scales + w * rows->scale_strides[2], expected + row_bytes + (size_t)w * 4, 4)) return false;
     return true;
 }
@@ -171,8 +172,15 @@ bool ll_verify_dispatch(const struct bench_session *session, uint64_t salt, cons
                                  .scales = result->recv_scales.data,
                                  .counts = result->recv_count.data,
                                  .src_info = info.src_info.data};
+    const int words = ll_format_scales(session->format, session->problem->hidden);
     for (int i = 0; i < 3 && rows.scales; i++)
         rows.scale_strides[i] = result->recv_scales.strides[i];
+    if (ll_format_is_nvfp4(session->format)) {
+        const int64_t per_expert = session->layout->rows_per_expert;
+        rows.scale_strides[0] = ll_format_scale_words(session->format, words, per_expert);
+        rows.scale_strides[1] = 1;
+        rows.scale_strides[2] = ll_format_scale_stride(session->format, per_expert);
+    }
     if (!verify_ranges(session, info.range.data) || !ll_look(session, &rows, &seen)) return false;
     bool good = ll_verify_rows(session, salt, &seen);
     ll_unlook(session, &seen);

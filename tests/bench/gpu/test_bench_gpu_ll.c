@@ -158,8 +158,9 @@ static void every_row_is_there(void **state)
     add_format_named(&options, "bf16");
     add_format_named(&options, "fp8");
     add_format_named(&options, "logfmt");
+    add_format_named(&options, "nvfp4");
     json_t *json = capture_json(&options), *list = json_object_get(json, "results");
-    assert_int_equal(json_array_size(list), 3 * (3 + 1 + 1));
+    assert_int_equal(json_array_size(list), 3 * (3 + 1 + 1 + 1));
     for (int t = 0; t < 3; t++) {
         double messages, rows;
         count_traffic(2, tokens[t], &messages, &rows);
@@ -169,6 +170,7 @@ static void every_row_is_there(void **state)
         assert_is(json_array_get(list, first + 2), "combine reduced", "call", "bf16", tokens[t], messages);
         assert_is(json_array_get(list, 9 + (size_t)t), "dispatch", "call", "fp8", tokens[t], messages);
         assert_is(json_array_get(list, 12 + (size_t)t), "combine exact", "call", "logfmt", tokens[t], rows);
+        assert_is(json_array_get(list, 15 + (size_t)t), "dispatch", "call", "nvfp4", tokens[t], messages);
     }
     for (size_t i = 0; i < json_array_size(list); i++)
         assert_compared(json_array_get(list, i), 2);

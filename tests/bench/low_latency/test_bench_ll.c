@@ -171,7 +171,7 @@ static void every_format_is_verified(void **state)
 {
     (void)state;
     json_t *json = results_of("ll -n 2 --tokens 9 --dtype bf16,f32 --format "
-                              "f16,fp8,fp8_round,fp8_ue8m0,int8,logfmt" CODED);
+                              "f16,fp8,fp8_round,fp8_ue8m0,int8,nvfp4,logfmt" CODED);
     static const struct {
         const char *op, *sum, *format, *dtype;
         double element_bytes;
@@ -186,6 +186,8 @@ static void every_format_is_verified(void **state)
                     {"dispatch", NULL, "fp8_ue8m0", "f32", 1 + 4.0 / 256},
                     {"dispatch", NULL, "int8", "bf16", 1 + 4.0 / 128},
                     {"dispatch", NULL, "int8", "f32", 1 + 4.0 / 128},
+                    {"dispatch", NULL, "nvfp4", "bf16", 0.5 + 1.0 / 16},
+                    {"dispatch", NULL, "nvfp4", "f32", 0.5 + 1.0 / 16},
                     {"combine", "exact", "logfmt", "bf16", 2},
                     {"combine", "exact", "logfmt", "f32", 4}};
     const size_t count = sizeof expected / sizeof *expected;
@@ -330,9 +332,9 @@ static void bad_options_are_named(void **state)
         {"--sizes 8", "--sizes: only with rma"},
         {"layout", "layout: ll has none"},
         {"--device cuda --threads 2", "--threads: only on the CPU"},
-        {"--format fp9", "--format 'fp9': one of bf16|f16|f32|fp8|fp8_round|fp8_ue8m0|int8|logfmt is expected"},
+        {"--format fp9", "--format 'fp9': one of bf16|f16|f32|fp8|fp8_round|fp8_ue8m0|int8|nvfp4|logfmt is expected"},
         {"--format bf16,,fp8", "--format ''"},
-        {"--format f32,f32,f32,f32,f32,f32,f32,f32,f32", "more than 8"},
+        {"--format f32,f32,f32,f32,f32,f32,f32,f32,f32,f32", "more than 9"},
         {"--format fp8 --hidden 200", "--hidden 200: --format fp8 codes groups of 128"},
         {"combine --format fp8", "--format fp8: is not combined"},
         {"dispatch --format logfmt", "--format logfmt: is not dispatched"},

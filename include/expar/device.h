@@ -9,6 +9,9 @@
  * There is no library for the device, no symbol to fill and no initialisation. The host gets a handle by
  * expar_device_get, and the kernel takes it as an argument, by value or by address.
  *
+ * PEs whose memory is not mapped are reached by threads of the host, to which kernels pass commands. Only handles for
+ * the CPU have them so far. Commands are delivered in any order, but for what the next paragraphs say.
+ *
  * Arguments. `h` is the handle. Every signal or word, `dest` of a put, and `source` of a get are *local* symmetric
  * addresses. The rank with the remote copy is `pe`, in the numbers of the handle's team. Handles for the GPU serve
  * device and pinned memory, handles for the CPU serve host and pinned memory. The other side of a put or get may be any
@@ -57,7 +60,7 @@ typedef unsigned short expar_uint16;
 typedef unsigned int expar_uint32;
 typedef unsigned long long expar_uint64;
 typedef unsigned long expar_size;
-#define EXPAR_DEVICE_VERSION 1
+#define EXPAR_DEVICE_VERSION 2
 /* As in expar/wait.h, expar/rma.h and expar/status.h. */
 typedef enum expar_cmp {
     EXPAR_CMP_EQ = 0,
@@ -92,7 +95,7 @@ typedef uint32_t expar_uint32;
 typedef uint64_t expar_uint64;
 typedef size_t expar_size;
 #endif
-#if EXPAR_DEVICE_VERSION != 1
+#if EXPAR_DEVICE_VERSION != 2
 #error "expar/device.h and expar/device_handle.h are of different versions"
 #endif
 
@@ -127,16 +130,17 @@ typedef expar_uint64 __attribute__((may_alias)) expar_dev_u64;
 typedef enum expar_dev_way {
     EXPAR_DEV_WAY_NONE = 0,
     EXPAR_DEV_WAY_MAPPED = 1, /* loads and stores at `base` */
-    EXPAR_DEV_WAY_PROXY = 2,  /* a ring of the host's proxy; not served yet */
+    EXPAR_DEV_WAY_PROXY = 2,  /* commands to a thread of the host, which passes them to a transport */
     EXPAR_DEV_WAY_GDA = 3     /* a queue of the network device; not served yet */
 } expar_dev_way;
 
 /* The host writes an entry while kernels may run: `base` last. Kernels read it without order. They reach an entry only
    with an address that the host has got after it wrote the entry. */
 typedef struct expar_dev_entry {
-    expar_uint64 base;    /* MAPPED: where the PE's heap begins, for this target; else 0 */
-    expar_uint32 way;     /* expar_dev_way */
-    expar_uint32 atomics; /* MAPPED: 1 if atomics of all ranks that reach this memory are atomic with each other */
+    expar_uint64 base; /* MAPPED: where the PE's heap begins, for this target; else 0 */
+    expar_uint32 way;  /* expar_dev_way of data, and of signals that are set */
+    /* expar_dev_way of atomics, by which those of all ranks are atomic with each other */
+    expar_uint32 atomics;
 } expar_dev_entry;
 
 /* One kind of memory on this rank. `end` grows; the host writes it as an entry. */
@@ -152,6 +156,9 @@ typedef struct expar_dev_span {
     expar_uint64 begin, end;
 } expar_dev_span;
 #define EXPAR_DEV_MOST_REGISTERED 16
+
+/* Places for words that threads fetch over a network at the same time. */
+#define EXPAR_DEV_RESULTS 64
 
 /* A kernel's report to the host; the host reads it while the kernel runs. Pinned memory for GPUs. */
 typedef struct expar_dev_report {
@@ -170,10 +177,78 @@ typedef struct expar_dev_report {
     /* The status with which waits end. The guard writes it before EXPAR_DEV_ABORT (release), kernels read it after that
        (acquire). */
     expar_uint32 ending;
+    /* Generation of the handle of which a command has failed; 0: none. The members below tell of the first one: its
+       status, operation, PE and offset. The proxy's thread writes them, `lost` last (release). Kernels and
+       the guard read `lost` first (acquire). */
+    expar_uint32 lost;
+    expar_uint32 lost_status, lost_operation;
+    expar_int32 lost_pe;
+    expar_uint64 lost_offset;
+    /* Words that commands have fetched. The proxy's thread writes one before the command's number is done (release),
+       the thread that has taken the place reads it after that (acquire). */
+    expar_uint64 results[EXPAR_DEV_RESULTS];
 } expar_dev_report;
 
 #define EXPAR_DEV_ABORT 1u
 #define EXPAR_DEV_BEAT  2u
+
+/* Rings, by which kernels pass commands to the host's threads; the library's net/proxy/ring.h and waits.h explain them,
+   and have the same layouts. The ring lies in memory of the host that kernels access, the port in the kernels' own. */
+#define EXPAR_DEV_MOST_RINGS 16
+enum {
+    EXPAR_DEV_RING_PUT = 1,
+    EXPAR_DEV_RING_GET = 2,
+    EXPAR_DEV_RING_PUT_SIGNAL = 3,
+    EXPAR_DEV_RING_ATOMIC = 4,
+    EXPAR_DEV_RING_FENCE = 5,
+    EXPAR_DEV_RING_P = 7
+};
+/* The operations of atomics. */
+enum {
+    EXPAR_DEV_FETCH = 0,
+    EXPAR_DEV_SET,
+    EXPAR_DEV_SWAP,
+    EXPAR_DEV_COMPARE_SWAP,
+    EXPAR_DEV_ADD,
+    EXPAR_DEV_AND,
+    EXPAR_DEV_OR,
+    EXPAR_DEV_XOR
+};
+typedef struct expar_dev_command {
+    expar_uint64 offset, local, bytes, operand;
+    expar_uint64 compare; /* other commands than atomics: the tag */
+    expar_uint64 signal;  /* atomics: the tag */
+    expar_int32 pe;
+    expar_uint8 kind, op, memory, signal_memory;
+} expar_dev_command;
+/* By the tag the host knows whose command has failed: generation << 32 | operation << 24 | number of the state. */
+#define EXPAR_DEV_TAG(generation, operation, number)                                                                   \
+    ((expar_uint64)(generation) << 32 | (expar_uint64)(operation) << 24 | (expar_uint64)(number))
+/* A kernel's thread writes the command, then `sequence` (release): the command's number + 1. */
+typedef struct expar_dev_ring_slot {
+    expar_dev_command command;
+    expar_uint64 sequence;
+} expar_dev_ring_slot;
+/* Counters of the host's thread. `moves` is raised after the others have changed, each is stored by release. The slots
+   follow. After them come counters of the ranks, as `done` for the commands to one rank. */
+typedef struct expar_dev_ring {
+    expar_uint64 consumed, done, moves, ended, unused_1[4];
+    expar_uint64 failure, beat, unused_2[6];
+    expar_uint64 awaited, unused_3[7]; /* kernels write `awaited` */
+} expar_dev_ring;
+/* Words that kernels share. The thread with the watch copies the ring's counters; all others read the copies. */
+typedef struct expar_dev_port {
+    expar_uint64 head;  /* number of the next command; raised by compare-swap */
+    expar_uint64 freed; /* copy of `consumed` */
+    expar_dev_ring *ring;
+    expar_uint64 num_slots;            /* a power of two */
+    expar_uint64 done, failure, ended; /* copies */
+    expar_uint64 *done_to;             /* [size] copies of the ranks' counters */
+    expar_int64 size;
+    expar_uint64 awaited;               /* all numbers before it were claimed when a thread began to wait */
+    expar_uint64 watched_ns;            /* when the watch last looked; 0: no thread has it */
+    expar_uint64 beat, beat_ns, orphan; /* not used here */
+} expar_dev_port;
 
 /* The state of a handle. Kernels of this rank share it: device memory for GPUs. After it come the entries, [kind][rank
    of the group]. It is never freed, since a kernel may have a handle that has ended. */
@@ -196,6 +271,16 @@ typedef struct expar_dev_state {
     expar_int32 sync_kind, sync_slot;
     /* [ranks] How often this rank has met each rank in that barrier. Only the thread that makes the barrier uses it. */
     expar_uint64 counts;
+    /* Addresses of the ports of rings; all commands to rank r go to number r % rings. rings 0: the handle has none. The
+       host writes them before there is a handle. */
+    expar_uint64 ports[EXPAR_DEV_MOST_RINGS];
+    expar_uint32 rings;
+    /* 1: some rank is reached by rings and by mapped memory. The host writes it as an entry. */
+    expar_uint32 is_mixed;
+    /* report->results as the host knows it; the handle's report and orphan_ns */
+    expar_uint64 results_at, report, orphan_ns;
+    /* Bit i: place i of the results is taken. Threads take and give places (compare-swap, and). */
+    expar_uint64 results_taken;
 } expar_dev_state;
 
 #define EXPAR_DEV_FAILING 0xffu
@@ -226,6 +311,8 @@ enum {
     EXPAR_DEV_WAIT,
     EXPAR_DEV_TEST,
     EXPAR_DEV_SYNC,
+    EXPAR_DEV_FENCE,
+    EXPAR_DEV_QUIET,
     EXPAR_DEV_OPERATIONS
 };
 
@@ -260,6 +347,8 @@ typedef struct expar_dev_words4 {
 #elif defined(__CUDACC__)
 
 #define EXPAR_DEV_FUNC      static inline __device__
+/* Code for PEs that are not mapped stays out of line, so that calls to others are as short as without it. */
+#define EXPAR_DEV_ASIDE     static inline __device__ __noinline__
 /* The kind of memory that the target has beside pinned memory. */
 #define EXPAR_DEV_MAIN_KIND EXPAR_DEV_DEVICE
 
@@ -655,6 +744,10 @@ EXPAR_DEV_FUNC void expar_dev_copy(void *dest, const void *source, expar_size by
 
 #endif
 
+#ifndef EXPAR_DEV_ASIDE
+#define EXPAR_DEV_ASIDE EXPAR_DEV_FUNC
+#endif
+
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 /* The handle's error, once it is completely reported; EXPAR_OK: there is none. */
@@ -707,8 +800,11 @@ EXPAR_DEV_FUNC int expar_dev_fail(const expar_device_handle *h, int status, cons
 
 /* Where an operation goes. */
 typedef struct expar_dev_aim {
-    expar_uint64 at; /* here, the copy of the PE */
-    expar_uint32 atomics;
+    expar_uint64 at;           /* MAPPED: here, the copy of the PE */
+    expar_uint64 offset;       /* in the heap of that kind */
+    expar_uint32 way, atomics; /* of the entry */
+    expar_uint32 by;           /* MAPPED or PROXY: what carries this operation */
+    int kind, rank, pe;
 } expar_dev_aim;
 
 /* Finds [address, address + bytes) in this rank's heap of a kind; *offset is its offset there. */
@@ -762,317 +858,71 @@ EXPAR_DEV_FUNC int expar_dev_is_aligned(const void *address, expar_size width)
     return !EXPAR_DEVICE_CHECKS || (expar_uint64)address % width == 0;
 }
 
-/* Checks an operation on [address, address + bytes) of pe, and finds where it goes. Returns 0 if it is not to be
-   carried out: the handle has an error now, or there are no bytes. width: of the elements. */
-EXPAR_DEV_FUNC int expar_dev_aim_at(const expar_device_handle *h, int operation, const void *address, expar_size bytes,
-                                    expar_size width, int pe, expar_dev_aim *aim)
+EXPAR_DEV_FUNC expar_dev_aim expar_dev_aim_nowhere(void)
+{
+    expar_dev_aim aim;
+    aim.at = aim.offset = 0;
+    aim.way = aim.atomics = aim.by = EXPAR_DEV_WAY_NONE;
+    aim.kind = aim.rank = aim.pe = 0;
+    return aim;
+}
+/* Checks an operation on [address, address + bytes) of pe, and finds what leads there; `by` remains to be chosen.
+   Returns 0 if it is not to be carried out: the handle has an error now, or there are no bytes. width: of the
+   elements. */
+EXPAR_DEV_FUNC int expar_dev_find_at(const expar_device_handle *h, int operation, const void *address, expar_size bytes,
+                                     expar_size width, int pe, expar_dev_aim *aim)
 {
     expar_uint64 offset = 0;
     const expar_uint64 mark = expar_dev_load_64(&h->state->mark);
-    expar_dev_fault fault = expar_dev_fault_of(operation, pe, (expar_uint64)address);
-    aim->at = 0;
-    aim->atomics = 0;
+    const expar_dev_fault fault = expar_dev_fault_of(operation, pe, (expar_uint64)address);
+    *aim = expar_dev_aim_nowhere();
     if (mark != h->mark) return 0;
     if (pe < 0 || pe >= h->size) return expar_dev_fail(h, EXPAR_ERR_RANGE, &fault) == EXPAR_OK;
     if (bytes == 0) return 0;
     const int kind = expar_dev_find(h, address, bytes, &offset);
     if (kind < 0) return expar_dev_fail(h, EXPAR_ERR_ADDRESS, &fault) == EXPAR_OK;
     if (!expar_dev_is_aligned(address, width)) return expar_dev_fail(h, EXPAR_ERR_ALIGNMENT, &fault) == EXPAR_OK;
-    const expar_dev_entry *entry = expar_dev_entry_of(h, kind, expar_dev_rank_of(h, pe));
+    const int rank = expar_dev_rank_of(h, pe);
+    const expar_dev_entry *entry = expar_dev_entry_of(h, kind, rank);
     const expar_uint64 base = expar_dev_load_64(&entry->base);
-    fault.offset = offset;
-    /* Ways other than mapped memory branch off here. */
-    if (expar_dev_load_32(&entry->way) != EXPAR_DEV_WAY_MAPPED || !base)
-        return expar_dev_fail(h, EXPAR_ERR_UNSUPPORTED, &fault) == EXPAR_OK;
-    aim->at = base + offset;
+    aim->at = base ? base + offset : 0;
+    aim->offset = offset;
+    aim->way = expar_dev_load_32(&entry->way);
     aim->atomics = expar_dev_load_32(&entry->atomics);
+    aim->kind = kind;
+    aim->rank = rank;
+    aim->pe = pe;
     return 1;
 }
-/* The same for a word that an atomic changes. */
+/* Takes the way; without one the handle fails, and the result is 0. */
+EXPAR_DEV_FUNC int expar_dev_aim_by(const expar_device_handle *h, int operation, expar_uint32 way, expar_dev_aim *aim)
+{
+    aim->by = way;
+    if (way == EXPAR_DEV_WAY_PROXY || (way == EXPAR_DEV_WAY_MAPPED && aim->at)) return 1;
+    const expar_dev_fault fault = expar_dev_fault_of(operation, aim->pe, aim->offset);
+    return expar_dev_fail(h, EXPAR_ERR_UNSUPPORTED, &fault) == EXPAR_OK;
+}
+/* The same two for data, and for a word that an atomic changes. */
+EXPAR_DEV_FUNC int expar_dev_aim_at(const expar_device_handle *h, int operation, const void *address, expar_size bytes,
+                                    expar_size width, int pe, expar_dev_aim *aim)
+{
+    return expar_dev_find_at(h, operation, address, bytes, width, pe, aim) &&
+           expar_dev_aim_by(h, operation, aim->way, aim);
+}
 EXPAR_DEV_FUNC int expar_dev_aim_word(const expar_device_handle *h, int operation, const void *word, expar_size width,
                                       int pe, expar_dev_aim *aim)
 {
-    if (!expar_dev_aim_at(h, operation, word, width, width, pe, aim)) return 0;
-    if (aim->atomics) return 1;
-    const expar_dev_fault fault = expar_dev_fault_of(operation, pe, (expar_uint64)word);
-    return expar_dev_fail(h, EXPAR_ERR_UNSUPPORTED, &fault) == EXPAR_OK;
+    return expar_dev_find_at(h, operation, word, width, width, pe, aim) &&
+           expar_dev_aim_by(h, operation, aim->atomics, aim);
 }
-
-/* ---- put and get ------------------------------------------------------------------------------------------------- */
-
-/* `count` elements of `width` bytes. A product that does not fit is beyond every heap. */
-EXPAR_DEV_FUNC expar_size expar_dev_bytes_of(expar_size count, expar_size width)
-{
-    return count > ~(expar_size)0 / width ? ~(expar_size)0 : count * width;
-}
-
-EXPAR_DEV_FUNC void expar_dev_put(const expar_device_handle *h, void *dest, const void *source, expar_size count,
-                                  expar_size width, int pe, int scope)
-{
-    expar_dev_aim aim;
-    const expar_size bytes = expar_dev_bytes_of(count, width);
-    expar_dev_meet(scope);
-    if (expar_dev_aim_at(h, EXPAR_DEV_PUT, dest, bytes, width, pe, &aim))
-        expar_dev_copy((void *)aim.at, source, bytes, expar_dev_place_in(scope), 0);
-    expar_dev_meet(scope);
-}
-
-EXPAR_DEV_FUNC void expar_dev_get(const expar_device_handle *h, void *dest, const void *source, expar_size count,
-                                  expar_size width, int pe, int scope)
-{
-    expar_dev_aim aim;
-    const expar_size bytes = expar_dev_bytes_of(count, width);
-    expar_dev_meet(scope);
-    if (expar_dev_aim_at(h, EXPAR_DEV_GET, source, bytes, width, pe, &aim))
-        expar_dev_copy(dest, (const void *)aim.at, bytes, expar_dev_place_in(scope), 1);
-    expar_dev_meet(scope);
-}
-
-/* Copies. expar_kernel_put[_SCOPE](h, dest, source, bytes, pe) copies from this rank to pe, and
- * expar_kernel_get[_SCOPE] from pe to this rank. A put returns when `source` may be reused, a get when the data are
- * here. The _nbi forms return when the operation has been started: until quiet, source must not change, and dest must
- * not be read. By mapped memory they do the same as the others.
- *
- * expar_kernel_put[_nbi]_S[_SCOPE](h, dest, source, count, pe) is for elements of a type, S one of i8 … u64, f32, f64;
- * likewise get. */
-#define EXPAR_DEV_MOVE(move, name, suffix, T, count, width, scope)                                                     \
-    EXPAR_DEV_FUNC void expar_kernel_##name##suffix(const expar_device_handle *h, T *dest, const T *source,            \
-                                                    expar_size count, int pe)                                          \
-    {                                                                                                                  \
-        expar_dev_##move(h, dest, source, count, width, pe, scope);                                                    \
-    }
-#define EXPAR_DEV_MOVES_BY(move, name, T, count, width)                                                                \
-    EXPAR_DEV_MOVE(move, name, , T, count, width, EXPAR_DEV_THREAD)                                                    \
-    EXPAR_DEV_MOVE(move, name, _warp, T, count, width, EXPAR_DEV_WARP)                                                 \
-    EXPAR_DEV_MOVE(move, name, _block, T, count, width, EXPAR_DEV_BLOCK)
-#define EXPAR_DEV_MOVES(move, name, T, count, width)                                                                   \
-    EXPAR_DEV_MOVES_BY(move, move##name, T, count, width)                                                              \
-    EXPAR_DEV_MOVES_BY(move, move##_nbi##name, T, count, width)
-EXPAR_DEV_MOVES(put, , void, bytes, 1)
-EXPAR_DEV_MOVES(get, , void, bytes, 1)
-#define EXPAR_DEV_TYPED_MOVES(T, S, W)                                                                                 \
-    EXPAR_DEV_MOVES(put, _##S, T, count, sizeof(T))                                                                    \
-    EXPAR_DEV_MOVES(get, _##S, T, count, sizeof(T))
-EXPAR_DEV_DATA_TYPES(EXPAR_DEV_TYPED_MOVES)
-
-/* Single elements. Names of the two families have the suffix of a type, such as u64. expar_kernel_p_u64 takes h, dest,
- * value and pe, and puts one element. expar_kernel_g_u64 takes h, source and pe, and returns one. */
-#define EXPAR_DEV_SINGLES(T, S, W)                                                                                     \
-    EXPAR_DEV_FUNC void expar_kernel_p_##S(const expar_device_handle *h, T *dest, T value, int pe)                     \
-    {                                                                                                                  \
-        expar_dev_aim aim;                                                                                             \
-        union {                                                                                                        \
-            T value;                                                                                                   \
-            expar_dev_u##W bits;                                                                                       \
-        } word;                                                                                                        \
-        word.value = value;                                                                                            \
-        if (!expar_dev_aim_at(h, EXPAR_DEV_P, dest, sizeof(T), sizeof(T), pe, &aim)) return;                           \
-        EXPAR_DEVICE_DELAY();                                                                                          \
-        expar_dev_store_##W((expar_dev_u##W *)aim.at, word.bits);                                                      \
-    }                                                                                                                  \
-    EXPAR_DEV_FUNC T expar_kernel_g_##S(const expar_device_handle *h, const T *source, int pe)                         \
-    {                                                                                                                  \
-        expar_dev_aim aim;                                                                                             \
-        union {                                                                                                        \
-            T value;                                                                                                   \
-            expar_dev_u##W bits;                                                                                       \
-        } word;                                                                                                        \
-        word.bits = 0;                                                                                                 \
-        if (expar_dev_aim_at(h, EXPAR_DEV_G, source, sizeof(T), sizeof(T), pe, &aim))                                  \
-            word.bits = expar_dev_load_##W((const expar_dev_u##W *)aim.at);                                            \
-        return word.value;                                                                                             \
-    }
-EXPAR_DEV_DATA_TYPES(EXPAR_DEV_SINGLES)
-
-/* ---- signals ----------------------------------------------------------------------------------------------------- */
-
-EXPAR_DEV_FUNC void expar_dev_signal(expar_uint64 at, expar_uint64 value, expar_signal_op op)
-{
-    EXPAR_DEVICE_DELAY();
-    if (op == EXPAR_SIGNAL_ADD)
-        expar_dev_add_release_64((expar_uint64 *)at, value);
-    else
-        expar_dev_store_release_64((expar_uint64 *)at, value);
-}
-
-EXPAR_DEV_FUNC int expar_dev_aim_signal(const expar_device_handle *h, int operation, expar_uint64 *signal,
-                                        expar_signal_op op, int pe, expar_dev_aim *aim)
-{
-    if (op == EXPAR_SIGNAL_ADD) return expar_dev_aim_word(h, operation, signal, sizeof *signal, pe, aim);
-    if (op == EXPAR_SIGNAL_SET) return expar_dev_aim_at(h, operation, signal, sizeof *signal, sizeof *signal, pe, aim);
-    const expar_dev_fault fault = expar_dev_fault_of(operation, pe, (expar_uint64)signal);
-    return expar_dev_fail(h, EXPAR_ERR_ARGUMENT, &fault) == EXPAR_OK;
-}
-
-/* How a put with a signal changes the signal, after the data. */
-typedef struct {
-    expar_uint64 *signal;
-    expar_uint64 value;
-    expar_signal_op op;
-} expar_dev_update;
-
-EXPAR_DEV_FUNC void expar_dev_put_signal(const expar_device_handle *h, void *dest, const void *source, expar_size count,
-                                         expar_size width, const expar_dev_update *update, int pe, int scope)
-{
-    expar_dev_aim data, word = {0, 0};
-    const expar_size bytes = expar_dev_bytes_of(count, width);
-    const expar_dev_place place = expar_dev_place_in(scope);
-    expar_dev_meet(scope);
-    int goes = expar_dev_aim_signal(h, EXPAR_DEV_PUT_SIGNAL, update->signal, update->op, pe, &word);
-    if (goes && bytes > 0) {
-        goes = expar_dev_aim_at(h, EXPAR_DEV_PUT_SIGNAL, dest, bytes, width, pe, &data);
-        if (goes) expar_dev_copy((void *)data.at, source, bytes, place, 0);
-    }
-    expar_dev_meet(scope);
-    /* A thread that found an error has not copied its part. The barrier shows that error to the first thread. */
-    if (goes && place.index == 0 && (place.count == 1 || expar_dev_load_64(&h->state->mark) == h->mark))
-        expar_dev_signal(word.at, update->value, update->op);
-    expar_dev_meet(scope);
-}
-
-EXPAR_DEV_FUNC void expar_dev_signal_op(const expar_device_handle *h, expar_uint64 *signal, expar_uint64 value,
-                                        expar_signal_op op, int pe, int scope)
-{
-    expar_dev_aim word = {0, 0};
-    expar_dev_meet(scope);
-    if (expar_dev_place_in(scope).index == 0 && expar_dev_aim_signal(h, EXPAR_DEV_SIGNAL_OP, signal, op, pe, &word))
-        expar_dev_signal(word.at, value, op);
-    expar_dev_meet(scope);
-}
-
-/* expar_kernel_put_signal[_nbi][_SCOPE](h, dest, source, bytes, signal, value, op, pe) puts, and then sets the 64-bit
- * signal at pe (EXPAR_SIGNAL_SET), or adds to it (EXPAR_SIGNAL_ADD). A thread that has acquired the new signal sees the
- * data of this call; data of earlier calls only if a fence came between. bytes may be 0. Sets and adds of one word must
- * not run at the same time. expar_kernel_put_signal[_nbi]_S[_SCOPE](…, count, …) is for elements of a type.
- * expar_kernel_signal_op[_SCOPE](h, signal, value, op, pe) has no data. */
-#define EXPAR_DEV_PUT_SIGNAL(name, suffix, T, count, width, scope)                                                     \
-    EXPAR_DEV_FUNC void expar_kernel_##name##suffix(const expar_device_handle *h, T *dest, const T *source,            \
-                                                    expar_size count, expar_uint64 *signal, expar_uint64 value,        \
-                                                    expar_signal_op op, int pe)                                        \
-    {                                                                                                                  \
-        const expar_dev_update update = {signal, value, op};                                                           \
-        expar_dev_put_signal(h, dest, source, count, width, &update, pe, scope);                                       \
-    }
-#define EXPAR_DEV_PUT_SIGNALS_BY(name, T, count, width)                                                                \
-    EXPAR_DEV_PUT_SIGNAL(name, , T, count, width, EXPAR_DEV_THREAD)                                                    \
-    EXPAR_DEV_PUT_SIGNAL(name, _warp, T, count, width, EXPAR_DEV_WARP)                                                 \
-    EXPAR_DEV_PUT_SIGNAL(name, _block, T, count, width, EXPAR_DEV_BLOCK)
-#define EXPAR_DEV_PUT_SIGNALS(name, T, count, width)                                                                   \
-    EXPAR_DEV_PUT_SIGNALS_BY(put_signal##name, T, count, width)                                                        \
-    EXPAR_DEV_PUT_SIGNALS_BY(put_signal_nbi##name, T, count, width)
-EXPAR_DEV_PUT_SIGNALS(, void, bytes, 1)
-#define EXPAR_DEV_TYPED_PUT_SIGNALS(T, S, W) EXPAR_DEV_PUT_SIGNALS(_##S, T, count, sizeof(T))
-EXPAR_DEV_DATA_TYPES(EXPAR_DEV_TYPED_PUT_SIGNALS)
-
-#define EXPAR_DEV_SIGNAL(suffix, scope)                                                                                \
-    EXPAR_DEV_FUNC void expar_kernel_signal_op##suffix(const expar_device_handle *h, expar_uint64 *signal,             \
-                                                       expar_uint64 value, expar_signal_op op, int pe)                 \
-    {                                                                                                                  \
-        expar_dev_signal_op(h, signal, value, op, pe, scope);                                                          \
-    }
-EXPAR_DEV_SIGNAL(, EXPAR_DEV_THREAD)
-EXPAR_DEV_SIGNAL(_warp, EXPAR_DEV_WARP)
-EXPAR_DEV_SIGNAL(_block, EXPAR_DEV_BLOCK)
-
-/* ---- atomics ----------------------------------------------------------------------------------------------------- */
-
-/* Atomics. They are relaxed: they order no other access. On one word they are atomic with those of all kernels that
- * reach it by handles of the same target. They are not atomic with atomics of the host on device memory
- * (docs/reference/device-memory.md).
- *
- * Names are expar_kernel, atomic, the operation, and the suffix of the type, joined by underscores.
- * - Integers of 32 and 64 bits, f32 and f64 have fetch(h, word, pe), set(h, word, value, pe) and
- *   swap(h, word, value, pe).
- * - Integers also have compare swap(h, word, expected, desired, pe), and inc(h, word, pe).
- * - Integers have add, and, or, xor(h, word, value, pe). These and inc also have a form with fetch before the
- *   operation.
- * Fetching forms return the value before. */
-#define EXPAR_DEV_ATOMIC_SWAPS(T, S, W)                                                                                \
-    EXPAR_DEV_FUNC T expar_kernel_atomic_fetch_##S(const expar_device_handle *h, const T *word, int pe)                \
-    {                                                                                                                  \
-        expar_dev_aim aim;                                                                                             \
-        union {                                                                                                        \
-            T value;                                                                                                   \
-            expar_dev_u##W bits;                                                                                       \
-        } old;                                                                                                         \
-        old.bits = 0;                                                                                                  \
-        if (expar_dev_aim_word(h, EXPAR_DEV_ATOMIC, word, sizeof(T), pe, &aim))                                        \
-            old.bits = expar_dev_load_##W((const expar_dev_u##W *)aim.at);                                             \
-        return old.value;                                                                                              \
-    }                                                                                                                  \
-    EXPAR_DEV_FUNC void expar_kernel_atomic_set_##S(const expar_device_handle *h, T *word, T value, int pe)            \
-    {                                                                                                                  \
-        expar_dev_aim aim;                                                                                             \
-        union {                                                                                                        \
-            T value;                                                                                                   \
-            expar_dev_u##W bits;                                                                                       \
-        } given;                                                                                                       \
-        given.value = value;                                                                                           \
-        if (!expar_dev_aim_word(h, EXPAR_DEV_ATOMIC, word, sizeof(T), pe, &aim)) return;                               \
-        EXPAR_DEVICE_DELAY();                                                                                          \
-        expar_dev_store_##W((expar_dev_u##W *)aim.at, given.bits);                                                     \
-    }                                                                                                                  \
-    EXPAR_DEV_FUNC T expar_kernel_atomic_swap_##S(const expar_device_handle *h, T *word, T value, int pe)              \
-    {                                                                                                                  \
-        expar_dev_aim aim;                                                                                             \
-        union {                                                                                                        \
-            T value;                                                                                                   \
-            expar_dev_u##W bits;                                                                                       \
-        } given;                                                                                                       \
-        given.value = value;                                                                                           \
-        EXPAR_DEVICE_DELAY();                                                                                          \
-        if (expar_dev_aim_word(h, EXPAR_DEV_ATOMIC, word, sizeof(T), pe, &aim))                                        \
-            given.bits = expar_dev_swap_##W((expar_dev_u##W *)aim.at, given.bits);                                     \
-        else                                                                                                           \
-            given.bits = 0;                                                                                            \
-        return given.value;                                                                                            \
-    }
-EXPAR_DEV_WORD_TYPES(EXPAR_DEV_ATOMIC_SWAPS)
-EXPAR_DEV_FLOAT_TYPES(EXPAR_DEV_ATOMIC_SWAPS)
-
-#define EXPAR_DEV_ATOMIC_CHANGE(operation, T, S, W)                                                                    \
-    EXPAR_DEV_FUNC T expar_kernel_atomic_fetch_##operation##_##S(const expar_device_handle *h, T *word, T value,       \
-                                                                 int pe)                                               \
-    {                                                                                                                  \
-        expar_dev_aim aim;                                                                                             \
-        EXPAR_DEVICE_DELAY();                                                                                          \
-        if (!expar_dev_aim_word(h, EXPAR_DEV_ATOMIC, word, sizeof(T), pe, &aim)) return 0;                             \
-        return (T)expar_dev_##operation##_##W((expar_dev_u##W *)aim.at, (expar_uint##W)value);                         \
-    }                                                                                                                  \
-    EXPAR_DEV_FUNC void expar_kernel_atomic_##operation##_##S(const expar_device_handle *h, T *word, T value, int pe)  \
-    {                                                                                                                  \
-        (void)expar_kernel_atomic_fetch_##operation##_##S(h, word, value, pe);                                         \
-    }
-#define EXPAR_DEV_ATOMICS(T, S, W)                                                                                     \
-    EXPAR_DEV_ATOMIC_CHANGE(add, T, S, W)                                                                              \
-    EXPAR_DEV_ATOMIC_CHANGE(and, T, S, W)                                                                              \
-    EXPAR_DEV_ATOMIC_CHANGE(or, T, S, W)                                                                               \
-    EXPAR_DEV_ATOMIC_CHANGE(xor, T, S, W)                                                                              \
-    EXPAR_DEV_FUNC T expar_kernel_atomic_fetch_inc_##S(const expar_device_handle *h, T *word, int pe)                  \
-    {                                                                                                                  \
-        return expar_kernel_atomic_fetch_add_##S(h, word, 1, pe);                                                      \
-    }                                                                                                                  \
-    EXPAR_DEV_FUNC void expar_kernel_atomic_inc_##S(const expar_device_handle *h, T *word, int pe)                     \
-    {                                                                                                                  \
-        (void)expar_kernel_atomic_fetch_add_##S(h, word, 1, pe);                                                       \
-    }                                                                                                                  \
-    EXPAR_DEV_FUNC T expar_kernel_atomic_compare_swap_##S(const expar_device_handle *h, T *word, T expected,           \
-                                                          T desired, int pe)                                           \
-    {                                                                                                                  \
-        expar_dev_aim aim;                                                                                             \
-        EXPAR_DEVICE_DELAY();                                                                                          \
-        if (!expar_dev_aim_word(h, EXPAR_DEV_ATOMIC, word, sizeof(T), pe, &aim)) return 0;                             \
-        return (T)expar_dev_compare_swap_##W((expar_dev_u##W *)aim.at, (expar_uint##W)expected,                        \
-                                             (expar_uint##W)desired);                                                  \
-    }
-EXPAR_DEV_WORD_TYPES(EXPAR_DEV_ATOMICS)
 
 /* ---- the watch over waits ---------------------------------------------------------------------------------------- */
 
 /* Waiting threads read their word, and now and then the handle's state. The host's orders, which lie across a bus, are
  * read by one thread at a time, which has the watch. No fixed thread has it, since any thread may leave. A thread that
  * finds the last reading older than EXPAR_DEV_WATCH_NS takes the watch by a compare-swap of that time. It publishes the
- * orders in the state. A wait that lasts from one pulse of the host to another is told to the host, once a pulse. */
+ * orders in the state. A wait that lasts from one pulse of the host to another is told to the host, once a pulse. Waits
+ * for a ring are not: the proxy's thread looks after the ranks to which it sends. */
 #define EXPAR_DEV_WATCH_NS 20000u
 /* An older reading is ignored: the wait has just begun, and another thread is reading the orders. */
 #define EXPAR_DEV_FRESH_NS 1000000
@@ -1122,11 +972,723 @@ EXPAR_DEV_FUNC int expar_dev_look(const expar_device_handle *h, expar_dev_waitin
     if ((expar_int64)(now - expar_dev_load_64(&state->moved_ns)) >= (expar_int64)h->orphan_ns)
         return expar_dev_fail(h, EXPAR_ERR_STATE, fault);
     const expar_uint32 pulse = (expar_uint32)(orders / EXPAR_DEV_BEAT) + 1;
-    if (waiting->pulse && pulse != waiting->pulse)
+    if (waiting->kind != EXPAR_DEV_AWAITS_NONE && waiting->pulse && pulse != waiting->pulse)
         expar_dev_note(h, EXPAR_DEV_AWAIT_WORD(pulse - 1, waiting->kind, waiting->rank));
     waiting->pulse = pulse;
     return EXPAR_OK;
 }
+
+/* ---- rings of the proxy ------------------------------------------------------------------------------------------ */
+
+/* Commands to PEs that are not mapped. A thread takes a number if a slot is free, so one that gives up leaves no gap.
+ * It waits by looking at the port. One thread at a time has the ring's watch, and copies the ring's counters there.
+ *
+ * Each call gives EXPAR_OK, or the status of the handle, which has an error then. */
+#define EXPAR_DEV_RING_POLLS 16u
+
+/* Numbers wrap around. */
+EXPAR_DEV_FUNC int expar_dev_is_before(expar_uint64 a, expar_uint64 b)
+{
+    return (expar_int64)(a - b) < 0;
+}
+EXPAR_DEV_FUNC void expar_dev_raise(expar_uint64 *word, expar_uint64 number)
+{
+    expar_uint64 seen = expar_dev_load_64(word);
+    while (expar_dev_is_before(seen, number)) {
+        const expar_uint64 was = expar_dev_compare_swap_64(word, seen, number);
+        if (was == seen) return;
+        seen = was;
+    }
+}
+EXPAR_DEV_FUNC expar_dev_port *expar_dev_port_of(const expar_device_handle *h, int rank)
+{
+    return (expar_dev_port *)h->state->ports[(expar_uint32)rank % h->state->rings];
+}
+EXPAR_DEV_FUNC expar_dev_ring_slot *expar_dev_ring_slots(const expar_dev_port *port)
+{
+    return (expar_dev_ring_slot *)(port->ring + 1);
+}
+
+/* A thread that may have the watch. */
+typedef struct expar_dev_ring_watch {
+    int watches;
+    expar_uint32 polls;
+    expar_uint64 moves, looked_ns;
+} expar_dev_ring_watch;
+
+/* `moves` is loaded first, as it is raised last. The fence is the release of all copies, which `done` ends. */
+EXPAR_DEV_FUNC void expar_dev_ring_copy(expar_dev_port *port, expar_dev_ring_watch *w)
+{
+    const expar_dev_ring *ring = port->ring;
+    const expar_uint64 moves = expar_dev_load_acquire_64(&ring->moves);
+    if (w->looked_ns && moves == w->moves) return;
+    w->moves = moves;
+    const expar_uint64 consumed = expar_dev_load_acquire_64(&ring->consumed);
+    const expar_uint64 done = expar_dev_load_acquire_64(&ring->done);
+    const expar_uint64 ended = expar_dev_load_acquire_64(&ring->ended);
+    const expar_uint64 failure = expar_dev_load_acquire_64(&ring->failure);
+    const expar_uint64 *done_to = (const expar_uint64 *)(expar_dev_ring_slots(port) + port->num_slots);
+    if (ended) expar_dev_store_release_64(&port->ended, ended);
+    if (failure) expar_dev_store_release_64(&port->failure, failure);
+    expar_dev_fence_order();
+    expar_dev_raise(&port->freed, consumed);
+    for (expar_int64 rank = 0; rank < port->size; rank++) {
+        const expar_uint64 number = expar_dev_load_acquire_64(&done_to[rank]);
+        if (!expar_dev_is_before(expar_dev_load_64(&port->done_to[rank]), number)) continue;
+        expar_dev_fence_order();
+        expar_dev_raise(&port->done_to[rank], number);
+    }
+    expar_dev_raise(&port->done, done);
+}
+EXPAR_DEV_FUNC void expar_dev_ring_look(expar_dev_port *port, expar_dev_ring_watch *w)
+{
+    expar_dev_ring_copy(port, w);
+    const expar_uint64 now = expar_dev_clock_ns();
+    if (now - w->looked_ns < EXPAR_DEV_WATCH_NS / 4) return;
+    const expar_uint64 awaited = expar_dev_load_64(&port->awaited);
+    if (expar_dev_is_before(expar_dev_load_64(&port->ring->awaited), awaited))
+        expar_dev_store_release_64(&port->ring->awaited, awaited);
+    w->looked_ns = now;
+    expar_dev_store_release_64(&port->watched_ns, now);
+}
+/* After a poll in vain. All numbers before `claimed` were claimed, which shows the host those that no thread will
+   publish any more. */
+EXPAR_DEV_FUNC void expar_dev_ring_turn(expar_dev_port *port, expar_dev_ring_watch *w, expar_uint64 claimed)
+{
+    if (w->watches) {
+        expar_dev_ring_look(port, w);
+        return;
+    }
+    if (w->polls++ % EXPAR_DEV_RING_POLLS != 0) return;
+    expar_dev_raise(&port->awaited, claimed);
+    const expar_uint64 last = expar_dev_load_acquire_64(&port->watched_ns), now = expar_dev_clock_ns();
+    if (last && (expar_int64)(now - last) < (expar_int64)EXPAR_DEV_WATCH_NS) return;
+    w->watches = expar_dev_compare_swap_64(&port->watched_ns, last, now) == last;
+    w->looked_ns = 0;
+}
+
+/* The status that the host has put into a ring's `ended`. */
+EXPAR_DEV_FUNC int expar_dev_ring_ending(expar_uint64 ended)
+{
+    return (int)(ended >> 24 & 0xff);
+}
+/* Waits until a copy in the port has reached the number. */
+EXPAR_DEV_FUNC int expar_dev_ring_await(const expar_device_handle *h, expar_dev_port *port, const expar_uint64 *copy,
+                                        expar_uint64 number, expar_uint64 claimed, const expar_dev_fault *fault)
+{
+    int status = EXPAR_OK;
+    expar_dev_waiting waiting = {0, 0, EXPAR_DEV_AWAITS_NONE, 0};
+    expar_dev_ring_watch watch = {0, 0, 0, 0};
+    while (status == EXPAR_OK && expar_dev_is_before(expar_dev_load_acquire_64(copy), number)) {
+        expar_dev_ring_turn(port, &watch, claimed);
+        const expar_uint64 ended = expar_dev_load_acquire_64(&port->ended);
+        if (ended)
+            status = expar_dev_fail(h, expar_dev_ring_ending(ended), fault);
+        else if (++waiting.polls % EXPAR_DEV_POLLS == 0)
+            status = expar_dev_look(h, &waiting, fault);
+        expar_dev_pause(0);
+    }
+    if (watch.watches) expar_dev_store_release_64(&port->watched_ns, 0);
+    EXPAR_DEVICE_DELAY();
+    return status;
+}
+
+/* Some command of the ring has failed: this handle fails if it was one of its own. */
+EXPAR_DEV_FUNC int expar_dev_look_at_loss(const expar_device_handle *h)
+{
+    const expar_dev_report *report = h->report;
+    if (expar_dev_load_acquire_32(&report->lost) != (expar_uint32)(h->mark >> 32)) return EXPAR_OK;
+    const expar_dev_fault fault = expar_dev_fault_of((int)report->lost_operation, report->lost_pe, report->lost_offset);
+    return expar_dev_fail(h, (int)report->lost_status, &fault);
+}
+EXPAR_DEV_FUNC int expar_dev_await_done(const expar_device_handle *h, expar_dev_port *port, const expar_uint64 *copy,
+                                        expar_uint64 number, const expar_dev_fault *fault)
+{
+    const int status = expar_dev_ring_await(h, port, copy, number, number, fault);
+    if (status != EXPAR_OK || !expar_dev_load_acquire_64(&port->ring->failure)) return status;
+    return expar_dev_look_at_loss(h);
+}
+
+EXPAR_DEV_FUNC int expar_dev_claim(const expar_device_handle *h, expar_dev_port *port, expar_uint64 *number,
+                                   const expar_dev_fault *fault)
+{
+    int status = expar_dev_load_acquire_64(&port->failure) ? expar_dev_look_at_loss(h) : EXPAR_OK;
+    const expar_uint64 ended = expar_dev_load_acquire_64(&port->ended);
+    if (status == EXPAR_OK && ended) status = expar_dev_fail(h, expar_dev_ring_ending(ended), fault);
+    while (status == EXPAR_OK) {
+        /* `freed` first, so `head` is never smaller */
+        const expar_uint64 freed = expar_dev_load_acquire_64(&port->freed);
+        const expar_uint64 head = expar_dev_load_acquire_64(&port->head);
+        if (head - freed >= port->num_slots) {
+            status = expar_dev_ring_await(h, port, &port->freed, head + 1 - port->num_slots, head, fault);
+            continue;
+        }
+        EXPAR_DEVICE_DELAY();
+        *number = head;
+        if (expar_dev_compare_swap_64(&port->head, head, head + 1) == head) break;
+    }
+    return status;
+}
+/* All that this thread has written, or threads that it has met, arrives before the command. */
+EXPAR_DEV_FUNC int expar_dev_issue(const expar_device_handle *h, expar_dev_port *port, const expar_dev_command *command,
+                                   expar_uint64 *after, const expar_dev_fault *fault)
+{
+    expar_uint64 number = 0;
+    const int status = expar_dev_claim(h, port, &number, fault);
+    if (status != EXPAR_OK) return status;
+    expar_dev_ring_slot *slot = expar_dev_ring_slots(port) + (number & (port->num_slots - 1));
+    EXPAR_DEVICE_DELAY();
+    slot->command = *command;
+    EXPAR_DEVICE_DELAY();
+    expar_dev_store_release_64(&slot->sequence, number + 1);
+    *after = number + 1;
+    return EXPAR_OK;
+}
+
+/* Takes a place for a result. */
+EXPAR_DEV_FUNC int expar_dev_take_result(const expar_device_handle *h, const expar_dev_fault *fault, int *place)
+{
+    int status = EXPAR_OK;
+    expar_dev_waiting waiting = {0, 0, EXPAR_DEV_AWAITS_NONE, 0};
+    while (status == EXPAR_OK) {
+        const expar_uint64 taken = expar_dev_load_64(&h->state->results_taken);
+        int i = 0;
+        while (i < EXPAR_DEV_RESULTS && taken >> i & 1)
+            i++;
+        *place = i;
+        if (i < EXPAR_DEV_RESULTS) {
+            const expar_uint64 with = taken | (expar_uint64)1 << i;
+            if (expar_dev_compare_swap_64(&h->state->results_taken, taken, with) == taken) break;
+            continue;
+        }
+        if (++waiting.polls % EXPAR_DEV_POLLS == 0) status = expar_dev_look(h, &waiting, fault);
+        expar_dev_pause(0);
+    }
+    return status;
+}
+
+/* The jobs that threads give to the rings. */
+enum {
+    EXPAR_DEV_JOB_SEND = 0, /* issue the command */
+    EXPAR_DEV_JOB_AWAIT,    /* and wait until it has ended: its source is free, or what it gets is here */
+    EXPAR_DEV_JOB_FETCH,    /* the same with a place for a word, which is returned; 0: the handle has an error */
+    EXPAR_DEV_JOB_QUIET     /* wait for all commands of ring number `rank` */
+};
+
+/* Issues the command to its rank's ring, and waits if `waits`. */
+EXPAR_DEV_FUNC int expar_dev_run_command(const expar_device_handle *h, const expar_dev_command *command, int waits,
+                                         const expar_dev_fault *fault)
+{
+    expar_uint64 after = 0;
+    expar_dev_port *port = expar_dev_port_of(h, command->pe);
+    const int status = expar_dev_issue(h, port, command, &after, fault);
+    if (status != EXPAR_OK || !waits) return status;
+    return expar_dev_await_done(h, port, &port->done_to[command->pe], after, fault);
+}
+/* A place whose command may still be under way stays taken. */
+EXPAR_DEV_FUNC expar_uint64 expar_dev_run_fetch(const expar_device_handle *h, expar_dev_command *command,
+                                                const expar_dev_fault *fault)
+{
+    int place = 0;
+    if (expar_dev_take_result(h, fault, &place) != EXPAR_OK) return 0;
+    expar_uint64 *const result = &h->report->results[place];
+    expar_dev_store_64(result, 0);
+    command->local = h->state->results_at + (expar_uint64)place * sizeof *result;
+    if (expar_dev_run_command(h, command, 1, fault) != EXPAR_OK) return 0;
+    const expar_uint64 value = expar_dev_load_acquire_64(result);
+    expar_dev_and_64(&h->state->results_taken, ~((expar_uint64)1 << place));
+    return value;
+}
+EXPAR_DEV_FUNC int expar_dev_run_quiet(const expar_device_handle *h, int ring, const expar_dev_fault *fault)
+{
+    expar_dev_port *port = expar_dev_port_of(h, ring);
+    return expar_dev_await_done(h, port, &port->done, expar_dev_load_acquire_64(&port->head), fault);
+}
+
+/* Does a job. Arguments are words, and none is the address of a caller's variable: so those stay in registers.
+     tag     also names the handle
+     place   PE << 32 | rank
+     form    of the command: kind | op << 8 | memory << 16 | signal_memory << 24; and job << 32
+     other   the value with which an atomic compares; else the signal
+   Returns a status, or the word of EXPAR_DEV_JOB_FETCH. */
+EXPAR_DEV_ASIDE expar_uint64 expar_dev_far(expar_dev_state *state, expar_uint64 tag, expar_uint64 place,
+                                           expar_uint64 form, expar_uint64 offset, expar_uint64 local,
+                                           expar_uint64 bytes, expar_uint64 operand, expar_uint64 other)
+{
+    const expar_device_handle h = {tag >> 32 << 32,
+                                   state,
+                                   (expar_dev_report *)state->report,
+                                   state->orphan_ns,
+                                   EXPAR_DEVICE_VERSION,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   0};
+    const int job = (int)(form >> 32), rank = (int)(expar_uint32)place;
+    const expar_dev_fault fault = expar_dev_fault_of((int)(tag >> 24 & 0xff), (int)(expar_uint32)(place >> 32), offset);
+    expar_dev_command command;
+    command.offset = offset;
+    command.local = local;
+    command.bytes = bytes;
+    command.operand = operand;
+    command.pe = rank;
+    command.kind = (expar_uint8)form;
+    command.op = (expar_uint8)(form >> 8);
+    command.memory = (expar_uint8)(form >> 16);
+    command.signal_memory = (expar_uint8)(form >> 24);
+    command.compare = command.kind == EXPAR_DEV_RING_ATOMIC ? other : tag;
+    command.signal = command.kind == EXPAR_DEV_RING_ATOMIC ? tag : other;
+    if (job == EXPAR_DEV_JOB_QUIET) return (expar_uint64)expar_dev_run_quiet(&h, rank, &fault);
+    if (job == EXPAR_DEV_JOB_FETCH) return expar_dev_run_fetch(&h, &command, &fault);
+    return (expar_uint64)expar_dev_run_command(&h, &command, job == EXPAR_DEV_JOB_AWAIT, &fault);
+}
+
+/* A command, before it is issued. */
+typedef struct expar_dev_form {
+    int kind, op;
+    const void *local;
+    expar_uint64 bytes, operand, compare;
+    const expar_dev_aim *signal; /* NULL: there is none */
+} expar_dev_form;
+EXPAR_DEV_FUNC expar_dev_form expar_dev_form_of(int kind, const void *local, expar_size bytes)
+{
+    expar_dev_form form;
+    form.kind = kind;
+    form.op = 0;
+    form.local = local;
+    form.bytes = bytes;
+    form.operand = form.compare = 0;
+    form.signal = 0;
+    return form;
+}
+/* The host numbers its kinds of memory host, pinned, device. */
+EXPAR_DEV_FUNC expar_uint32 expar_dev_memory_of(int kind)
+{
+    return kind == EXPAR_DEV_HOST ? 0 : kind == EXPAR_DEV_PINNED ? 1 : 2;
+}
+EXPAR_DEV_FUNC expar_uint64 expar_dev_send(const expar_device_handle *h, int operation, int job,
+                                           const expar_dev_aim *aim, const expar_dev_form *form)
+{
+    const expar_uint64 signal_memory = form->signal ? expar_dev_memory_of(form->signal->kind) : 0;
+    const expar_uint64 memory = expar_dev_memory_of(aim->kind), place = (expar_uint64)(expar_uint32)aim->pe << 32;
+    const expar_uint64 bits = (expar_uint64)form->kind | (expar_uint64)form->op << 8 | memory << 16 |
+                              signal_memory << 24 | (expar_uint64)job << 32;
+    return expar_dev_far(h->state, EXPAR_DEV_TAG(h->mark >> 32, operation, h->number), place | (expar_uint32)aim->rank,
+                         bits, aim->offset, (expar_uint64)form->local, form->bytes, form->operand,
+                         form->signal ? form->signal->offset : form->compare);
+}
+
+/* The first job that fails ends these. */
+EXPAR_DEV_FUNC int expar_dev_quiet_rings(const expar_device_handle *h, int operation)
+{
+    int status = EXPAR_OK;
+    expar_dev_aim aim = expar_dev_aim_nowhere();
+    const expar_dev_form none = expar_dev_form_of(0, 0, 0);
+    aim.pe = -1;
+    for (expar_uint32 i = 0; i < h->state->rings && status == EXPAR_OK; i++) {
+        aim.rank = (int)i;
+        status = (int)expar_dev_send(h, operation, EXPAR_DEV_JOB_QUIET, &aim, &none);
+    }
+    return status;
+}
+/* Orders the commands of the rank's ring. */
+EXPAR_DEV_FUNC int expar_dev_fence_ring(const expar_device_handle *h, int operation, int rank)
+{
+    expar_dev_aim aim = expar_dev_aim_nowhere();
+    const expar_dev_form fence = expar_dev_form_of(EXPAR_DEV_RING_FENCE, 0, 0);
+    aim.pe = -1;
+    aim.rank = rank;
+    return (int)expar_dev_send(h, operation, EXPAR_DEV_JOB_SEND, &aim, &fence);
+}
+EXPAR_DEV_FUNC void expar_dev_fence_rings(const expar_device_handle *h)
+{
+    int status = EXPAR_OK;
+    /* Commands are ordered with each other, but not with stores that come after them. */
+    if (expar_dev_load_32(&h->state->is_mixed)) {
+        expar_dev_quiet_rings(h, EXPAR_DEV_FENCE);
+        return;
+    }
+    for (expar_uint32 i = 0; i < h->state->rings && status == EXPAR_OK; i++) {
+        const expar_dev_port *port = expar_dev_port_of(h, (int)i);
+        if (expar_dev_is_before(expar_dev_load_64(&port->done), expar_dev_load_acquire_64(&port->head)))
+            status = expar_dev_fence_ring(h, EXPAR_DEV_FENCE, (int)i);
+    }
+}
+
+/* ---- put and get ------------------------------------------------------------------------------------------------- */
+
+/* `count` elements of `width` bytes. A product that does not fit is beyond every heap. */
+EXPAR_DEV_FUNC expar_size expar_dev_bytes_of(expar_size count, expar_size width)
+{
+    return count > ~(expar_size)0 / width ? ~(expar_size)0 : count * width;
+}
+
+/* By a ring, by one thread. */
+EXPAR_DEV_FUNC int expar_dev_move_far(const expar_device_handle *h, int operation, int kind, const expar_dev_aim *aim,
+                                      const void *local, expar_size bytes, int waits)
+{
+    const expar_dev_form move = expar_dev_form_of(kind, local, bytes);
+    return (int)expar_dev_send(h, operation, waits ? EXPAR_DEV_JOB_AWAIT : EXPAR_DEV_JOB_SEND, aim, &move);
+}
+
+EXPAR_DEV_FUNC void expar_dev_put(const expar_device_handle *h, void *dest, const void *source, expar_size count,
+                                  expar_size width, int pe, int scope, int waits)
+{
+    expar_dev_aim aim;
+    const expar_size bytes = expar_dev_bytes_of(count, width);
+    const expar_dev_place place = expar_dev_place_in(scope);
+    expar_dev_meet(scope);
+    if (expar_dev_aim_at(h, EXPAR_DEV_PUT, dest, bytes, width, pe, &aim)) {
+        if (aim.by == EXPAR_DEV_WAY_MAPPED)
+            expar_dev_copy((void *)aim.at, source, bytes, place, 0);
+        else if (place.index == 0)
+            expar_dev_move_far(h, EXPAR_DEV_PUT, EXPAR_DEV_RING_PUT, &aim, source, bytes, waits);
+    }
+    expar_dev_meet(scope);
+}
+
+EXPAR_DEV_FUNC void expar_dev_get(const expar_device_handle *h, void *dest, const void *source, expar_size count,
+                                  expar_size width, int pe, int scope, int waits)
+{
+    expar_dev_aim aim;
+    const expar_size bytes = expar_dev_bytes_of(count, width);
+    const expar_dev_place place = expar_dev_place_in(scope);
+    expar_dev_meet(scope);
+    if (expar_dev_aim_at(h, EXPAR_DEV_GET, source, bytes, width, pe, &aim)) {
+        if (aim.by == EXPAR_DEV_WAY_MAPPED)
+            expar_dev_copy(dest, (const void *)aim.at, bytes, place, 1);
+        else if (place.index == 0)
+            expar_dev_move_far(h, EXPAR_DEV_GET, EXPAR_DEV_RING_GET, &aim, dest, bytes, waits);
+    }
+    expar_dev_meet(scope);
+}
+
+/* Copies. expar_kernel_put[_SCOPE](h, dest, source, bytes, pe) copies from this rank to pe, and
+ * expar_kernel_get[_SCOPE] from pe to this rank. A put returns when `source` may be reused, a get when the data are
+ * here. The _nbi forms return when the operation has been started: until quiet, source must not change, and dest must
+ * not be read. By mapped memory they do the same as the others. For a PE without it, the other forms wait until the
+ * operation has been completed there.
+ *
+ * expar_kernel_put[_nbi]_S[_SCOPE](h, dest, source, count, pe) is for elements of a type, S one of i8 … u64, f32, f64;
+ * likewise get. */
+#define EXPAR_DEV_MOVE(move, name, waits, suffix, T, count, width, scope)                                              \
+    EXPAR_DEV_FUNC void expar_kernel_##name##suffix(const expar_device_handle *h, T *dest, const T *source,            \
+                                                    expar_size count, int pe)                                          \
+    {                                                                                                                  \
+        expar_dev_##move(h, dest, source, count, width, pe, scope, waits);                                             \
+    }
+#define EXPAR_DEV_MOVES_BY(move, name, waits, T, count, width)                                                         \
+    EXPAR_DEV_MOVE(move, name, waits, , T, count, width, EXPAR_DEV_THREAD)                                             \
+    EXPAR_DEV_MOVE(move, name, waits, _warp, T, count, width, EXPAR_DEV_WARP)                                          \
+    EXPAR_DEV_MOVE(move, name, waits, _block, T, count, width, EXPAR_DEV_BLOCK)
+#define EXPAR_DEV_MOVES(move, name, T, count, width)                                                                   \
+    EXPAR_DEV_MOVES_BY(move, move##name, 1, T, count, width)                                                           \
+    EXPAR_DEV_MOVES_BY(move, move##_nbi##name, 0, T, count, width)
+EXPAR_DEV_MOVES(put, , void, bytes, 1)
+EXPAR_DEV_MOVES(get, , void, bytes, 1)
+#define EXPAR_DEV_TYPED_MOVES(T, S, W)                                                                                 \
+    EXPAR_DEV_MOVES(put, _##S, T, count, sizeof(T))                                                                    \
+    EXPAR_DEV_MOVES(get, _##S, T, count, sizeof(T))
+EXPAR_DEV_DATA_TYPES(EXPAR_DEV_TYPED_MOVES)
+
+/* An element that the command carries, and one that it fetches. */
+EXPAR_DEV_FUNC void expar_dev_p_far(const expar_device_handle *h, const expar_dev_aim *aim, expar_uint64 value,
+                                    expar_size bytes)
+{
+    expar_dev_form p = expar_dev_form_of(EXPAR_DEV_RING_P, 0, bytes);
+    p.operand = value;
+    expar_dev_send(h, EXPAR_DEV_P, EXPAR_DEV_JOB_SEND, aim, &p);
+}
+EXPAR_DEV_FUNC expar_uint64 expar_dev_g_far(const expar_device_handle *h, const expar_dev_aim *aim, expar_size bytes)
+{
+    const expar_dev_form g = expar_dev_form_of(EXPAR_DEV_RING_GET, 0, bytes);
+    return expar_dev_send(h, EXPAR_DEV_G, EXPAR_DEV_JOB_FETCH, aim, &g);
+}
+
+/* Single elements. Names of the two families have the suffix of a type, such as u64. expar_kernel_p_u64 takes h, dest,
+ * value and pe, and puts one element. expar_kernel_g_u64 takes h, source and pe, and returns one. */
+#define EXPAR_DEV_SINGLES(T, S, W)                                                                                     \
+    EXPAR_DEV_FUNC void expar_kernel_p_##S(const expar_device_handle *h, T *dest, T value, int pe)                     \
+    {                                                                                                                  \
+        expar_dev_aim aim;                                                                                             \
+        union {                                                                                                        \
+            T value;                                                                                                   \
+            expar_dev_u##W bits;                                                                                       \
+        } word;                                                                                                        \
+        word.value = value;                                                                                            \
+        if (!expar_dev_aim_at(h, EXPAR_DEV_P, dest, sizeof(T), sizeof(T), pe, &aim)) return;                           \
+        EXPAR_DEVICE_DELAY();                                                                                          \
+        if (aim.by == EXPAR_DEV_WAY_MAPPED)                                                                            \
+            expar_dev_store_##W((expar_dev_u##W *)aim.at, word.bits);                                                  \
+        else                                                                                                           \
+            expar_dev_p_far(h, &aim, word.bits, sizeof(T));                                                            \
+    }                                                                                                                  \
+    EXPAR_DEV_FUNC T expar_kernel_g_##S(const expar_device_handle *h, const T *source, int pe)                         \
+    {                                                                                                                  \
+        expar_dev_aim aim;                                                                                             \
+        union {                                                                                                        \
+            T value;                                                                                                   \
+            expar_dev_u##W bits;                                                                                       \
+        } word;                                                                                                        \
+        word.bits = 0;                                                                                                 \
+        if (!expar_dev_aim_at(h, EXPAR_DEV_G, source, sizeof(T), sizeof(T), pe, &aim)) return word.value;              \
+        if (aim.by == EXPAR_DEV_WAY_MAPPED)                                                                            \
+            word.bits = expar_dev_load_##W((const expar_dev_u##W *)aim.at);                                            \
+        else                                                                                                           \
+            word.bits = (expar_dev_u##W)expar_dev_g_far(h, &aim, sizeof(T));                                           \
+        return word.value;                                                                                             \
+    }
+EXPAR_DEV_DATA_TYPES(EXPAR_DEV_SINGLES)
+
+/* ---- signals ----------------------------------------------------------------------------------------------------- */
+
+/* How a put with a signal changes the signal, after the data. */
+typedef struct {
+    expar_uint64 *signal;
+    expar_uint64 value;
+    expar_signal_op op;
+} expar_dev_update;
+
+/* A put whose data are followed by the change of the signal, which that aim is for. */
+EXPAR_DEV_FUNC expar_dev_form expar_dev_signal_form(const void *source, expar_size bytes,
+                                                    const expar_dev_update *update, const expar_dev_aim *word)
+{
+    expar_dev_form form = expar_dev_form_of(EXPAR_DEV_RING_PUT_SIGNAL, source, bytes);
+    form.op = update->op == EXPAR_SIGNAL_ADD ? EXPAR_DEV_ADD : EXPAR_DEV_SET;
+    form.operand = update->value;
+    form.signal = word;
+    return form;
+}
+EXPAR_DEV_FUNC void expar_dev_signal(const expar_device_handle *h, int operation, const expar_dev_update *update,
+                                     const expar_dev_aim *word)
+{
+    EXPAR_DEVICE_DELAY();
+    if (word->by == EXPAR_DEV_WAY_PROXY) {
+        const expar_dev_form signal = expar_dev_signal_form(0, 0, update, word);
+        expar_dev_send(h, operation, EXPAR_DEV_JOB_SEND, word, &signal);
+    } else if (update->op == EXPAR_SIGNAL_ADD) {
+        expar_dev_add_release_64((expar_uint64 *)word->at, update->value);
+    } else {
+        expar_dev_store_release_64((expar_uint64 *)word->at, update->value);
+    }
+}
+/* Data that go by a ring, and then their signal. */
+EXPAR_DEV_FUNC void expar_dev_send_signal(const expar_device_handle *h, const expar_dev_aim *data, const void *source,
+                                          expar_size bytes, const expar_dev_update *update, const expar_dev_aim *word,
+                                          int waits)
+{
+    const int operation = EXPAR_DEV_PUT_SIGNAL;
+    if (word->by != EXPAR_DEV_WAY_PROXY) {
+        if (expar_dev_move_far(h, operation, EXPAR_DEV_RING_PUT, data, source, bytes, 1) == EXPAR_OK)
+            expar_dev_signal(h, operation, update, word);
+        return;
+    }
+    const expar_dev_form put = expar_dev_signal_form(source, bytes, update, word);
+    expar_dev_send(h, operation, waits ? EXPAR_DEV_JOB_AWAIT : EXPAR_DEV_JOB_SEND, data, &put);
+}
+
+EXPAR_DEV_FUNC int expar_dev_aim_signal(const expar_device_handle *h, int operation, const expar_dev_update *update,
+                                        int pe, expar_dev_aim *aim)
+{
+    const expar_size width = sizeof *update->signal;
+    if (update->op == EXPAR_SIGNAL_ADD) return expar_dev_aim_word(h, operation, update->signal, width, pe, aim);
+    if (update->op == EXPAR_SIGNAL_SET) return expar_dev_aim_at(h, operation, update->signal, width, width, pe, aim);
+    const expar_dev_fault fault = expar_dev_fault_of(operation, pe, (expar_uint64)update->signal);
+    return expar_dev_fail(h, EXPAR_ERR_ARGUMENT, &fault) == EXPAR_OK;
+}
+
+EXPAR_DEV_FUNC void expar_dev_put_signal(const expar_device_handle *h, void *dest, const void *source, expar_size count,
+                                         expar_size width, const expar_dev_update *update, int pe, int scope, int waits)
+{
+    expar_dev_aim data = expar_dev_aim_nowhere(), word = data;
+    const expar_size bytes = expar_dev_bytes_of(count, width);
+    const expar_dev_place place = expar_dev_place_in(scope);
+    expar_dev_meet(scope);
+    int goes = expar_dev_aim_signal(h, EXPAR_DEV_PUT_SIGNAL, update, pe, &word);
+    if (goes && bytes > 0) {
+        goes = expar_dev_aim_at(h, EXPAR_DEV_PUT_SIGNAL, dest, bytes, width, pe, &data);
+        if (goes && data.by == EXPAR_DEV_WAY_MAPPED) expar_dev_copy((void *)data.at, source, bytes, place, 0);
+    }
+    expar_dev_meet(scope);
+    /* A thread that found an error has not copied its part. The barrier shows that error to the first thread. */
+    if (goes && place.index == 0 && (place.count == 1 || expar_dev_load_64(&h->state->mark) == h->mark)) {
+        if (data.by == EXPAR_DEV_WAY_PROXY)
+            expar_dev_send_signal(h, &data, source, bytes, update, &word, waits);
+        else
+            expar_dev_signal(h, EXPAR_DEV_PUT_SIGNAL, update, &word);
+    }
+    expar_dev_meet(scope);
+}
+
+EXPAR_DEV_FUNC void expar_dev_signal_op(const expar_device_handle *h, expar_uint64 *signal, expar_uint64 value,
+                                        expar_signal_op op, int pe, int scope)
+{
+    expar_dev_aim word;
+    const expar_dev_update update = {signal, value, op};
+    expar_dev_meet(scope);
+    if (expar_dev_place_in(scope).index == 0 && expar_dev_aim_signal(h, EXPAR_DEV_SIGNAL_OP, &update, pe, &word))
+        expar_dev_signal(h, EXPAR_DEV_SIGNAL_OP, &update, &word);
+    expar_dev_meet(scope);
+}
+
+/* expar_kernel_put_signal[_nbi][_SCOPE](h, dest, source, bytes, signal, value, op, pe) puts, and then sets the 64-bit
+ * signal at pe (EXPAR_SIGNAL_SET), or adds to it (EXPAR_SIGNAL_ADD). A thread that has acquired the new signal sees the
+ * data of this call; data of earlier calls only if a fence came between. bytes may be 0. Sets and adds of one word must
+ * not run at the same time. expar_kernel_put_signal[_nbi]_S[_SCOPE](…, count, …) is for elements of a type.
+ * expar_kernel_signal_op[_SCOPE](h, signal, value, op, pe) has no data. */
+#define EXPAR_DEV_PUT_SIGNAL_AS(name, waits, suffix, T, count, width, scope)                                           \
+    EXPAR_DEV_FUNC void expar_kernel_##name##suffix(const expar_device_handle *h, T *dest, const T *source,            \
+                                                    expar_size count, expar_uint64 *signal, expar_uint64 value,        \
+                                                    expar_signal_op op, int pe)                                        \
+    {                                                                                                                  \
+        const expar_dev_update update = {signal, value, op};                                                           \
+        expar_dev_put_signal(h, dest, source, count, width, &update, pe, scope, waits);                                \
+    }
+#define EXPAR_DEV_PUT_SIGNALS_BY(name, waits, T, count, width)                                                         \
+    EXPAR_DEV_PUT_SIGNAL_AS(name, waits, , T, count, width, EXPAR_DEV_THREAD)                                          \
+    EXPAR_DEV_PUT_SIGNAL_AS(name, waits, _warp, T, count, width, EXPAR_DEV_WARP)                                       \
+    EXPAR_DEV_PUT_SIGNAL_AS(name, waits, _block, T, count, width, EXPAR_DEV_BLOCK)
+#define EXPAR_DEV_PUT_SIGNALS(name, T, count, width)                                                                   \
+    EXPAR_DEV_PUT_SIGNALS_BY(put_signal##name, 1, T, count, width)                                                     \
+    EXPAR_DEV_PUT_SIGNALS_BY(put_signal_nbi##name, 0, T, count, width)
+EXPAR_DEV_PUT_SIGNALS(, void, bytes, 1)
+#define EXPAR_DEV_TYPED_PUT_SIGNALS(T, S, W) EXPAR_DEV_PUT_SIGNALS(_##S, T, count, sizeof(T))
+EXPAR_DEV_DATA_TYPES(EXPAR_DEV_TYPED_PUT_SIGNALS)
+
+#define EXPAR_DEV_SIGNAL(suffix, scope)                                                                                \
+    EXPAR_DEV_FUNC void expar_kernel_signal_op##suffix(const expar_device_handle *h, expar_uint64 *signal,             \
+                                                       expar_uint64 value, expar_signal_op op, int pe)                 \
+    {                                                                                                                  \
+        expar_dev_signal_op(h, signal, value, op, pe, scope);                                                          \
+    }
+EXPAR_DEV_SIGNAL(, EXPAR_DEV_THREAD)
+EXPAR_DEV_SIGNAL(_warp, EXPAR_DEV_WARP)
+EXPAR_DEV_SIGNAL(_block, EXPAR_DEV_BLOCK)
+
+/* ---- atomics ----------------------------------------------------------------------------------------------------- */
+
+/* By a ring. fetches: the former word is wanted; else the result means nothing. */
+EXPAR_DEV_FUNC expar_uint64 expar_dev_send_atomic(const expar_device_handle *h, const expar_dev_aim *aim,
+                                                  expar_size bytes, int op, expar_uint64 operand, expar_uint64 compare,
+                                                  int fetches)
+{
+    expar_dev_form atomic = expar_dev_form_of(EXPAR_DEV_RING_ATOMIC, 0, bytes);
+    atomic.op = op;
+    atomic.operand = operand;
+    atomic.compare = compare;
+    return expar_dev_send(h, EXPAR_DEV_ATOMIC, fetches ? EXPAR_DEV_JOB_FETCH : EXPAR_DEV_JOB_SEND, aim, &atomic);
+}
+
+/* Any atomic; returns the former word if it is wanted. op is a constant. */
+#define EXPAR_DEV_ATOMIC_BITS(T, W)                                                                                    \
+    EXPAR_DEV_FUNC T expar_dev_atomic_##W(const expar_device_handle *h, void *word, int pe, int op, T operand,         \
+                                          T compare, int fetches)                                                      \
+    {                                                                                                                  \
+        expar_dev_aim aim;                                                                                             \
+        EXPAR_DEVICE_DELAY();                                                                                          \
+        if (!expar_dev_aim_word(h, EXPAR_DEV_ATOMIC, word, sizeof(T), pe, &aim)) return 0;                             \
+        T *const at = (T *)aim.at;                                                                                     \
+        if (aim.by == EXPAR_DEV_WAY_PROXY)                                                                             \
+            return (T)expar_dev_send_atomic(h, &aim, sizeof(T), op, operand, compare, fetches);                        \
+        switch (op) {                                                                                                  \
+        case EXPAR_DEV_FETCH:                                                                                          \
+            return expar_dev_load_##W(at);                                                                             \
+        case EXPAR_DEV_SET:                                                                                            \
+            expar_dev_store_##W(at, operand);                                                                          \
+            return 0;                                                                                                  \
+        case EXPAR_DEV_SWAP:                                                                                           \
+            return expar_dev_swap_##W(at, operand);                                                                    \
+        case EXPAR_DEV_COMPARE_SWAP:                                                                                   \
+            return expar_dev_compare_swap_##W(at, compare, operand);                                                   \
+        case EXPAR_DEV_ADD:                                                                                            \
+            return expar_dev_add_##W(at, operand);                                                                     \
+        case EXPAR_DEV_AND:                                                                                            \
+            return expar_dev_and_##W(at, operand);                                                                     \
+        case EXPAR_DEV_OR:                                                                                             \
+            return expar_dev_or_##W(at, operand);                                                                      \
+        default:                                                                                                       \
+            return expar_dev_xor_##W(at, operand);                                                                     \
+        }                                                                                                              \
+    }
+EXPAR_DEV_ATOMIC_BITS(expar_dev_u32, 32)
+EXPAR_DEV_ATOMIC_BITS(expar_dev_u64, 64)
+
+/* Atomics. They are relaxed: they order no other access. On one word they are atomic with those of all kernels that
+ * reach it by handles of the same target. They are not atomic with atomics of the host on device memory
+ * (docs/reference/device-memory.md).
+ *
+ * Names are expar_kernel, atomic, the operation, and the suffix of the type, joined by underscores.
+ * - Integers of 32 and 64 bits, f32 and f64 have fetch(h, word, pe), set(h, word, value, pe) and
+ *   swap(h, word, value, pe).
+ * - Integers also have compare swap(h, word, expected, desired, pe), and inc(h, word, pe).
+ * - Integers have add, and, or, xor(h, word, value, pe). These and inc also have a form with fetch before the
+ *   operation.
+ * Fetching forms return the value before. */
+#define EXPAR_DEV_ATOMIC_SWAPS(T, S, W)                                                                                \
+    EXPAR_DEV_FUNC T expar_kernel_atomic_fetch_##S(const expar_device_handle *h, const T *word, int pe)                \
+    {                                                                                                                  \
+        union {                                                                                                        \
+            T value;                                                                                                   \
+            expar_dev_u##W bits;                                                                                       \
+        } old;                                                                                                         \
+        old.bits = expar_dev_atomic_##W(h, (void *)word, pe, EXPAR_DEV_FETCH, 0, 0, 1);                                \
+        return old.value;                                                                                              \
+    }                                                                                                                  \
+    EXPAR_DEV_FUNC void expar_kernel_atomic_set_##S(const expar_device_handle *h, T *word, T value, int pe)            \
+    {                                                                                                                  \
+        union {                                                                                                        \
+            T value;                                                                                                   \
+            expar_dev_u##W bits;                                                                                       \
+        } given;                                                                                                       \
+        given.value = value;                                                                                           \
+        (void)expar_dev_atomic_##W(h, word, pe, EXPAR_DEV_SET, given.bits, 0, 0);                                      \
+    }                                                                                                                  \
+    EXPAR_DEV_FUNC T expar_kernel_atomic_swap_##S(const expar_device_handle *h, T *word, T value, int pe)              \
+    {                                                                                                                  \
+        union {                                                                                                        \
+            T value;                                                                                                   \
+            expar_dev_u##W bits;                                                                                       \
+        } given;                                                                                                       \
+        given.value = value;                                                                                           \
+        given.bits = expar_dev_atomic_##W(h, word, pe, EXPAR_DEV_SWAP, given.bits, 0, 1);                              \
+        return given.value;                                                                                            \
+    }
+EXPAR_DEV_WORD_TYPES(EXPAR_DEV_ATOMIC_SWAPS)
+EXPAR_DEV_FLOAT_TYPES(EXPAR_DEV_ATOMIC_SWAPS)
+
+#define EXPAR_DEV_ATOMIC_CHANGE(operation, op, T, S, W)                                                                \
+    EXPAR_DEV_FUNC T expar_kernel_atomic_fetch_##operation##_##S(const expar_device_handle *h, T *word, T value,       \
+                                                                 int pe)                                               \
+    {                                                                                                                  \
+        return (T)expar_dev_atomic_##W(h, word, pe, op, (expar_uint##W)value, 0, 1);                                   \
+    }                                                                                                                  \
+    EXPAR_DEV_FUNC void expar_kernel_atomic_##operation##_##S(const expar_device_handle *h, T *word, T value, int pe)  \
+    {                                                                                                                  \
+        (void)expar_dev_atomic_##W(h, word, pe, op, (expar_uint##W)value, 0, 0);                                       \
+    }
+#define EXPAR_DEV_ATOMICS(T, S, W)                                                                                     \
+    EXPAR_DEV_ATOMIC_CHANGE(add, EXPAR_DEV_ADD, T, S, W)                                                               \
+    EXPAR_DEV_ATOMIC_CHANGE(and, EXPAR_DEV_AND, T, S, W)                                                               \
+    EXPAR_DEV_ATOMIC_CHANGE(or, EXPAR_DEV_OR, T, S, W)                                                                 \
+    EXPAR_DEV_ATOMIC_CHANGE(xor, EXPAR_DEV_XOR, T, S, W)                                                               \
+    EXPAR_DEV_FUNC T expar_kernel_atomic_fetch_inc_##S(const expar_device_handle *h, T *word, int pe)                  \
+    {                                                                                                                  \
+        return expar_kernel_atomic_fetch_add_##S(h, word, 1, pe);                                                      \
+    }                                                                                                                  \
+    EXPAR_DEV_FUNC void expar_kernel_atomic_inc_##S(const expar_device_handle *h, T *word, int pe)                     \
+    {                                                                                                                  \
+        expar_kernel_atomic_add_##S(h, word, 1, pe);                                                                   \
+    }                                                                                                                  \
+    EXPAR_DEV_FUNC T expar_kernel_atomic_compare_swap_##S(const expar_device_handle *h, T *word, T expected,           \
+                                                          T desired, int pe)                                           \
+    {                                                                                                                  \
+        return (T)expar_dev_atomic_##W(h, word, pe, EXPAR_DEV_COMPARE_SWAP, (expar_uint##W)desired,                    \
+                                       (expar_uint##W)expected, 1);                                                    \
+    }
+EXPAR_DEV_WORD_TYPES(EXPAR_DEV_ATOMICS)
 
 /* ---- waits ------------------------------------------------------------------------------------------------------- */
 
@@ -1403,11 +1965,17 @@ EXPAR_DEV_FUNC expar_uint64 expar_kernel_signal_fetch(const expar_device_handle 
 
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
-EXPAR_DEV_FUNC void expar_dev_order(int full, int scope)
+EXPAR_DEV_FUNC void expar_dev_order(const expar_device_handle *h, int full, int scope)
 {
     expar_dev_meet(scope);
     EXPAR_DEVICE_DELAY();
     if (expar_dev_place_in(scope).index == 0) {
+        if (expar_dev_load_64(&h->state->mark) == h->mark && h->state->rings > 0) {
+            if (full)
+                expar_dev_quiet_rings(h, EXPAR_DEV_QUIET);
+            else
+                expar_dev_fence_rings(h);
+        }
         if (full)
             expar_dev_fence_full();
         else
@@ -1423,33 +1991,53 @@ EXPAR_DEV_FUNC expar_uint64 *expar_dev_count_of(const expar_device_handle *h, in
     return (expar_uint64 *)h->state->counts + rank;
 }
 
-/* The word by which `writer` tells `owner`, ranks of the group, that it has come; NULL: no mapped way leads there. */
-EXPAR_DEV_FUNC expar_uint64 *expar_dev_sync_word(const expar_device_handle *h, int owner, int writer)
+/* Finds the word of pe by which `writer`, a rank of the group, tells it that it has come; 0: no way leads there. */
+EXPAR_DEV_FUNC int expar_dev_sync_aim(const expar_device_handle *h, int pe, int writer, expar_dev_aim *aim)
 {
-    const expar_dev_entry *entry = expar_dev_entry_of(h, h->state->sync_kind, owner);
+    const int rank = expar_dev_rank_of(h, pe), kind = h->state->sync_kind;
+    const expar_dev_entry *entry = expar_dev_entry_of(h, kind, rank);
     const expar_uint64 base = expar_dev_load_64(&entry->base);
-    if (!base || expar_dev_load_32(&entry->way) != EXPAR_DEV_WAY_MAPPED) return 0;
-    return (expar_uint64 *)(base + h->state->sync_offset) + writer;
+    *aim = expar_dev_aim_nowhere();
+    aim->offset = h->state->sync_offset + (expar_uint64)writer * sizeof(expar_uint64);
+    aim->at = base ? base + aim->offset : 0;
+    aim->by = expar_dev_load_32(&entry->way);
+    aim->kind = kind;
+    aim->rank = rank;
+    aim->pe = pe;
+    return aim->by == EXPAR_DEV_WAY_PROXY || (aim->by == EXPAR_DEV_WAY_MAPPED && aim->at);
+}
+
+/* Tells pe that this rank comes for the time `number`. Words that a ring carries must not overtake each other. */
+EXPAR_DEV_FUNC int expar_dev_sync_tell(const expar_device_handle *h, int pe, expar_uint64 number)
+{
+    expar_dev_aim aim;
+    const expar_dev_update update = {0, number, EXPAR_SIGNAL_SET};
+    if (!expar_dev_sync_aim(h, pe, h->rank, &aim)) return EXPAR_OK;
+    if (aim.by == EXPAR_DEV_WAY_PROXY) expar_dev_fence_ring(h, EXPAR_DEV_SYNC, aim.rank);
+    expar_dev_signal(h, EXPAR_DEV_SYNC, &update, &aim);
+    return expar_dev_status_of(h);
 }
 
 /* Before anybody is told: EXPAR_OK if this thread's members can be. */
 EXPAR_DEV_FUNC int expar_dev_sync_check(const expar_device_handle *h, expar_dev_place place)
 {
+    expar_dev_aim aim;
     expar_dev_fault fault = expar_dev_fault_of(EXPAR_DEV_SYNC, -1, 0);
     if (expar_dev_load_64(&h->state->mark) != h->mark) return expar_dev_status_of(h);
     if (h->state->sync_slot < 0) return expar_dev_fail(h, EXPAR_ERR_UNSUPPORTED, &fault);
     for (int pe = (int)place.index; pe < h->size; pe += (int)place.count) {
         fault.pe = pe;
-        if (!expar_dev_sync_word(h, expar_dev_rank_of(h, pe), h->rank))
-            return expar_dev_fail(h, EXPAR_ERR_UNSUPPORTED, &fault);
+        if (!expar_dev_sync_aim(h, pe, h->rank, &aim)) return expar_dev_fail(h, EXPAR_ERR_UNSUPPORTED, &fault);
     }
     return EXPAR_OK;
 }
 
 EXPAR_DEV_FUNC int expar_dev_sync_await(const expar_device_handle *h, int pe)
 {
+    expar_dev_aim aim;
     const int rank = expar_dev_rank_of(h, pe);
-    const expar_uint64 *word = expar_dev_sync_word(h, h->rank, rank);
+    if (!expar_dev_sync_aim(h, h->me, rank, &aim)) return expar_dev_status_of(h);
+    const expar_uint64 *word = (const expar_uint64 *)aim.at;
     const expar_uint64 awaited = *expar_dev_count_of(h, rank) + 1;
     expar_dev_waiting waiting = {0, 0, EXPAR_DEV_AWAITS_SYNC, 0};
     expar_dev_fault fault = expar_dev_fault_of(EXPAR_DEV_SYNC, pe, 0);
@@ -1478,8 +2066,7 @@ EXPAR_DEV_FUNC int expar_dev_sync(const expar_device_handle *h, int scope)
     for (int pe = (int)place.index; pe < h->size && status == EXPAR_OK; pe += (int)place.count) {
         const int rank = expar_dev_rank_of(h, pe);
         EXPAR_DEVICE_DELAY();
-        if (pe != h->me)
-            expar_dev_store_release_64(expar_dev_sync_word(h, rank, h->rank), *expar_dev_count_of(h, rank) + 1);
+        if (pe != h->me) status = expar_dev_sync_tell(h, pe, *expar_dev_count_of(h, rank) + 1);
     }
     for (int pe = (int)place.index; pe < h->size && status == EXPAR_OK; pe += (int)place.count)
         if (pe != h->me) status = expar_dev_sync_await(h, pe);
@@ -1496,12 +2083,11 @@ EXPAR_DEV_FUNC int expar_dev_sync(const expar_device_handle *h, int scope)
 #define EXPAR_DEV_ORDERS(suffix, scope)                                                                                \
     EXPAR_DEV_FUNC void expar_kernel_fence##suffix(const expar_device_handle *h)                                       \
     {                                                                                                                  \
-        (void)h;                                                                                                       \
-        expar_dev_order(0, scope);                                                                                     \
+        expar_dev_order(h, 0, scope);                                                                                  \
     }                                                                                                                  \
     EXPAR_DEV_FUNC int expar_kernel_quiet##suffix(const expar_device_handle *h)                                        \
     {                                                                                                                  \
-        expar_dev_order(1, scope);                                                                                     \
+        expar_dev_order(h, 1, scope);                                                                                  \
         return expar_dev_status_of(h);                                                                                 \
     }                                                                                                                  \
     EXPAR_DEV_FUNC int expar_kernel_sync##suffix(const expar_device_handle *h)                                         \
@@ -1510,7 +2096,7 @@ EXPAR_DEV_FUNC int expar_dev_sync(const expar_device_handle *h, int scope)
     }                                                                                                                  \
     EXPAR_DEV_FUNC int expar_kernel_barrier##suffix(const expar_device_handle *h)                                      \
     {                                                                                                                  \
-        expar_dev_order(1, scope);                                                                                     \
+        expar_dev_order(h, 1, scope);                                                                                  \
         return expar_dev_sync(h, scope);                                                                               \
     }
 EXPAR_DEV_ORDERS(, EXPAR_DEV_THREAD)

@@ -15,7 +15,7 @@ extern "C" {
 
 /* The version of handles. Kernels and the library must have the same: it changes with the layout of a handle, or of the
    memory that it names. */
-#define EXPAR_DEVICE_VERSION 1
+#define EXPAR_DEVICE_VERSION 2
 
 /* The state that kernels get, at most 128 bytes: pass it by value as an argument of the kernel, or put it into memory
    that the kernel reads. It holds no reference and needs no end. */
@@ -78,7 +78,8 @@ typedef struct expar_device_error {
     /* EXPAR_OK: nothing so far, and the other members mean nothing. EXPAR_ERR_HANDLE: the handle's group, team or
        context has ended. EXPAR_ERR_RANGE: there is no such PE. EXPAR_ERR_ADDRESS: the address is not in memory that
        both sides of the handle load and store, or the block leaves the heap. EXPAR_ERR_UNSUPPORTED: no way leads there.
-       EXPAR_ERR_ALIGNMENT. EXPAR_ERR_PEER, EXPAR_ERR_ABORTED: a wait ended in vain */
+       EXPAR_ERR_ALIGNMENT. EXPAR_ERR_PEER, EXPAR_ERR_ABORTED: a wait ended in vain, or something was not delivered to
+       the PE. EXPAR_ERR_CUDA: the host's threads carry nothing any more */
     expar_status status;
     /* of the handle; -1: the call names none */
     int32_t pe;

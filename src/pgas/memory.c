@@ -113,6 +113,7 @@ static expar_status give_block(expar_group *group, const char *what, void *block
         own = error_set(EXPAR_ERR_ADDRESS, "%s: %p is registered memory, which expar_unregister_symmetric ends", what,
                         block);
     expar_status status = memory_agree_on_block(group->sym, what, block ? &place : NULL, own);
+    if (status == EXPAR_OK) status = handles_quiet(what, group);
     return status == EXPAR_OK ? kinds_give(group->sym, what, &place) : status;
 }
 
@@ -142,15 +143,17 @@ static void block_give_back(sym *self, const char *what, const kinds_place *plac
 
 /* Taking is collective, so that whatever peers put into the old block has come before it is copied; giving is, so that
    nobody leaves before all have copied. Blocks that differ between the ranks fail the giving alike on all. */
-static expar_status move_block(sym *self, const char *what, const kinds_place *old, uint64_t old_bytes, uint64_t bytes,
-                               void **out)
+static expar_status move_block(expar_group *group, const char *what, const kinds_place *old, uint64_t old_bytes,
+                               uint64_t bytes, void **out)
 {
     void *block;
+    sym *const self = group->sym;
     const kinds_request request = {.memory = old->memory,
                                    .device = kinds_device(self, old->memory),
                                    .bytes = bytes,
                                    .alignment = least_alignment(old->memory)};
-    expar_status status = sym_quiet(self);
+    expar_status status = handles_quiet(what, group);
+    if (status == EXPAR_OK) status = sym_quiet(self);
     if (status == EXPAR_OK) status = kinds_take(self, what, &request, &block);
     if (status != EXPAR_OK) return status;
     kinds_place place;
@@ -174,7 +177,7 @@ static expar_status resize_block(expar_group *group, const char *what, void *blo
     status = memory_agree_on_block(group->sym, what, block ? &place : NULL, status);
     if (status != EXPAR_OK) return status;
     if (!block) return take_block(group, what, DEFAULT_ALIGNMENT, bytes, out);
-    if (bytes > 0) return move_block(group->sym, what, &place, old_bytes, bytes, out);
+    if (bytes > 0) return move_block(group, what, &place, old_bytes, bytes, out);
     status = kinds_give(group->sym, what, &place);
     if (status == EXPAR_OK) *out = NULL;
     return status;

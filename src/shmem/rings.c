@@ -23,7 +23,8 @@ static expar_status read_plan(sym *self, int32_t *count, proxy_plan *plan)
     if (status == EXPAR_OK) status = env_seconds_ms("EXPAR_CUDA_ORPHAN_TIMEOUT", &orphan_ms);
     *count = (int32_t)rings;
     *plan = sym_proxy_plan(self);
-    plan->num_slots = RING_SLOTS;
+    plan->num_slots = self->ring_slots ? self->ring_slots : RING_SLOTS;
+    plan->first = self->ring_first;
     plan->kernels = true;
     plan->poll_ns = nap_us * NS_PER_US;
     plan->yields = sym_outnumbers(self, 1 + *count);
@@ -31,11 +32,22 @@ static expar_status read_plan(sym *self, int32_t *count, proxy_plan *plan)
     return status;
 }
 
-void sym_rings_stop(sym *self)
+const sym_rings *sym_rings_of(const sym *self, sym_rings_user user)
 {
-    sym_rings *rings = atomic_load_explicit(&self->rings, memory_order_acquire);
+    return atomic_load_explicit(&self->rings[user], memory_order_acquire);
+}
+
+void sym_rings_end(sym *self, sym_rings_user user)
+{
+    const sym_rings *rings = sym_rings_of(self, user);
     for (int32_t i = 0; rings && i < rings->count; i++)
         proxy_stop(rings->proxies[i]);
+}
+
+void sym_rings_stop(sym *self)
+{
+    for (int user = 0; user < SYM_RINGS_USERS; user++)
+        sym_rings_end(self, (sym_rings_user)user);
 }
 
 static void rings_free(sym_rings *rings)
@@ -45,31 +57,61 @@ static void rings_free(sym_rings *rings)
     for (int32_t i = 0; i < rings->count; i++)
         proxy_close(rings->proxies[i]);
     proxy_crew_close(rings->crew);
-    cuda_device_close(rings->device);
+    if (rings->device) cuda_device_close(rings->device);
     free(rings);
 }
 
 void sym_rings_close(sym *self)
 {
-    sym_rings *rings = atomic_exchange_explicit(&self->rings, NULL, memory_order_acquire);
-    if (rings) rings_free(rings);
+    for (int user = 0; user < SYM_RINGS_USERS; user++) {
+        sym_rings *rings = atomic_exchange_explicit(&self->rings[user], NULL, memory_order_acquire);
+        if (rings) rings_free(rings);
+    }
 }
 
-static expar_status rings_make(sym *self, int32_t index, sym_rings **out)
+/* The rings that a caller asks for. */
+typedef struct rings_request {
+    sym_rings_user user;
+    /* -1: the CPU runs the kernels */
+    int32_t index;
+    void (*failed)(void *context, const proxy_command *command, expar_status status);
+} rings_request;
+
+static expar_status ring_serve(const sym_rings *rings, proxy *ring, cu_address *port)
+{
+    if (rings->device) return proxy_serve_gpu(ring, rings->device, port);
+    *port = (cu_address)(uintptr_t)proxy_serve_cpu(ring);
+    return EXPAR_OK;
+}
+
+/* More rings than ranks that are not mapped would have nothing to do. */
+static int32_t most_rings(const sym *self, const rings_request *request)
+{
+    int32_t unmapped = 0;
+    if (request->user == SYM_RINGS_LIBRARY) return SYM_MOST_RINGS;
+    for (int32_t pe = 0; pe < self->size; pe++)
+        unmapped += !self->peers[pe];
+    return unmapped > 0 ? unmapped : 1;
+}
+
+static expar_status rings_make(sym *self, const rings_request *request, sym_rings **out)
 {
     int32_t count = 0;
     proxy_plan plan;
     sym_rings *made = calloc(1, sizeof *made);
     if (!made) return error_set(EXPAR_ERR_MEMORY, "no memory for rings");
+    const int32_t most = most_rings(self, request);
     expar_status status = read_plan(self, &count, &plan);
-    if (status == EXPAR_OK) status = cuda_device_open(index, &made->device);
+    if (count > most) count = most;
+    if (status == EXPAR_OK && request->index >= 0) status = cuda_device_open(request->index, &made->device);
     if (status == EXPAR_OK) status = proxy_crew_open(count, &made->crew);
     plan.crew = made->crew;
+    plan.failed = request->failed;
     for (int32_t i = 0; i < count && status == EXPAR_OK; i++) {
         status = proxy_open(&plan, &made->proxies[i]);
         if (status != EXPAR_OK) break;
         made->count = i + 1;
-        status = proxy_serve_gpu(made->proxies[i], made->device, &made->ports[i]);
+        status = ring_serve(made, made->proxies[i], &made->ports[i]);
     }
     if (status == EXPAR_OK)
         *out = made;
@@ -78,29 +120,46 @@ static expar_status rings_make(sym *self, int32_t index, sym_rings **out)
     return status;
 }
 
-expar_status sym_rings_get(sym *self, int32_t index, const sym_rings **out)
+static expar_status get_rings(sym *self, const rings_request *request, const sym_rings **out)
 {
-    sym_rings *rings = atomic_load_explicit(&self->rings, memory_order_acquire), *made = NULL;
+    _Atomic(sym_rings *) *const place = &self->rings[request->user];
+    sym_rings *rings = atomic_load_explicit(place, memory_order_acquire), *made = NULL;
     if (!rings) {
-        expar_status status = rings_make(self, index, &made);
+        expar_status status = rings_make(self, request, &made);
         if (status != EXPAR_OK) return status;
-        if (atomic_compare_exchange_strong_explicit(&self->rings, &rings, made, memory_order_acq_rel,
-                                                    memory_order_acquire))
+        if (atomic_compare_exchange_strong_explicit(place, &rings, made, memory_order_acq_rel, memory_order_acquire))
             rings = made;
         else
             rings_free(made);
     }
-    if (rings->device->index != index)
-        return error_set(EXPAR_ERR_DEVICE, "the rank's rings serve GPU %d, not GPU %d", rings->device->index, index);
+    if (rings->device && rings->device->index != request->index)
+        return error_set(EXPAR_ERR_DEVICE, "the rank's rings serve GPU %d, not GPU %d", rings->device->index,
+                         request->index);
     *out = rings;
     return EXPAR_OK;
 }
 
+expar_status sym_rings_get(sym *self, int32_t index, const sym_rings **out)
+{
+    return get_rings(self, &(rings_request){.user = SYM_RINGS_LIBRARY, .index = index}, out);
+}
+
+expar_status sym_rings_get_for_handles(sym *self, int32_t index,
+                                       void (*failed)(void *context, const proxy_command *command, expar_status status),
+                                       const sym_rings **out)
+{
+    const rings_request request = {
+        .user = index < 0 ? SYM_RINGS_HANDLES_CPU : SYM_RINGS_HANDLES_GPU, .index = index, .failed = failed};
+    return get_rings(self, &request, out);
+}
+
 void sym_rings_wake(sym *self)
 {
-    sym_rings *rings = atomic_load_explicit(&self->rings, memory_order_acquire);
-    for (int32_t i = 0; rings && i < rings->count; i++)
-        proxy_wake(rings->proxies[i]);
+    for (int user = 0; user < SYM_RINGS_USERS; user++) {
+        const sym_rings *rings = sym_rings_of(self, (sym_rings_user)user);
+        for (int32_t i = 0; rings && i < rings->count; i++)
+            proxy_wake(rings->proxies[i]);
+    }
 }
 
 void sym_rings_expect(const sym_rings *rings)
@@ -113,7 +172,7 @@ expar_status sym_rings_quiet(const sym_rings *rings, const char *what)
 {
     expar_status status = EXPAR_OK;
     for (int32_t i = 0; i < rings->count && status == EXPAR_OK; i++)
-        status = proxy_quiet_gpu(rings->proxies[i], what);
+        status = proxy_quiet_kernels(rings->proxies[i], what);
     return status;
 }
 
@@ -153,6 +212,14 @@ proxy_sent sym_rings_sent(const sym_rings *rings)
         all.bytes += one.bytes;
     }
     return all;
+}
+
+expar_status sym_rings_ending(const sym_rings *rings)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t i = 0; i < rings->count && status == EXPAR_OK; i++)
+        status = proxy_ending(rings->proxies[i]);
+    return status;
 }
 
 void sym_rings_poison(const sym_rings *rings, expar_status status)

@@ -110,6 +110,17 @@ typedef struct sym_listener {
 #define SYM_MOST_RINGS 16
 #define SYM_RINGS      4
 
+/* The users of a rank's rings for kernels (rings.h). Each has rings of its own: failures, fences and full rings of one
+   are then no matter of the others. */
+typedef enum sym_rings_user {
+    /* kernels of the library */
+    SYM_RINGS_LIBRARY = 0,
+    /* kernels of the program with handles (pgas/device), on the rank's GPU and as threads of the CPU */
+    SYM_RINGS_HANDLES_GPU,
+    SYM_RINGS_HANDLES_CPU,
+    SYM_RINGS_USERS
+} sym_rings_user;
+
 /* A block of `store` that stays until the group ends, because peers may still write to it. */
 typedef struct sym_stranded {
     mem_block *block;
@@ -179,9 +190,13 @@ typedef struct sym {
        (acquire). */
     proxy *proxies[SYM_MOST_RINGS];
     _Atomic int32_t num_rings;
-    /* Rings for kernels; NULL: nobody has asked for them. The thread that makes them stores them (compare-swap,
-       release); all threads load them (acquire). */
-    _Atomic(struct sym_rings *) rings;
+    /* Slots of rings for kernels that are made later, a power of two (0: 1024), and the number of their first command.
+       Tests make small rings whose numbers are about to wrap around. */
+    uint32_t ring_slots;
+    uint64_t ring_first;
+    /* Rings for kernels, by sym_rings_user; NULL: nobody has asked for them. The thread that makes them stores them
+       (compare-swap, release); all threads load them (acquire). */
+    _Atomic(struct sym_rings *) rings[SYM_RINGS_USERS];
     /* why other transports are not available, for error texts; or NULL */
     char *unreached;
     /* [size][size][num_transports][TRANSPORT_MEMORIES]: transport_reach of a rank to a PE's memory by a transport. */

@@ -6,11 +6,13 @@
 
 /* ---- ending ------------------------------------------------------------------------------------------------------ */
 
-static void record_failure(proxy *self, int32_t pe, expar_status status)
+static void record_failure(proxy *self, const proxy_command *command, expar_status status)
 {
+    const int32_t pe = command->pe;
     uint32_t count = ++self->failures == 0 ? ++self->failures : self->failures;
     LOG(LOG_INFO, "proxy: an operation to rank %d failed: %s", pe, expar_status_text(status));
     if (pe >= 0 && pe < self->size) atomic_store_explicit(&self->failed_to[pe], (int32_t)status, memory_order_release);
+    if (self->plan.failed) self->plan.failed(self->plan.context, command, status);
     proxy_store(&self->ring->failure, proxy_failure(count, (int32_t)status, pe));
 }
 
@@ -23,7 +25,7 @@ static void flight_end(proxy *self, flight *f, expar_status status)
 {
     f->state = FLIGHT_ENDED;
     if (status != EXPAR_OK)
-        record_failure(self, f->command.pe, status);
+        record_failure(self, &f->command, status);
     else if (changes_memory(&f->command))
         self->peers[f->command.pe].delivered = true;
 }
@@ -88,7 +90,7 @@ void proxy_reject(proxy *self, flight *f, expar_status status)
 {
     const int32_t pe = f->command.pe;
     f->state = FLIGHT_ENDED;
-    record_failure(self, pe, status);
+    record_failure(self, &f->command, status);
     if (pe < 0 || pe >= self->size) return;
     self->peers[pe].end_number = f->number + 1;
     tell_peer(self, pe);
@@ -138,7 +140,7 @@ static transport_request data_of(const flight *f)
         request.dest = (void *)(uintptr_t)c->local;
     } else {
         request.kind = TRANSPORT_KIND_PUT;
-        request.source = (const void *)(uintptr_t)c->local;
+        request.source = c->kind == PROXY_P ? (const void *)&c->operand : (const void *)(uintptr_t)c->local;
     }
     return request;
 }

@@ -89,6 +89,8 @@ struct proxy {
     /* the GPU that the ring serves, and the port there; NULL: it serves none. Only the owner uses them. */
     const cuda_device *gpu;
     cu_address gpu_port;
+    /* it serves kernels of the CPU, and their port lies at image_at; likewise */
+    bool serves_cpu;
     /* for the producers */
     proxy_port port;
     /* flights are the commands from done to taken - 1 */

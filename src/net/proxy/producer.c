@@ -130,6 +130,12 @@ bool proxy_has_ended_to(const proxy *self, int32_t pe, uint64_t number)
     return proxy_is_at(proxy_load(&proxy_done_to(self->ring, self->plan.num_slots)[pe]), number);
 }
 
+expar_status proxy_ending(const proxy *self)
+{
+    const uint64_t ended = proxy_load(&self->ring->ended);
+    return ended ? (expar_status)proxy_failure_status(ended) : EXPAR_OK;
+}
+
 void proxy_wake(proxy *self)
 {
     proxy_gate_open(&self->work);

@@ -9,7 +9,7 @@
  *   flight.c   commands in progress, PE by PE     join.c       puts that touch
  *   consumer.c the thread: turns, naps, end       crew.c       one thread that watches for several
  *   gate.c     sleeping, and being woken          proxy.c      creation and end
- *   serve.c    rings for the kernels of a GPU
+ *   serve.c    rings for kernels of a GPU, or of the CPU
  *
  * Commands are taken in order. If a transport has no free space for one, it is tried again. No command to the same PE
  * passes it meanwhile; those to other PEs do. After a fence nothing is sent to a PE before all that came before the
@@ -64,6 +64,8 @@ typedef struct proxy_plan {
     bool yields;
     /* A number that was claimed, and not published for so long, ends the ring; 0: it does not. */
     int64_t orphan_ns;
+    /* Called from the proxy's thread when a command has failed, before a counter passes it. NULL: no call. */
+    void (*failed)(void *context, const proxy_command *command, expar_status status);
     /* Called from the proxy's thread when something that pe may wait for has been delivered to it. */
     void (*delivered)(void *context, int32_t pe);
     /* For tests, which delay there: called between any two steps of the thread. NULL: no call. */
@@ -94,9 +96,13 @@ void proxy_poison(proxy *self, expar_status status);
    was issued before. The device must stay open until the proxy is closed, or has left it. EXPAR_ERR_UNSUPPORTED: the
    driver cannot pin the ring in place. */
 expar_status proxy_serve_gpu(proxy *self, const cuda_device *device, cu_address *port);
+/* Gives a port for kernels that threads of this process run. No command was issued before. */
+proxy_port *proxy_serve_cpu(proxy *self);
 /* Waits until all commands that kernels have issued have ended, with success or not, or the ring has. No kernel issues
    any meanwhile, or they do not count. One thread of the rank at a time. */
-expar_status proxy_quiet_gpu(proxy *self, const char *what);
+expar_status proxy_quiet_kernels(proxy *self, const char *what);
+/* Returns EXPAR_OK, or the status with which the ring has ended (proxy_poison, proxy_stop). Any thread. */
+expar_status proxy_ending(const proxy *self);
 /* Returns how many commands have failed, and why the last one did (proxy_failure); 0: none. Any thread. */
 uint64_t proxy_last_failure(const proxy *self);
 /* Returns the status of the last command to the PE that failed since the PE was forgiven; EXPAR_OK: none has. Any

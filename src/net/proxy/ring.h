@@ -28,7 +28,8 @@ typedef enum proxy_kind {
     PROXY_PUT_SIGNAL = 3, /* when the data is at pe, the signal is set, or added to */
     PROXY_ATOMIC = 4,
     PROXY_FENCE = 5, /* later commands are sent to a PE when all before the fence have been delivered there */
-    PROXY_REST = 6   /* the call that proxy_expect announced has no more commands, so the thread may nap */
+    PROXY_REST = 6,  /* the call that proxy_expect announced has no more commands, so the thread may nap */
+    PROXY_P = 7      /* a put whose data are in the operand: 1 to 8 bytes */
 } proxy_kind;
 
 typedef struct proxy_command {
@@ -38,11 +39,11 @@ typedef struct proxy_command {
     uint64_t local;
     /* for an atomic: 4 or 8 */
     uint64_t bytes;
-    /* operand of the atomic or the signal, in the low bytes */
+    /* operand of the atomic or the signal, or the data of PROXY_P, in the low bytes */
     uint64_t operand;
-    /* compare value of the atomic */
+    /* compare value of the atomic; other commands: the producer's tag (proxy_tag) */
     uint64_t compare;
-    /* the signal's offset in pe's segment of `signal_memory`; its word has 8 bytes */
+    /* the signal's offset in pe's segment of `signal_memory`; its word has 8 bytes. An atomic: the producer's tag */
     uint64_t signal;
     int32_t pe;
     /* proxy_kind */
@@ -52,6 +53,12 @@ typedef struct proxy_command {
     /* transport_memory */
     uint8_t memory, signal_memory;
 } proxy_command;
+
+/* Returns the word by which producers that share a ring tell their failed commands apart (proxy_plan.failed). */
+PORTABLE_FUNC uint64_t proxy_tag(const proxy_command *command)
+{
+    return command->kind == PROXY_ATOMIC ? command->signal : command->compare;
+}
 
 typedef struct proxy_slot {
     /* its producer writes it, the consumer reads it; ordered by `sequence` and `consumed` */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rings for the kernels of a GPU: the driver pins the ring, and the port lies in the GPU's memory. */
+/* Rings for kernels. For a GPU the driver pins the ring, and the port lies in the GPU's memory. For the CPU the port
+ * lies after the ring. */
 #include "mem/device.h"
 #include "net/proxy/parts.h"
 
@@ -44,10 +45,19 @@ expar_status proxy_serve_gpu(proxy *self, const cuda_device *device, cu_address 
     return EXPAR_OK;
 }
 
-/* The head lies in the GPU's memory, and the words after the ring are free once the port is made. */
-expar_status proxy_quiet_gpu(proxy *self, const char *what)
+proxy_port *proxy_serve_cpu(proxy *self)
+{
+    uint8_t *image = (uint8_t *)self->ring + self->image_at;
+    write_image(self, (cu_address)(uintptr_t)image);
+    self->serves_cpu = true;
+    return (proxy_port *)(void *)image;
+}
+
+/* The head of a GPU lies in its memory, and the words after the ring are free once the port is made. */
+expar_status proxy_quiet_kernels(proxy *self, const char *what)
 {
     const proxy_port *seen = (const proxy_port *)(const void *)((const uint8_t *)self->ring + self->image_at);
+    if (self->serves_cpu) return proxy_await_end(self, what, proxy_load(&seen->head));
     if (!self->gpu_port) return EXPAR_OK;
     expar_status status =
         mem_device_copy(self->gpu, (cu_address)(uintptr_t)&seen->head, self->gpu_port, sizeof seen->head);

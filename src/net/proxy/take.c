@@ -31,6 +31,9 @@ static expar_status check_command(const proxy *self, const proxy_command *c)
     case PROXY_GET:
         fits = is_within(self, c->memory, c->offset, c->bytes);
         break;
+    case PROXY_P:
+        fits = c->bytes <= sizeof c->operand && is_within(self, c->memory, c->offset, c->bytes);
+        break;
     case PROXY_PUT_SIGNAL:
         if (c->op != TRANSPORT_SET && c->op != TRANSPORT_ADD) return EXPAR_ERR_ARGUMENT;
         fits = is_within(self, c->memory, c->offset, c->bytes) &&

@@ -20,6 +20,8 @@ static const char *const operations[EXPAR_DEV_OPERATIONS] = {
     [EXPAR_DEV_WAIT] = "wait_until",
     [EXPAR_DEV_TEST] = "test",
     [EXPAR_DEV_SYNC] = "sync",
+    [EXPAR_DEV_FENCE] = "fence",
+    [EXPAR_DEV_QUIET] = "quiet",
 };
 
 static const char *operation_name(uint32_t operation)
@@ -44,6 +46,17 @@ static void say_wait(const handle_slot *slot, expar_device_error *out)
         snprintf(out->text, sizeof out->text, "%s: the word at offset %llu holds %llu, compared with %llu: %s",
                  out->operation, (unsigned long long)out->offset, (unsigned long long)out->seen,
                  (unsigned long long)out->awaited, why);
+}
+
+/* Something in another place has failed: a command, a rank or the host. */
+static void say_loss(const handle_slot *slot, expar_device_error *out)
+{
+    const char *why = slot_has_lost(slot) ? slot->lost_why : slot->ended ? slot->why : expar_status_text(out->status);
+    if (out->pe >= 0)
+        snprintf(out->text, sizeof out->text, "%s: PE %d, offset %llu: %s", out->operation, out->pe,
+                 (unsigned long long)out->offset, why);
+    else
+        snprintf(out->text, sizeof out->text, "%s: %s", out->operation, why);
 }
 
 static void say_call(const handle_slot *slot, expar_device_error *out)
@@ -71,12 +84,25 @@ static void say_call(const handle_slot *slot, expar_device_error *out)
         else
             snprintf(text, bytes, "%s: the team was formed without communication", name);
         break;
-    default:
+    case EXPAR_ERR_ARGUMENT:
         snprintf(text, bytes, "%s: an argument is not allowed", name);
+        break;
+    default:
+        say_loss(slot, out);
     }
 }
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+static void error_read_loss(const handle_slot *slot, expar_device_error *out)
+{
+    const expar_dev_report *report = slot->report;
+    out->status = (expar_status)report->lost_status;
+    out->operation = operation_name(report->lost_operation);
+    out->pe = report->lost_pe;
+    out->offset = report->lost_offset;
+    say_loss(slot, out);
+}
 
 /* The process's lock is held, so the slot is not given to another handle meanwhile. */
 static void error_read(const handle_slot *slot, uint32_t generation, expar_device_error *out)
@@ -88,7 +114,11 @@ static void error_read(const handle_slot *slot, uint32_t generation, expar_devic
         snprintf(out->text, sizeof out->text, "the handle's group, team or context has ended");
         return;
     }
-    if (__atomic_load_n(&report->failed, __ATOMIC_ACQUIRE) != generation) return;
+    if (__atomic_load_n(&report->failed, __ATOMIC_ACQUIRE) != generation) {
+        /* No kernel has noticed it yet. */
+        if (slot_has_lost(slot)) error_read_loss(slot, out);
+        return;
+    }
     out->status = (expar_status)report->status;
     out->operation = operation_name(report->operation);
     out->pe = report->pe;

@@ -133,9 +133,10 @@ static expar_status handle_make(expar_group *group, const handle_request *reques
     if (status == EXPAR_OK) status = slot_take(what, request->gpu, group->size, &slot);
     if (status != EXPAR_OK) return status;
     fill_handle(group, request, slot);
+    status = ways_open_rings(request->team, slot);
     table_fill(group, slot);
     table_fill_sync(request->team, slot);
-    status = slot_publish(slot, slot->image, slot->state_bytes);
+    if (status == EXPAR_OK) status = slot_publish(slot, slot->image, slot->state_bytes);
     if (status != EXPAR_OK) {
         slot_end(slot);
         return error_prefix(status, "%s", what);

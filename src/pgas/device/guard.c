@@ -91,10 +91,23 @@ static expar_status check_ranks(const handles *all, const handle_slot *slot)
     return sym_check_ranks(all->group->sym, &members, waits_for_words);
 }
 
+static expar_status check_rings(const handle_slot *slot)
+{
+    const expar_status status = slot->rings ? sym_rings_ending(slot->rings) : EXPAR_OK;
+    if (status == EXPAR_OK) return EXPAR_OK;
+    return error_set(status, "the proxy of this rank carries nothing any more: %s", expar_status_text(status));
+}
+
 static void slot_beat(handles *all, handle_slot *slot)
 {
     if (slot->ended) return;
+    if (slot_has_lost(slot)) {
+        stop_waiting(slot);
+        slot_end_waits(slot, (expar_status)slot->report->lost_status, slot->lost_why);
+        return;
+    }
     expar_status status = check_ranks(all, slot);
+    if (status == EXPAR_OK) status = check_rings(slot);
     if (status != EXPAR_OK) {
         end_waits(all, slot, status);
         return;

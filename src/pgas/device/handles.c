@@ -10,6 +10,7 @@ static void handles_free(group_attachment *attachment)
 {
     handles *all = (handles *)attachment;
     sem_destroy(&all->wake);
+    pthread_mutex_destroy(&all->quiet);
     pthread_mutex_destroy(&all->lock);
     free(all);
 }
@@ -26,10 +27,30 @@ static void handles_end_one(handle_slot *slot)
     slot_end(slot);
 }
 
-/* The group ends: its boot and its heaps are still there. */
+static const sym_rings_user users[] = {SYM_RINGS_HANDLES_GPU, SYM_RINGS_HANDLES_CPU};
+
+static expar_status rings_quiet(const char *what, handles *all)
+{
+    expar_status status = EXPAR_OK;
+    pthread_mutex_lock(&all->quiet);
+    for (size_t i = 0; i < ARRAY_LENGTH(users); i++) {
+        const sym_rings *rings = sym_rings_of(all->group->sym, users[i]);
+        const expar_status one = rings ? sym_rings_quiet(rings, what) : EXPAR_OK;
+        if (status == EXPAR_OK) status = one;
+    }
+    pthread_mutex_unlock(&all->quiet);
+    return status;
+}
+
+/* The group ends: its boot and its heaps are still there. The rings' threads use them, so they end before. */
 static void handles_leave(group_attachment *attachment)
 {
     handles *all = (handles *)attachment;
+    sym *const self = all->group->sym;
+    if (sym_is_sound(self) && rings_quiet("expar_group_destroy", all) != EXPAR_OK)
+        LOG(LOG_WARN, "%s", expar_last_error());
+    for (size_t i = 0; i < ARRAY_LENGTH(users); i++)
+        sym_rings_end(self, users[i]);
     if (all->runs) {
         sym_unlisten(all->group->sym, &all->listener);
         guard_stop(all);
@@ -63,6 +84,7 @@ static expar_status handles_make(const char *what, expar_group *group, handles *
     all->group = group;
     all->listener = (sym_listener){.failed = group_has_failed, .context = all};
     pthread_mutex_init(&all->lock, NULL);
+    pthread_mutex_init(&all->quiet, NULL);
     sem_init(&all->wake, 0, 0);
     expar_status status = guard_start(all);
     if (status != EXPAR_OK) {
@@ -91,6 +113,12 @@ void handles_add(handles *all, handle_slot *slot)
     slot->next = all->first;
     all->first = slot;
     pthread_mutex_unlock(&all->lock);
+}
+
+expar_status handles_quiet(const char *what, const expar_group *group)
+{
+    handles *all = handles_of(group);
+    return all ? rings_quiet(what, all) : EXPAR_OK;
 }
 
 /* ---- changes ----------------------------------------------------------------------------------------------------- */

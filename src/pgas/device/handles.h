@@ -6,6 +6,7 @@
  *
  *   slot.c     the state of a handle, in memory that kernels reach; the process keeps it for later handles
  *   table.c    what the state says of heaps and ranks
+ *   ways.c     by what kernels reach each rank: mapped memory, or rings of the proxy (shmem/rings.h)
  *   handles.c  all handles of a group
  *   guard.c    a thread that looks after waits of kernels, as that of exec/cuda/core does for expert parallelism
  *   get.c, error.c, launch.c  the public calls */
@@ -21,5 +22,7 @@ void handles_renew(expar_group *group);
 /* The team or the context ends, and with it its handles. They are still whole. */
 void handles_end_of_team(const expar_team *team);
 void handles_end_of_context(const expar_ctx *ctx);
+/* Completes what kernels with handles of the group have started, and that have ended. Any thread. */
+expar_status handles_quiet(const char *what, const expar_group *group);
 
 #endif

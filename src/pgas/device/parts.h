@@ -6,6 +6,7 @@
 #include "mem/device.h"
 #include "pgas/device/handles.h"
 #include "shmem/kinds.h"
+#include "shmem/rings.h"
 #include <expar/device.h>
 #include <semaphore.h>
 
@@ -43,6 +44,11 @@ typedef struct handle_slot {
     /* next of the group's */
     struct handle_slot *next;
     expar_device_handle handle;
+    /* by which commands reach members of the handle's team that kernels do not map; NULL: there are none */
+    const sym_rings *rings;
+    /* Why a command has failed. The first thread whose command has failed writes it under the process's lock, before
+       report->lost (release); others read it after that (acquire). */
+    char lost_why[HANDLE_TEXT];
     /* NULL: the handle is for the group */
     const expar_team *team;
     const expar_ctx *ctx;
@@ -64,6 +70,11 @@ expar_status slot_publish(const handle_slot *slot, const void *at, uint64_t byte
 void slot_end(handle_slot *slot);
 /* Says why waits of kernels end, and makes them end. */
 void slot_end_waits(handle_slot *slot, expar_status status, const char *why);
+/* Records that a command of the handle has failed, if it is the first one. The report's members of that name are given
+   without `lost`. Any thread. */
+void slot_lose(uint32_t number, uint32_t generation, const expar_dev_report *lost, const char *why);
+/* Returns whether a command of the handle has failed. */
+bool slot_has_lost(const handle_slot *slot);
 /* Holds the process's lock; the slot with that number, or NULL. */
 handle_slot *slot_find(uint32_t number);
 void slot_done(void);
@@ -77,6 +88,17 @@ expar_status table_renew(const expar_group *group, handle_slot *slot);
 /* Says where the words of the team's barrier are. */
 void table_fill_sync(const expar_team *team, handle_slot *slot);
 
+/* ---- ways.c ------------------------------------------------------------------------------------------------------ */
+
+/* Gives the slot rings, if kernels do not reach some member of the team by mapped memory alone. They go to the state
+   that the image holds. */
+expar_status ways_open_rings(const expar_team *team, handle_slot *slot);
+/* Returns how kernels reach data of the rank, and how atomics do; mapped: they access it by loads and stores. */
+expar_dev_way ways_of_data(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank,
+                           bool mapped);
+expar_dev_way ways_of_atomics(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank,
+                              bool mapped);
+
 /* ---- handles.c, guard.c ------------------------------------------------------------------------------------------ */
 
 /* All handles of a group. */
@@ -89,6 +111,8 @@ typedef struct handles {
     /* The guard's thread runs from the first handle on, until the group's end. */
     pthread_t thread;
     bool runs;
+    /* One thread at a time waits for the rings. */
+    pthread_mutex_t quiet;
     /* Set before `wake` is posted; the guard reads it after that. */
     atomic_bool closing;
     /* Posted when the group fails or ends. */

@@ -121,6 +121,8 @@ static void slot_clear(handle_slot *slot)
     slot->why[0] = 0;
     slot->team = NULL;
     slot->ctx = NULL;
+    slot->rings = NULL;
+    slot->lost_why[0] = 0;
     memset(slot->report, 0, sizeof *slot->report);
     memset(image + after, 0, slot->state_bytes - after);
     __atomic_store_n(&slot->image->mark, mark_of(slot->generation), __ATOMIC_RELEASE);
@@ -151,11 +153,14 @@ expar_status slot_publish(const handle_slot *slot, const void *at, uint64_t byte
 void slot_end(handle_slot *slot)
 {
     pthread_mutex_lock(&lock);
+    const uint32_t failed = __atomic_load_n(&slot->report->failed, __ATOMIC_ACQUIRE);
+    const bool may_fetch = slot->rings && (failed == slot->generation || slot_has_lost(slot));
     slot->generation++;
     __atomic_store_n(&slot->image->mark, mark_of(slot->generation), __ATOMIC_RELEASE);
     const expar_status status = slot_publish(slot, &slot->image->mark, sizeof slot->image->mark);
-    /* Where kernels do not learn of the end, the slot is not used again. */
-    if (status == EXPAR_OK) slot->taken = false;
+    /* Where kernels do not learn of the end, the slot is not used again. The same holds if a kernel may have given up a
+       wait for a word, which may still come. */
+    if (status == EXPAR_OK && !may_fetch) slot->taken = false;
     pthread_mutex_unlock(&lock);
     if (status != EXPAR_OK) LOG(LOG_WARN, "the end of a handle: %s", expar_last_error());
 }
@@ -169,6 +174,26 @@ void slot_end_waits(handle_slot *slot, expar_status status, const char *why)
     pthread_mutex_unlock(&lock);
     __atomic_store_n(&slot->report->ending, (uint32_t)status, __ATOMIC_RELEASE);
     __atomic_fetch_or(&slot->report->orders, EXPAR_DEV_ABORT, __ATOMIC_RELEASE);
+}
+
+bool slot_has_lost(const handle_slot *slot)
+{
+    return __atomic_load_n(&slot->report->lost, __ATOMIC_ACQUIRE) == slot->generation;
+}
+
+void slot_lose(uint32_t number, uint32_t generation, const expar_dev_report *lost, const char *why)
+{
+    handle_slot *slot = slot_find(number);
+    if (slot && slot->taken && slot->generation == generation && !slot_has_lost(slot)) {
+        expar_dev_report *report = slot->report;
+        report->lost_status = lost->lost_status;
+        report->lost_operation = lost->lost_operation;
+        report->lost_pe = slot->handle.size > 1 ? (lost->lost_pe - slot->handle.start) / slot->handle.stride : 0;
+        report->lost_offset = lost->lost_offset;
+        snprintf(slot->lost_why, sizeof slot->lost_why, "%s", why);
+        __atomic_store_n(&report->lost, generation, __ATOMIC_RELEASE);
+    }
+    slot_done();
 }
 
 handle_slot *slot_find(uint32_t number)

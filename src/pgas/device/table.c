@@ -26,22 +26,28 @@ static bool target_uses(const handle_slot *slot, int32_t kind)
     return kind == EXPAR_DEV_PINNED || kind == (slot->gpu < 0 ? EXPAR_DEV_HOST : EXPAR_DEV_DEVICE);
 }
 
-/* CPUs are atomic with each other where all ranks use loads and stores. GPUs are if their link has atomics. */
-static bool has_atomics(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank)
-{
-    if (slot->gpu >= 0) return kinds_has_gpu_atomics(self, memory, rank);
-    return memory != TRANSPORT_HOST || rank == self->rank || self->direct[rank];
-}
-
 static void fill_entry(const sym *self, const handle_slot *slot, int32_t kind, int32_t rank)
 {
     const kinds_place start = {.memory = memories[kind]};
     expar_dev_entry *entry = &entries_of(slot, kind)[rank];
     const uint64_t base = (uintptr_t)kinds_peer_at(self, &start, rank);
-    if (!base) return;
-    __atomic_store_n(&entry->way, EXPAR_DEV_WAY_MAPPED, __ATOMIC_RELEASE);
-    __atomic_store_n(&entry->atomics, has_atomics(self, slot, memories[kind], rank), __ATOMIC_RELEASE);
+    const expar_dev_way way = ways_of_data(self, slot, memories[kind], rank, base != 0);
+    const expar_dev_way atomics = ways_of_atomics(self, slot, memories[kind], rank, base != 0);
+    __atomic_store_n(&entry->way, way, __ATOMIC_RELEASE);
+    __atomic_store_n(&entry->atomics, atomics, __ATOMIC_RELEASE);
     set_word(&entry->base, base);
+}
+
+/* Returns whether kernels both store to the rank's memory and send commands to it. */
+static bool is_mixed(const handle_slot *slot, int32_t rank)
+{
+    bool stores = false, sends = false;
+    for (int32_t kind = 0; kind < EXPAR_DEV_KINDS; kind++) {
+        const expar_dev_entry *entry = &entries_of(slot, kind)[rank];
+        stores = stores || entry->way == EXPAR_DEV_WAY_MAPPED || entry->atomics == EXPAR_DEV_WAY_MAPPED;
+        sends = sends || entry->way == EXPAR_DEV_WAY_PROXY || entry->atomics == EXPAR_DEV_WAY_PROXY;
+    }
+    return stores && sends;
 }
 
 static void fill_registered(const sym *self, handle_slot *slot)
@@ -68,6 +74,10 @@ void table_fill(const expar_group *group, handle_slot *slot)
         set_word(&heap->begin, users.begin);
         set_word(&heap->end, users.end);
     }
+    bool mixed = false;
+    for (int32_t r = 0; r < self->size; r++)
+        mixed = mixed || is_mixed(slot, r);
+    __atomic_store_n(&slot->image->is_mixed, mixed, __ATOMIC_RELEASE);
     if (slot->gpu >= 0) fill_registered(self, slot);
 }
 
@@ -77,6 +87,7 @@ expar_status table_renew(const expar_group *group, handle_slot *slot)
     table_fill(group, slot);
     /* Kernels find new memory by `heaps` and `registered`, and then read its entries. */
     expar_status status = slot_publish(slot, slot->image + 1, entries_bytes);
+    if (status == EXPAR_OK) status = slot_publish(slot, &slot->image->is_mixed, sizeof slot->image->is_mixed);
     if (status == EXPAR_OK) status = slot_publish(slot, slot->image->heaps, sizeof slot->image->heaps);
     return status == EXPAR_OK ? slot_publish(slot, slot->image->registered, sizeof slot->image->registered) : status;
 }

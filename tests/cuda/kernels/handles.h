@@ -24,6 +24,7 @@ typedef enum handles_test {
     HANDLES_SCRIPT,   /* a random script, which the host knows, too */
     HANDLES_WAIT,     /* waits for a word that no rank changes */
     HANDLES_SYNC,     /* a barrier to which a rank does not come */
+    HANDLES_LOST,     /* puts to rank `peer`, until they fail */
     HANDLES_BAD,      /* bad input number `with`, by the first thread */
     HANDLES_TESTS
 } handles_test;

@@ -93,9 +93,9 @@ BODY_FUNC void body_store_quiet(const expar_device_handle *h, const handles_call
                                 expar_uint64 value)
 {
     unsigned char *at = (unsigned char *)expar_kernel_ptr(h, to, pe);
-    body_expect(c, at != 0);
     for (expar_uint64 i = body_thread(); at && i < c->bytes; i += body_threads())
         at[i] = c->own[i];
+    if (!at) expar_kernel_put_nbi_block(h, to, c->own, c->bytes, pe);
     body_meet();
     if (body_thread() == 0) {
         body_expect(c, expar_kernel_quiet(h) == EXPAR_OK);
@@ -127,9 +127,10 @@ BODY_FUNC void body_pass(const expar_device_handle *h, const handles_call *c)
     unsigned char *const slot = c->data; /* at the receiver; one sender */
     for (int round = 1; round <= c->rounds; round++) {
         const expar_uint64 value = (expar_uint64)round;
-        body_fill(c, me, round);
-        /* The receiver has read the round before. */
+        /* The receiver has read the round before, and the source is free. */
         if (body_await(h, c, c->words + 1, value - 1) != EXPAR_OK) break;
+        if (c->scope == EXPAR_DEV_WARP || c->with >= HANDLES_PIECES) expar_kernel_quiet_block(h);
+        body_fill(c, me, round);
         body_meet();
         switch (c->with) {
         case HANDLES_SET:
@@ -252,6 +253,8 @@ BODY_FUNC void body_step(const expar_device_handle *h, const handles_call *c, co
     for (expar_uint32 i = body_thread(); writes && i < step->bytes; i += body_threads())
         source[i] = kept[step->at + i] = handles_step_byte(step, i);
     body_meet();
+    /* Two writes of the same bytes have no order of their own. */
+    if (writes || step->kind == HANDLES_STEP_P) expar_kernel_fence_block(h);
     switch (step->kind) {
     case HANDLES_STEP_PUT:
         expar_kernel_put_block(h, part + step->at, source, step->bytes, step->pe);
@@ -308,6 +311,20 @@ BODY_FUNC void body_wait(const expar_device_handle *h, const handles_call *c)
     else
         for (int holds = 0; !holds && status == EXPAR_OK;)
             status = expar_kernel_test_all_u64_block(h, c->words, 4, 0, EXPAR_CMP_EQ, 3, &holds);
+    c->status[body_thread()] = status;
+}
+
+/* Sends to a rank that is lost, until it is known. */
+BODY_FUNC void body_lost(const expar_device_handle *h, const handles_call *c)
+{
+    int status = EXPAR_OK;
+    while (status == EXPAR_OK) {
+        expar_kernel_put_nbi(h, c->words + 8 * body_thread(), c->own, 8, c->peer);
+        expar_kernel_p_u64(h, c->words + 8 * body_thread() + 1, 1, c->peer);
+        status = c->scope == EXPAR_DEV_BLOCK ? expar_kernel_quiet_block(h) : expar_kernel_quiet(h);
+    }
+    body_expect(c, expar_kernel_atomic_fetch_add_u64(h, c->words, 1, c->peer) == 0);
+    body_expect(c, expar_kernel_g_u64(h, c->words, c->peer) == 0);
     c->status[body_thread()] = status;
 }
 
@@ -381,6 +398,9 @@ BODY_FUNC void body_run(const expar_device_handle *h, const handles_call *c)
         break;
     case HANDLES_WAIT:
         body_wait(h, c);
+        break;
+    case HANDLES_LOST:
+        body_lost(h, c);
         break;
     case HANDLES_SYNC:
         c->status[body_thread()] = expar_kernel_sync_block(h);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handles in kernels: the litmus suite with delays at random, scripts against what the host knows, growth, and bad
- * input. The target is the CPU, or a GPU, which several ranks may share. Ranks are threads, or processes. */
+ * input. The target is the CPU, or a GPU, which several ranks may share. Ranks are threads, or processes, also on
+ * several simulated nodes. */
 #include "pgas/device/runner.h"
+#include "pgas/late.h"
 #include "shmem/kind.h"
 
 #include "cuda/cuda.h"
@@ -13,7 +15,9 @@
 #define ROUNDS 4
 #define BYTES  1000
 
-static uint32_t seed; /* of the ranks that run now */
+/* of the ranks that run now */
+static uint32_t seed;
+static int64_t delay_ns; /* the longest one of operations of transports; 0: they are not late */
 
 /* ---- memory and handles ------------------------------------------------------------------------------------------ */
 
@@ -54,6 +58,10 @@ typedef struct setting {
 
 static bool setting_open(setting *s, expar_group *group, int32_t threads)
 {
+    if (delay_ns > 0) late_begin(group, delay_ns);
+    /* Rings that are often full, and whose numbers wrap around. */
+    group->sym->ring_slots = seed % 2 ? 2 : 8;
+    group->sym->ring_first = 0 - (uint64_t)seed - 9;
     s->first = take(group, runner_kind(), 4096);
     if (!s->first || !runner_open(&s->runner, group, threads, seed)) return false;
     s->handle = handle_for(group, NULL);
@@ -421,7 +429,28 @@ static void test_the_first_error_of_a_kernel_stays(void **state)
     kind_run((ranks_plan){0}, 2, bad_kernels);
 }
 
-/* Nodes of one rank: no kernel reaches another one. */
+/* Nodes of one rank: all goes by rings. */
+static void test_order_holds_between_nodes(void **state)
+{
+    const ranks_plan apart = {.ranks_per_node = 1};
+    (void)state;
+    if (runner_target() == EXPAR_DEVICE_GPU || kind_is_mix) skip();
+    kind_run(apart, 2, litmus);
+    seed = 1;
+    kind_run(apart, 3, litmus);
+    delay_ns = 10000;
+    kind_run(apart, 2, scripts);
+    /* Data by stores, and atomics by transports. */
+    kind_run((ranks_plan){0}, 2, litmus);
+    seed = 0;
+    delay_ns = 0;
+    kind_run(apart, RANKS, scripts);
+    kind_run(apart, 2, growth);
+    kind_run(apart, RANKS, teams);
+    kind_run(apart, 2, bad_kernels);
+}
+
+/* Nodes of one rank: no kernel of a GPU reaches another one. */
 static void far_ranks(expar_group *group, void *shared)
 {
     setting s;
@@ -438,6 +467,7 @@ static void far_ranks(expar_group *group, void *shared)
 static void test_ranks_that_are_not_mapped_are_told(void **state)
 {
     (void)state;
+    if (runner_target() == EXPAR_DEVICE_CPU) skip();
     kind_run((ranks_plan){.ranks_per_node = 1}, 2, far_ranks);
 }
 
@@ -459,7 +489,7 @@ static void bad_calls(expar_group *group, void *shared)
     }
     options.version = EXPAR_DEVICE_VERSION + 1;
     CHECK_STATUS(EXPAR_ERR_VERSION, expar_device_get(group, &options, &handle));
-    CHECK_TEXT("too new", "expected version 1");
+    CHECK_TEXT("too new", "expected version 2");
     options.version = 0;
     CHECK_STATUS(EXPAR_ERR_VERSION, expar_device_get(group, &options, &handle));
     CHECK_TEXT("too old");
@@ -507,6 +537,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_handles_have_the_numbers_of_their_team),
         cmocka_unit_test(test_handles_end_with_their_context),
         cmocka_unit_test(test_the_first_error_of_a_kernel_stays),
+        cmocka_unit_test(test_order_holds_between_nodes),
         cmocka_unit_test(test_ranks_that_are_not_mapped_are_told),
         cmocka_unit_test(test_calls_reject_bad_arguments),
     };

@@ -3,6 +3,7 @@
  * does not come, at the late limit, and where the host has stopped. Target and ranks are as in test_device_calls.c. */
 #include "pgas/device/runner.h"
 #include "shmem/kind.h"
+#include "shmem/rings.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -49,6 +50,8 @@ static void start(waiter *w, handles_test test, int scope)
 static void await_end(waiter *w, expar_status expected, const char *text)
 {
     expar_device_error error = EXPAR_DEVICE_ERROR_INIT;
+    /* Between nodes a rank may hear first that another one has left for the same reason. */
+    if (!w->runner.group->sym->all_mapped && strcmp(text, "rank 1") == 0) text = "rank ";
     runner_await(&w->runner);
     for (int32_t i = 0; i < w->runner.threads; i++)
         CHECK(w->runner.status[i] == (int)expected, "thread %d: status %d", i, w->runner.status[i]);
@@ -183,6 +186,133 @@ static void test_kernels_leave_a_host_that_has_stopped(void **state)
     kind_run((ranks_plan){0}, 2, lose_host);
 }
 
+/* ---- commands that fail ------------------------------------------------------------------------------------------ */
+
+static expar_device_error error_of(const expar_device_handle *handle)
+{
+    expar_device_error error = EXPAR_DEVICE_ERROR_INIT;
+    CHECK_OK(expar_device_get_error(handle, &error));
+    return error;
+}
+
+/* Rank 1 leaves, and what rank 0 sends to it fails. */
+static void send_to_lost(expar_group *group, void *shared)
+{
+    waiter w;
+    (void)shared;
+    if (!waiter_open(&w, group)) return;
+    if (group->rank == 1) {
+        expar_group_abandon(group);
+        runner_close(&w.runner);
+        return;
+    }
+    w.call.own = runner_alloc(&w.runner, 64);
+    w.call.peer = 1;
+    start(&w, HANDLES_LOST, form ? EXPAR_DEV_BLOCK : EXPAR_DEV_THREAD);
+    runner_await(&w.runner);
+    const expar_device_error error = error_of(&w.handle);
+    for (int32_t i = 0; i < w.runner.threads; i++)
+        CHECK(w.runner.status[i] == EXPAR_ERR_PEER, "thread %d: status %d", i, w.runner.status[i]);
+    CHECK(error.status == EXPAR_ERR_PEER && strstr(error.text, "rank 1"), "%d: %s", (int)error.status, error.text);
+    CHECK(*w.runner.wrong == 0, "%llu wrong", (unsigned long long)*w.runner.wrong);
+    runner_free(&w.runner, w.call.own);
+    runner_close(&w.runner);
+    expar_group_abandon(group);
+}
+
+static void test_what_goes_to_a_lost_rank_fails(void **state)
+{
+    (void)state;
+    if (runner_target() == EXPAR_DEVICE_GPU) skip();
+    for (form = 0; form < 2; form++)
+        kind_run((ranks_plan){.ends_itself = true, .ranks_per_node = 1}, 2, send_to_lost);
+    form = 0;
+}
+
+/* The host learns of a put that failed, and of its place, though no kernel has asked. A wait ends, too. */
+static void fail_unnoticed(expar_group *group, void *shared)
+{
+    waiter w;
+    const int64_t end_ms = ranks_clock_ms() + DEADLINE_MS;
+    const sym_rings *rings;
+    (void)shared;
+    if (!waiter_open(&w, group)) return;
+    CHECK(strstr(error_of(&w.handle).text, "PE") == NULL, "an error before any call");
+    rings = sym_rings_of(group->sym, SYM_RINGS_HANDLES_CPU);
+    if (CHECK(rings != NULL, "no rings") && group->rank == 0) {
+        /* A command with the handle's tag, to a place where there is no memory. */
+        expar_device_options options = EXPAR_DEVICE_OPTIONS_INIT;
+        expar_device_handle other;
+        options.target = runner_target();
+        CHECK_OK(expar_device_get(group, &options, &other));
+        const proxy_command bad = {.kind = PROXY_PUT,
+                                   .pe = 1,
+                                   .offset = (uint64_t)1 << 60,
+                                   .bytes = 8,
+                                   .compare = EXPAR_DEV_TAG(w.handle.mark >> 32, EXPAR_DEV_PUT, w.handle.number)};
+        start(&w, HANDLES_WAIT, EXPAR_DEV_BLOCK);
+        CHECK(proxy_try_issue((proxy_port *)(uintptr_t)rings->ports[1 % rings->count], &bad), "the ring is full");
+        await_end(&w, EXPAR_ERR_ADDRESS, "wait_until: ");
+        CHECK(error_of(&other).status == EXPAR_OK, "%s", error_of(&other).text);
+        CHECK_OK(expar_device_get(group, &options, &w.handle));
+        const proxy_command again = {.kind = PROXY_PUT,
+                                     .pe = 1,
+                                     .offset = (uint64_t)1 << 60,
+                                     .bytes = 8,
+                                     .compare = EXPAR_DEV_TAG(w.handle.mark >> 32, EXPAR_DEV_PUT, w.handle.number)};
+        CHECK(proxy_try_issue((proxy_port *)(uintptr_t)rings->ports[1 % rings->count], &again), "the ring is full");
+        while (error_of(&w.handle).status == EXPAR_OK && ranks_clock_ms() < end_ms) {
+        }
+        const expar_device_error error = error_of(&w.handle);
+        CHECK(error.status == EXPAR_ERR_ADDRESS && error.pe == 1 && error.offset == again.offset, "%d, PE %d: %s",
+              (int)error.status, error.pe, error.text);
+        CHECK(strstr(error.text, "put: PE 1, offset") != NULL, "%s", error.text);
+    }
+    CHECK_OK(expar_group_barrier(group));
+    runner_close(&w.runner);
+    CHECK_OK(expar_free(group, w.call.words));
+}
+
+static void test_the_host_learns_of_a_command_that_failed(void **state)
+{
+    (void)state;
+    if (runner_target() == EXPAR_DEVICE_GPU) skip();
+    kind_run((ranks_plan){.ranks_per_node = 1}, 2, fail_unnoticed);
+}
+
+/* A proxy that carries nothing any more ends calls and waits. */
+static void lose_proxy(expar_group *group, void *shared)
+{
+    waiter w;
+    (void)shared;
+    if (!waiter_open(&w, group)) return;
+    if (group->rank == 0) {
+        w.call.own = runner_alloc(&w.runner, 64);
+        w.call.peer = 1;
+        if (form) start(&w, HANDLES_LOST, EXPAR_DEV_BLOCK);
+        if (!form) start(&w, HANDLES_WAIT, EXPAR_DEV_BLOCK);
+        sym_rings_poison(sym_rings_of(group->sym, SYM_RINGS_HANDLES_CPU), EXPAR_ERR_CUDA);
+        runner_await(&w.runner);
+        const expar_device_error error = error_of(&w.handle);
+        CHECK(w.runner.status[0] == EXPAR_ERR_CUDA && error.status == EXPAR_ERR_CUDA, "%d, %d: %s", w.runner.status[0],
+              (int)error.status, error.text);
+        CHECK(error.text[0] != 0, "no text");
+        runner_free(&w.runner, w.call.own);
+    }
+    CHECK_OK(expar_group_barrier(group));
+    runner_close(&w.runner);
+    CHECK_OK(expar_free(group, w.call.words));
+}
+
+static void test_a_proxy_that_has_failed_ends_calls_and_waits(void **state)
+{
+    (void)state;
+    if (runner_target() == EXPAR_DEVICE_GPU) skip();
+    for (form = 0; form < 2; form++)
+        kind_run((ranks_plan){.ranks_per_node = 1}, 2, lose_proxy);
+    form = 0;
+}
+
 /* ---- processes that are killed or stopped ------------------------------------------------------------------------ */
 
 static void die_while_others_wait(expar_group *group, void *shared)
@@ -205,7 +335,8 @@ static void run_with_signal(int signal_number)
     pid_t pids[SIZE];
     bool late = false;
     const int64_t end_ms = ranks_clock_ms() + DEADLINE_MS;
-    const ranks_plan plan = {.kind = RANKS_PROCESSES, .size = SIZE, .ends_itself = true};
+    ranks_plan plan = {.kind = RANKS_PROCESSES, .size = SIZE, .ends_itself = true};
+    plan.ranks_per_node = kind_ranks_per_node(&plan);
     assert_true(ranks_host_start(&host));
     for (int32_t r = 0; r < SIZE; r++)
         pids[r] = ranks_fork(&plan, &host.id, r, die_while_others_wait, &signal_number);
@@ -242,6 +373,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_rank_that_leaves_ends_waits),
         cmocka_unit_test(test_the_late_limit_ends_a_barrier_and_is_noted),
         cmocka_unit_test(test_kernels_leave_a_host_that_has_stopped),
+        cmocka_unit_test(test_what_goes_to_a_lost_rank_fails),
+        cmocka_unit_test(test_the_host_learns_of_a_command_that_failed),
+        cmocka_unit_test(test_a_proxy_that_has_failed_ends_calls_and_waits),
         cmocka_unit_test(test_a_killed_rank_ends_waits),
         cmocka_unit_test(test_a_stopped_rank_ends_waits),
     };

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* By what kernels reach each rank: mapped memory, or commands to rings of the proxy. Handles of one target share the
+ * rings. A command carries a tag, by which the handle is found to which a failed one belongs. */
+#include "pgas/device/parts.h"
+
+#include <assert.h>
+#include <stdio.h>
+
+/* expar/device.h has these layouts and numbers once more, since kernels have no other header. */
+#define SAME_PLACE(ours, theirs, member)                                                                               \
+    static_assert(offsetof(ours, member) == offsetof(theirs, member), "kernels have the ring's layout")
+static_assert(sizeof(expar_dev_command) == sizeof(proxy_command), "kernels have the ring's layout");
+SAME_PLACE(expar_dev_command, proxy_command, local);
+SAME_PLACE(expar_dev_command, proxy_command, bytes);
+SAME_PLACE(expar_dev_command, proxy_command, operand);
+SAME_PLACE(expar_dev_command, proxy_command, compare);
+SAME_PLACE(expar_dev_command, proxy_command, signal);
+SAME_PLACE(expar_dev_command, proxy_command, pe);
+SAME_PLACE(expar_dev_command, proxy_command, kind);
+SAME_PLACE(expar_dev_command, proxy_command, op);
+SAME_PLACE(expar_dev_command, proxy_command, memory);
+SAME_PLACE(expar_dev_command, proxy_command, signal_memory);
+static_assert(sizeof(expar_dev_ring_slot) == sizeof(proxy_slot), "kernels have the ring's layout");
+SAME_PLACE(expar_dev_ring_slot, proxy_slot, sequence);
+static_assert(sizeof(expar_dev_ring) == sizeof(proxy_ring), "kernels have the ring's layout");
+SAME_PLACE(expar_dev_ring, proxy_ring, consumed);
+SAME_PLACE(expar_dev_ring, proxy_ring, done);
+SAME_PLACE(expar_dev_ring, proxy_ring, moves);
+SAME_PLACE(expar_dev_ring, proxy_ring, ended);
+SAME_PLACE(expar_dev_ring, proxy_ring, failure);
+SAME_PLACE(expar_dev_ring, proxy_ring, awaited);
+static_assert(sizeof(expar_dev_port) == sizeof(proxy_port), "kernels have the port's layout");
+SAME_PLACE(expar_dev_port, proxy_port, head);
+SAME_PLACE(expar_dev_port, proxy_port, freed);
+SAME_PLACE(expar_dev_port, proxy_port, ring);
+SAME_PLACE(expar_dev_port, proxy_port, num_slots);
+SAME_PLACE(expar_dev_port, proxy_port, done);
+SAME_PLACE(expar_dev_port, proxy_port, failure);
+SAME_PLACE(expar_dev_port, proxy_port, ended);
+SAME_PLACE(expar_dev_port, proxy_port, done_to);
+SAME_PLACE(expar_dev_port, proxy_port, size);
+SAME_PLACE(expar_dev_port, proxy_port, awaited);
+SAME_PLACE(expar_dev_port, proxy_port, watched_ns);
+#define SAME_NUMBER(ours, theirs) static_assert((int)(ours) == (int)(theirs), "kernels have the proxy's numbers")
+SAME_NUMBER(EXPAR_DEV_RING_PUT, PROXY_PUT);
+SAME_NUMBER(EXPAR_DEV_RING_GET, PROXY_GET);
+SAME_NUMBER(EXPAR_DEV_RING_PUT_SIGNAL, PROXY_PUT_SIGNAL);
+SAME_NUMBER(EXPAR_DEV_RING_ATOMIC, PROXY_ATOMIC);
+SAME_NUMBER(EXPAR_DEV_RING_FENCE, PROXY_FENCE);
+SAME_NUMBER(EXPAR_DEV_RING_P, PROXY_P);
+SAME_NUMBER(EXPAR_DEV_FETCH, TRANSPORT_FETCH);
+SAME_NUMBER(EXPAR_DEV_SET, TRANSPORT_SET);
+SAME_NUMBER(EXPAR_DEV_SWAP, TRANSPORT_SWAP);
+SAME_NUMBER(EXPAR_DEV_COMPARE_SWAP, TRANSPORT_COMPARE_SWAP);
+SAME_NUMBER(EXPAR_DEV_ADD, TRANSPORT_ADD);
+SAME_NUMBER(EXPAR_DEV_AND, TRANSPORT_AND);
+SAME_NUMBER(EXPAR_DEV_OR, TRANSPORT_OR);
+SAME_NUMBER(EXPAR_DEV_XOR, TRANSPORT_XOR);
+SAME_NUMBER(0, TRANSPORT_HOST); /* expar_dev_memory_of */
+SAME_NUMBER(1, TRANSPORT_PINNED);
+SAME_NUMBER(2, TRANSPORT_DEVICE);
+SAME_NUMBER(EXPAR_DEV_MOST_RINGS, SYM_MOST_RINGS);
+
+/* ---- ways -------------------------------------------------------------------------------------------------------- */
+
+static bool target_uses_host(const handle_slot *slot)
+{
+    return slot->gpu < 0;
+}
+
+/* Commands name memory that the CPU accesses. Data and signals go by two transports at most. */
+static bool has_proxy(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank)
+{
+    const transport_ways *ways = sym_ways(self, memory, rank);
+    return slot->rings && memory != TRANSPORT_DEVICE && ways->data && ways->words;
+}
+
+expar_dev_way ways_of_data(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank, bool mapped)
+{
+    if (mapped) return EXPAR_DEV_WAY_MAPPED;
+    return has_proxy(self, slot, memory, rank) ? EXPAR_DEV_WAY_PROXY : EXPAR_DEV_WAY_NONE;
+}
+
+/* CPUs are atomic with each other where all ranks use loads and stores, and with transports that say so. All ranks have
+   chosen alike for the owner's memory (shmem/reach.c). GPUs are atomic with CPUs if their link has atomics. */
+static bool stores_are_atomic(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank)
+{
+    const transport_ways *ways = sym_ways(self, memory, rank);
+    if (!target_uses_host(slot) && !kinds_has_gpu_atomics(self, memory, rank)) return false;
+    if (memory == TRANSPORT_DEVICE) return true;
+    return ways->words ? ways->words == ways->map : rank == self->rank;
+}
+
+expar_dev_way ways_of_atomics(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank,
+                              bool mapped)
+{
+    if (mapped && stores_are_atomic(self, slot, memory, rank)) return EXPAR_DEV_WAY_MAPPED;
+    return has_proxy(self, slot, memory, rank) ? EXPAR_DEV_WAY_PROXY : EXPAR_DEV_WAY_NONE;
+}
+
+/* ---- rings ------------------------------------------------------------------------------------------------------- */
+
+/* proxy_plan.failed: from the thread of a ring. */
+static void command_failed(void *context, const proxy_command *command, expar_status status)
+{
+    const uint64_t tag = proxy_tag(command);
+    const expar_dev_report lost = {.lost_status = (uint32_t)status,
+                                   .lost_operation = (uint32_t)(tag >> 24 & 0xff),
+                                   .lost_pe = command->pe,
+                                   .lost_offset = command->offset};
+    char why[HANDLE_TEXT];
+    snprintf(why, sizeof why, "rank %d: %s", command->pe, expar_status_text(status));
+    const bool is_rank = command->pe >= 0 && command->pe < ((const sym *)context)->size;
+    if (is_rank && sym_check_pe(context, command->pe, "a command of a kernel") != EXPAR_OK)
+        snprintf(why, sizeof why, "%s", expar_last_error());
+    slot_lose((uint32_t)(tag & 0xffffff), (uint32_t)(tag >> 32), &lost, why);
+}
+
+/* Returns whether kernels need commands for that rank, for some memory that the target uses. */
+static bool slot_needs_commands(const sym *self, const handle_slot *slot, int32_t rank)
+{
+    const transport_ways *ways = sym_ways(self, TRANSPORT_HOST, rank);
+    if (rank != self->rank && !self->peers[rank]) return true;
+    return target_uses_host(slot) && ways->words && ways->words != ways->map;
+}
+
+expar_status ways_open_rings(const expar_team *team, handle_slot *slot)
+{
+    sym *self = team->group->sym;
+    expar_dev_state *state = slot->image;
+    bool needed = false;
+    if (slot->gpu >= 0) return EXPAR_OK; /* TODO2 */
+    for (int32_t pe = 0; pe < team->size; pe++)
+        needed = needed || slot_needs_commands(self, slot, team->start + pe * team->stride);
+    if (!needed) return EXPAR_OK;
+    expar_status status = sym_rings_get_for_handles(self, slot->gpu, command_failed, &slot->rings);
+    if (status != EXPAR_OK) return status;
+    for (int32_t i = 0; i < slot->rings->count; i++)
+        state->ports[i] = slot->rings->ports[i];
+    state->results_at = (uintptr_t)slot->report->results;
+    state->report = (uintptr_t)slot->handle.report;
+    state->orphan_ns = slot->handle.orphan_ns;
+    state->rings = (uint32_t)slot->rings->count;
+    return EXPAR_OK;
+}

@@ -129,7 +129,8 @@ expar_status ways_open_rings(const expar_team *team, handle_slot *slot)
     sym *self = team->group->sym;
     expar_dev_state *state = slot->image;
     bool needed = false;
-    if (slot->gpu >= 0) return EXPAR_OK; /* TODO2 */
+    /* Kernels on GPUs issue no commands yet, so their PEs that are not mapped are not supported. */
+    if (slot->gpu >= 0) return EXPAR_OK;
     for (int32_t pe = 0; pe < team->size; pe++)
         needed = needed || slot_needs_commands(self, slot, team->start + pe * team->stride);
     if (!needed) return EXPAR_OK;

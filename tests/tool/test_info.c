@@ -205,6 +205,13 @@ static void info_without_a_gpu(void **state)
     assert_true(json_is_null(json_object_get(driver, "version")));
     assert_non_null(strstr(json_string_value(json_object_get(driver, "missing")), "CUDA is not available"));
     assert_int_equal(json_array_size(json_object_get(cuda, "gpus")), 0);
+    const json_t *across = json_object_get(cuda, "across_nodes");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(across, "low_latency"), "way")), "proxy");
+    assert_non_null(strstr(json_string_value(json_object_get(across, "reason")), "device memory"));
+    json_decref(info);
+    info = parse_output("EXPAR_TRANSPORTS=p2p $EXPAR info --nodes 1 --json");
+    across = json_object_get(json_object_get(info, "cuda"), "across_nodes");
+    assert_non_null(strstr(json_string_value(json_object_get(across, "reason")), "no transport reaches other nodes"));
     json_decref(info);
     shell_expect("CUDA_VISIBLE_DEVICES= $EXPAR info", 0, "buffers and kernels on GPUs\n", "");
 }

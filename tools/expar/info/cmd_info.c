@@ -112,6 +112,7 @@ static json_t *collect(const struct info_options *input)
     json_t *cuda = info_cuda();
     progress_say("expar info: trying the transports");
     json_t *transports = info_transports((int)input->ranks, (int)input->nodes);
+    json_object_set_new(cuda, "across_nodes", info_across(transports));
     json_t *advice = info_advice(memory, launchers, cuda, transports);
     return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "version", expar_version(), "build", build_info(),
                      "cpu", cpu, "memory", memory, "cuda", cuda, "launchers", launchers, "transports", transports,

@@ -4,6 +4,7 @@
  *   cmd_info.c    options, the parts in order
  *   machine.c     processors, caches, NUMA nodes, launchers
  *   memory.c      memory, its limits, huge pages
+ *   across.c      how calls on GPUs reach other nodes
  *   cuda.c        GPUs, their links, the driver, the compiler of kernels
  *   transports.c  who reaches whom by which transport
  *   heaps.c       how full the symmetric heaps of running programs are, by itself
@@ -26,6 +27,9 @@ info_cuda(void); /* driver: {version, missing}, compiler: {version, path, missin
 /* ranks, nodes, place: {cores, numa_node, nics}, list: [{name, reach, note, matrix: [[text]]}], missing: why others are
    not there, or null */
 json_t *info_transports(int num_ranks, int num_nodes);
+/* low_latency, normal: {way, buffers} of calls on GPUs to other nodes; reason: why not a faster way. transports: of
+   info_transports. */
+json_t *info_across(const json_t *transports);
 /* [{pid, program, rank, ranks, limit_bytes, grown_bytes, chunks, memory_bytes, used_bytes, high_water_bytes, …}] */
 json_t *info_heaps(void);
 /* Prints them as a table on stdout. False: memory ran out, and stderr says so. */

@@ -202,6 +202,24 @@ static void put_found(struct table *table, const json_t *part, const char *name)
         put_running(table, table_warn, text_of(part, "missing"));
 }
 
+static void put_way(struct table *table, const json_t *mode, const char *what)
+{
+    char text[256];
+    snprintf(text, sizeof text, "%s (%s); buffers in %s", what, text_of(mode, "way"), text_of(mode, "buffers"));
+    put_running(table, table_cell, text);
+}
+
+static void put_across(struct table *table, const json_t *across)
+{
+    if (!json_is_object(across)) return;
+    label(table, "to other nodes");
+    put_way(table, json_object_get(across, "low_latency"), "low latency: kernels pass commands to host threads");
+    label(table, "");
+    put_way(table, json_object_get(across, "normal"), "normal mode: threads of the host carry calls out");
+    label(table, "");
+    put_running(table, table_cell, text_of(across, "reason"));
+}
+
 static bool print_cuda(const json_t *info)
 {
     const json_t *cuda = json_object_get(info, "cuda");
@@ -221,6 +239,7 @@ static bool print_cuda(const json_t *info)
     {
         put_gpu(table, gpu);
     }
+    put_across(table, json_object_get(cuda, "across_nodes"));
     return table_print(table, stdout);
 }
 

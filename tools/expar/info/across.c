@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How calls on GPUs reach ranks of other nodes, and why not by a faster way. */
+#include "info.h"
+#include <string.h>
+
+/* Returns the first transport that reaches other nodes; NULL: none does. */
+static const json_t *network_of(const json_t *transports)
+{
+    size_t i;
+    json_t *one;
+    json_array_foreach(json_object_get(transports, "list"), i, one)
+    {
+        if (strcmp(json_string_value(json_object_get(one, "name")), "p2p") != 0) return one;
+    }
+    return NULL;
+}
+
+static json_t *reason_of(const json_t *transports)
+{
+    const json_t *network = network_of(transports);
+    if (!network) return json_string("no transport reaches other nodes, so calls on GPUs stay inside a node");
+    return json_sprintf("kernels of calls post to no NIC themselves; %s carries device memory so: %s",
+                        json_string_value(json_object_get(network, "name")),
+                        json_string_value(json_object_get(json_object_get(network, "memory"), "device")));
+}
+
+json_t *info_across(const json_t *transports)
+{
+    if (!json_is_object(transports)) return json_null();
+    return json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:o}", "low_latency", "way", "proxy", "buffers", "pinned memory",
+                     "normal", "way", "host", "buffers", "host memory", "reason", reason_of(transports));
+}

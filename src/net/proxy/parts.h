@@ -89,8 +89,6 @@ struct proxy {
     /* the GPU that the ring serves, and the port there; NULL: it serves none. Only the owner uses them. */
     const cuda_device *gpu;
     cu_address gpu_port;
-    /* it serves kernels of the CPU, and their port lies at image_at; likewise */
-    bool serves_cpu;
     /* for the producers */
     proxy_port port;
     /* flights are the commands from done to taken - 1 */
@@ -107,23 +105,18 @@ struct proxy {
     uint32_t most_messages;
     uint64_t most_bytes;
     uint64_t epoch, moves;
-    /* the ring's counters have changed since `moves` was raised */
-    bool changed;
     /* proxy_sent. The thread raises them, any thread reads them; relaxed, because they order nothing. */
     _Atomic uint64_t sent_messages, sent_flags, sent_bytes;
-    uint32_t failures;
     /* [size] the status of the last command to each PE that failed; EXPAR_OK: none since the PE was forgiven. The
        thread stores it (release), any thread loads it (acquire). */
     _Atomic int32_t *failed_to;
     /* [size] commands to the PE are to be tried again. Any thread sets it (release), the thread clears it (acquire). */
     atomic_bool *forgiven;
-    uint32_t idle_turns;
+    uint32_t failures, idle_turns;
     /* when its last work was, and when it last looked for what nothing will come of */
     int64_t busy_ns, judged_ns;
     /* when it first found that `taken` was claimed and not published; 0: it was not */
     int64_t hole_ns;
-    /* it drives the network */
-    bool attends;
     /* Calls that use the ring. proxy_expect raises it, the thread lowers it at PROXY_REST; relaxed, because it only
        decides whether the thread naps. */
     _Atomic int32_t users;
@@ -141,6 +134,12 @@ struct proxy {
     /* producers sleep there; the thread opens it when counters have moved */
     proxy_gate moved;
     pthread_t thread;
+    /* the ring's counters have changed since `moves` was raised */
+    bool changed;
+    /* it drives the network */
+    bool attends;
+    /* it serves kernels of the CPU, and their port lies at image_at; only the owner uses it */
+    bool serves_cpu;
     /* only the thread that made the proxy uses it */
     bool thread_runs;
     /* the thread shall end; the thread that made the proxy writes it, the proxy's thread reads it */

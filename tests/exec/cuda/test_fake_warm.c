@@ -56,7 +56,9 @@ static void call_first(idle_rank *one, fake_compiler_controls *controls)
           atomic_load(&controls->begun) - begun);
 }
 
-/* Those of a low-latency buffer. */
+/* Those of a low-latency buffer: two kinds of dispatch and of combine, and the wait for signals. */
+enum { LL_SOURCES = 5 };
+
 static void create_first(const idle_rank *one, fake_compiler_controls *controls)
 {
     const int begun = atomic_load(&controls->begun);
@@ -67,9 +69,9 @@ static void create_first(const idle_rank *one, fake_compiler_controls *controls)
     config.hidden = IDLE_HIDDEN;
     config.max_topk = 1;
     config.num_experts = 1;
-    atomic_store(&controls->meet, begun + 4);
+    atomic_store(&controls->meet, begun + LL_SOURCES);
     if (CHECK_OK(expar_ll_create(one->group, &config, &ll))) CHECK_OK(expar_ll_destroy(ll));
-    CHECK(atomic_load(&controls->begun) == begun + 4, "%d sources were compiled",
+    CHECK(atomic_load(&controls->begun) == begun + LL_SOURCES, "%d sources were compiled",
           atomic_load(&controls->begun) - begun);
 }
 

@@ -68,18 +68,26 @@ static void find_optional(verbs *v)
     memcpy((void *)&v->reg_dmabuf_mr, &address, sizeof address);
 }
 
+static expar_status find_libraries(verbs *v)
+{
+    expar_status status = open_library("libibverbs.so.1", &v->ibverbs);
+    if (status == EXPAR_OK) status = open_library("libmlx5.so.1", &v->mlx5);
+    if (status == EXPAR_OK)
+        status = find_all(v, v->ibverbs, "libibverbs", ibverbs_symbols, ARRAY_LENGTH(ibverbs_symbols));
+    if (status == EXPAR_OK) status = find_all(v, v->mlx5, "libmlx5", mlx5_symbols, ARRAY_LENGTH(mlx5_symbols));
+    if (status == EXPAR_OK) find_optional(v);
+    return status;
+}
+
 /* The libraries stay open: what they have allocated would be lost with them. */
 expar_status verbs_load(const verbs **out)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static verbs v; /* guarded by the lock until it is complete */
+    static verbs v; /* guarded by the lock until it is complete; nobody writes it after that */
+    static bool complete;
     pthread_mutex_lock(&lock);
-    expar_status status = open_library("libibverbs.so.1", &v.ibverbs);
-    if (status == EXPAR_OK) status = open_library("libmlx5.so.1", &v.mlx5);
-    if (status == EXPAR_OK)
-        status = find_all(&v, v.ibverbs, "libibverbs", ibverbs_symbols, ARRAY_LENGTH(ibverbs_symbols));
-    if (status == EXPAR_OK) status = find_all(&v, v.mlx5, "libmlx5", mlx5_symbols, ARRAY_LENGTH(mlx5_symbols));
-    if (status == EXPAR_OK) find_optional(&v);
+    expar_status status = complete ? EXPAR_OK : find_libraries(&v);
+    complete = status == EXPAR_OK;
     pthread_mutex_unlock(&lock);
     if (status == EXPAR_OK) *out = &v;
     return status;

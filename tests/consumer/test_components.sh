@@ -23,7 +23,7 @@ install_into() {
 install_into "$work/all"
 if [ -e "$work/before" ]; then mv "$work/before" "$build/install_manifest.txt"; else rm "$build/install_manifest.txt"; fi
 files "$work/all" >"$work/all.txt"
-for component in runtime development tool mpi python; do
+for component in runtime development tool mpi python site; do
     mkdir "$work/$component"
     install_into "$work/$component" --component "$component"
     rm -f "$build/install_manifest_$component.txt"

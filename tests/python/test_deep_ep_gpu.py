@@ -135,16 +135,19 @@ def late(group: Any) -> None:
 
 
 def graphs(group: Any) -> None:
-    """A low-latency step is captured and launched with other rows. With a shape that no call was made of before it is a
-    RuntimeError on every rank, and leaves the stream and the buffer as they were."""
+    """A low-latency step is captured and launched with other rows, and waits for signals in each launch. With a shape
+    that no call was made of before it is a RuntimeError on every rank, and leaves the stream and the buffer as they
+    were."""
     buffer, gpu = deep_ep.Buffer(group, low_latency_mode=True), simulated_torch.GPU
     traffic = ll_traffic(buffer, 5)
     rank, experts, stream = buffer.rank, traffic.shape.experts, gpu.current()
     x, idx, weights = traffic.x[rank].clone(), traffic.topk_idx[rank], traffic.weights[rank]
+    words = torch.full((traffic.local,), 5, dtype=torch.int32)
+    signals: Any = dict(overlap=True, src_signals=words, src_signal_expect_value=5)
 
     def step() -> Any:
         rows, count, handle, _, _ = buffer.low_latency_dispatch(x, idx, BATCH, experts, use_fp8=False)
-        return rows, count, handle, buffer.low_latency_combine(rows, idx, weights, handle)[0]
+        return rows, count, handle, buffer.low_latency_combine(rows, idx, weights, handle, **signals)[0]
 
     def refused(text: str) -> None:
         with simulated.captured(stream):
@@ -161,7 +164,12 @@ def graphs(group: Any) -> None:
         held = step()
     for factor in (1, -2, 4):
         x.copy_(traffic.x[rank] * factor)
+        words.fill_(4)
         graph.launch(stream)
+        assert not stream.query()
+        gemm = threading.Thread(target=words.fill_, args=(5,))
+        gemm.start()
+        gemm.join()
         wanted = torch.zeros(x.shape)
         for slot in range(idx.shape[1]):
             there = idx[:, slot] >= 0

@@ -2,7 +2,8 @@
 /* Signals of a GEMM that still writes the rows of a combine: from the caller's arguments to those of the executor. */
 #include "ep/low_latency/ll.h"
 
-static const int64_t most_timeout_ms = INT64_MAX / 1000000;
+/* The time of its end must have a number, too. */
+static const int64_t most_timeout_ms = INT64_MAX / 2 / 1000000;
 
 static expar_status signals_check_numbers(const expar_ll_signals *given)
 {
@@ -31,6 +32,9 @@ expar_status ll_signals_make(const expar_ll *ll, const expar_ll_signals *signals
     if (status == EXPAR_OK) status = signals_check_numbers(&given);
     if (status != EXPAR_OK) return status;
     const int64_t blocks = given.block_rows ? (rows + given.block_rows - 1) / given.block_rows : 1;
+    if (experts * blocks > INT32_MAX)
+        return error_set(EXPAR_ERR_LIMIT, "signals.block_rows is %d, which makes %lld words; expected at most %d",
+                         given.block_rows, (long long)(experts * blocks), INT32_MAX);
     status = ll_check_vector(ll, "signals.words", &given.words, EXPAR_I32, experts * blocks);
     if (status == EXPAR_OK) status = ll_check_vector(ll, "signals.count", &given.count, EXPAR_I32, experts);
     if (status != EXPAR_OK) return status;

@@ -215,6 +215,10 @@ static void time_below_zero(expar_ll_signals *s)
 {
     s->timeout_ms = -1;
 }
+static void time_too_long(expar_ll_signals *s)
+{
+    s->timeout_ms = INT64_MAX / 1000000;
+}
 static void no_size(expar_ll_signals *s)
 {
     s->struct_size = 0;
@@ -228,6 +232,7 @@ static const wrong wrongs[] = {
     {count_alone, EXPAR_ERR_ARGUMENT, "signals.count is given with block_rows 0; expected 1 or more"},
     {blocks_below_zero, EXPAR_ERR_ARGUMENT, "signals.block_rows is -1; expected 0 or more"},
     {time_below_zero, EXPAR_ERR_ARGUMENT, "signals.timeout_ms is -1; expected 0 to "},
+    {time_too_long, EXPAR_ERR_ARGUMENT, "signals.timeout_ms is 9223372036854; expected 0 to 4611686018427"},
     {no_size, EXPAR_ERR_ARGUMENT, "signals.struct_size is 0"},
 };
 

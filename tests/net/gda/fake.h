@@ -7,7 +7,7 @@
  *     fake_wire.c      lets devices of several processes reach each other (FAKE_WIRE)
  *
  * A queue pair that is ready to send runs on a software NIC, which all devices of the process share. A program that
- * destroys an object in use, or leaves one behind, is ended by abort(). */
+ * destroys an object in use, or leaves one behind, ends by abort(). */
 #ifndef TESTS_NET_GDA_FAKE_H
 #define TESTS_NET_GDA_FAKE_H
 

@@ -3,7 +3,7 @@
  * the syndrome and the field. */
 #include "net/gda/nic/parts.h"
 #include "oracle/random.h"
-#include "world.h"
+#include "window.h"
 
 #include <stdio.h>
 
@@ -669,6 +669,68 @@ static void test_bad_input(void **state)
     world_end(&w);
 }
 
+/* ---- windows ----------------------------------------------------------------------------------------------------- */
+
+/* One call of the window fails: that of this number. */
+static int reach_calls, reach_fails_at;
+
+static bool reach_read(nic_window *self, void *dest, const void *at, size_t bytes)
+{
+    return ++reach_calls != reach_fails_at && window_read(self, dest, at, bytes);
+}
+
+static bool reach_write(nic_window *self, void *at, const void *source, size_t bytes)
+{
+    return ++reach_calls != reach_fails_at && window_write(self, at, source, bytes);
+}
+
+/* A put, a get and an atomic, one after another, as far as they succeed. Returns the state of the last one. */
+static gda_state post_three(world *w)
+{
+    made *m = queue_to(w, 1);
+    gda_request add = {.form = GDA_ADD_64, .operand = 1};
+    uint64_t end = 0;
+    gda_state state = GDA_COMPLETE;
+    world_aim(w, &add, 1, 512);
+    gda_to_sink(&m->queue, &add);
+    for (int i = 0; i < 3 && state == GDA_COMPLETE; i++) {
+        if (i < 2)
+            assert_true(gda_transfer(&m->queue, &w->ranks[0].keys, i ? GDA_READ : GDA_WRITE, 0,
+                                     (uintptr_t)w->ranks[0].heap, 100, NULL, &end));
+        else
+            assert_true(gda_post(&m->queue, &add, &end));
+        settle(w);
+        state = gda_look(&m->queue, end);
+    }
+    return state;
+}
+
+/* Whatever access fails: the request fails and says so, or it stays without an answer if its completion is lost. */
+static void test_out_of_reach(void **state)
+{
+    (void)state;
+    nic_window window = {.read = reach_read, .write = reach_write};
+    int failed = 0, unanswered = 0;
+    world_window = &window;
+    for (reach_fails_at = 1;; reach_fails_at++) {
+        world w;
+        reach_calls = 0;
+        start(&w);
+        const gda_state seen = post_three(&w);
+        const uint64_t failure = gda_error(&queue_to(&w, 1)->queue);
+        world_end(&w);
+        if (reach_calls < reach_fails_at) break;
+        assert_int_not_equal(seen, GDA_COMPLETE);
+        if (seen == GDA_NOT_YET) unanswered++;
+        if (seen != GDA_FAILED) continue;
+        failed++;
+        assert_true(gda_failure_vendor(failure) == NIC_OUT_OF_REACH || gda_failure_vendor(failure) == NIC_WRONG_RECORD);
+    }
+    world_window = NULL;
+    assert_int_equal(unanswered, 6); /* the two stores of three completions */
+    assert_true(failed >= 12);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -688,6 +750,7 @@ int main(void)
         cmocka_unit_test(test_late_reads),
         cmocka_unit_test(test_immediate),
         cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_out_of_reach),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,6 +16,14 @@
 #define WORLD_HEAP_BYTES 65536
 #define WORLD_RESULTS    0x77u
 
+/* With a window the device's thread knows memory by addresses that no load or store reaches; NULL: there is none. */
+static nic_window *world_window;
+#define WORLD_BEYOND (UINT64_C(1) << 62)
+static inline void *world_base(const void *at)
+{
+    return (void *)((uintptr_t)at + (world_window && at ? WORLD_BEYOND : 0));
+}
+
 typedef struct world_rank {
     uint8_t *heap;
     uint64_t ends[WORLD_CHUNKS], remotes[WORLD_RANKS];
@@ -51,8 +59,9 @@ static inline void world_add_rank(world *w, int32_t rank, unsigned access)
                         .key = 0x1000 + c,
                         .address = (uintptr_t)r->heap + begin,
                         .bytes = ends[c] - begin,
-                        .base = r->heap + begin,
-                        .access = NIC_LOCAL_WRITE};
+                        .base = world_base(r->heap + begin),
+                        .access = NIC_LOCAL_WRITE,
+                        .window = world_window};
         assert_int_equal(nic_add_memory(w->nic, &m), EXPAR_OK);
         m.key = 0x2000 + (uint32_t)rank * 16 + c;
         m.address = world_remote(rank) + begin;
@@ -85,8 +94,9 @@ static inline void world_add_queue(world *w, const gda_plan *plan, int32_t from,
                                 .key = WORLD_RESULTS + (uint32_t)to,
                                 .address = (uintptr_t)m->results,
                                 .bytes = ((uint64_t)plan->num_results + 1) * 8,
-                                .base = m->results,
-                                .access = NIC_LOCAL_WRITE};
+                                .base = world_base(m->results),
+                                .access = NIC_LOCAL_WRITE,
+                                .window = world_window};
     m->queue.results_lkey = htobe32(results.key);
     assert_int_equal(nic_add_memory(w->nic, &results), EXPAR_OK);
     const nic_queue queue = {.qpn = m->queue.qpn,
@@ -95,13 +105,15 @@ static inline void world_add_queue(world *w, const gda_plan *plan, int32_t from,
                              .peer_qpn = world_qpn(to, from),
                              .depth = plan->depth,
                              .first = plan->first,
-                             .blocks = m->blocks,
-                             .record = m->record,
+                             .window = world_window,
+                             .record_window = world_window,
+                             .blocks = world_base(m->blocks),
+                             .record = world_base(m->record),
                              .doorbell = &m->doorbell,
                              .collapsed = plan->collapsed,
                              .cq_entries = plan->cq_entries,
-                             .cqes = m->cqes,
-                             .cq_record = &m->cq_record};
+                             .cqes = world_base(m->cqes),
+                             .cq_record = world_base(&m->cq_record)};
     assert_int_equal(nic_add_queue(w->nic, &queue), EXPAR_OK);
 }
 

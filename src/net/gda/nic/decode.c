@@ -70,9 +70,12 @@ bool nic_reports(const nic_request *request)
     return (request->flags & SIGNAL_MASK) == MLX5_WQE_CTRL_CQ_UPDATE;
 }
 
-static void decode_gather(const nic_queue *queue, uint64_t index, uint8_t *out)
+static bool decode_gather(const nic_queue *queue, uint64_t index, uint8_t *out)
 {
-    memcpy(out, (const uint8_t *)queue->blocks + (index & (queue->depth - 1)) * NIC_BLOCK_BYTES, NIC_BLOCK_BYTES);
+    const uint8_t *block = (const uint8_t *)queue->blocks + (index & (queue->depth - 1)) * NIC_BLOCK_BYTES;
+    if (queue->window) return queue->window->read(queue->window, out, block, NIC_BLOCK_BYTES);
+    memcpy(out, block, NIC_BLOCK_BYTES);
+    return true;
 }
 
 /* ---- the control segment ----------------------------------------------------------------------------------------- */
@@ -215,12 +218,13 @@ nic_verdict nic_decode(const nic_queue *queue, uint64_t index, uint64_t end, nic
 {
     image in = {0};
     uint32_t ds;
-    decode_gather(queue, index, in.bytes);
+    *out = (nic_request){.blocks = 1};
+    if (!decode_gather(queue, index, in.bytes)) return malformed(NIC_OUT_OF_REACH);
     const nic_verdict verdict = decode_control(queue, index, &in, out, &ds);
     if (verdict.syndrome) return verdict;
     if (ds > SEGMENTS_A_BLOCK) {
         if (ds > MOST_BLOCKS * SEGMENTS_A_BLOCK || index + 1 == end) return malformed(NIC_WRONG_LENGTH);
-        decode_gather(queue, index + 1, in.bytes + NIC_BLOCK_BYTES);
+        if (!decode_gather(queue, index + 1, in.bytes + NIC_BLOCK_BYTES)) return malformed(NIC_OUT_OF_REACH);
     }
     if (out->opcode == MLX5_OPCODE_NOP)
         return out->opmod ? malformed(NIC_WRONG_OPCODE) : ds == 1 || ds == 2 ? well : malformed(NIC_WRONG_LENGTH);

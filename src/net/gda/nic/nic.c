@@ -40,9 +40,23 @@ typedef union entry {
     uint32_t words[NIC_CQE_WORDS];
 } entry;
 
-/* Stores the last word after the others: it says that the entry is valid. */
-static void entry_publish(_Atomic uint32_t *cqe, const entry *e)
+/* Reads a word of a queue. Returns false: it is out of reach. */
+static bool word_read(nic_window *window, const _Atomic uint32_t *at, uint32_t *word)
 {
+    if (window) return window->read(window, word, (const void *)at, sizeof *word);
+    *word = atomic_load_explicit(at, memory_order_acquire);
+    return true;
+}
+
+/* Stores the last word after the others: it says that the entry is valid. Nobody learns of an entry out of reach. */
+static void entry_publish(nic_window *window, _Atomic uint32_t *cqe, const entry *e)
+{
+    const size_t before = sizeof e->words - sizeof *e->words;
+    if (window) {
+        if (window->write(window, (void *)cqe, e->words, before))
+            window->write(window, (void *)&cqe[NIC_CQE_WORDS - 1], &e->words[NIC_CQE_WORDS - 1], sizeof *e->words);
+        return;
+    }
     for (int i = 0; i < NIC_CQE_WORDS - 1; i++)
         atomic_store_explicit(&cqe[i], e->words[i], memory_order_relaxed);
     atomic_store_explicit(&cqe[NIC_CQE_WORDS - 1], e->words[NIC_CQE_WORDS - 1], memory_order_release);
@@ -53,9 +67,10 @@ static _Atomic uint32_t *next_entry(nic *n, nic_pair *pair, uint8_t *owner)
 {
     const nic_queue *q = &pair->plan;
     *owner = 0;
+    uint32_t read;
     if (q->collapsed) return q->cqes;
-    const uint32_t read = be32toh(atomic_load_explicit(q->cq_record, memory_order_acquire));
-    if ((((uint32_t)pair->cq_count - read) & 0xffffff) >= q->cq_entries) {
+    if (!word_read(q->window, q->cq_record, &read) ||
+        (((uint32_t)pair->cq_count - be32toh(read)) & 0xffffff) >= q->cq_entries) {
         n->counts.overruns++;
         return NULL;
     }
@@ -82,7 +97,7 @@ static void write_entry(nic *n, nic_pair *pair, uint64_t index, uint8_t cqe_opco
     } else {
         e.cqe.timestamp = htobe64(pair->cq_count + 1);
     }
-    entry_publish(to, &e);
+    entry_publish(pair->plan.window, to, &e);
     pair->cq_count++;
     n->counts.completions++;
     n->counts.busy_ns += (uint64_t)(clock_ns() - pair->rung_ns);
@@ -125,9 +140,9 @@ static nic_pair *find_pair(nic *n, uint32_t port, uint32_t qpn)
 static bool has_receive(nic_pair *pair)
 {
     const nic_queue *q = &pair->plan;
-    if (!q->num_receives) return false;
-    const uint32_t posted = be32toh(atomic_load_explicit(&q->record[0], memory_order_acquire));
-    return ((posted - (uint32_t)pair->receives_taken) & 0xffff) != 0;
+    uint32_t posted;
+    if (!q->num_receives || !word_read(q->record_window, &q->record[0], &posted)) return false;
+    return ((be32toh(posted) - (uint32_t)pair->receives_taken) & 0xffff) != 0;
 }
 
 /* A write with immediate takes a receive request of the peer, and tells it the immediate and the length. */
@@ -140,7 +155,7 @@ static void take_receive(nic_pair *pair, const nic_request *r)
     e.cqe.sop_drop_qpn = htobe32(q->qpn);
     e.cqe.wqe_counter = htobe16((uint16_t)pair->receives_taken);
     e.cqe.op_own = (uint8_t)(MLX5_CQE_RESP_WR_IMM << 4 | (pair->receive_cq_count / q->receive_cq_entries & 1));
-    entry_publish(q->receive_cqes + (pair->receive_cq_count & (q->receive_cq_entries - 1)) * NIC_CQE_WORDS, &e);
+    entry_publish(NULL, q->receive_cqes + (pair->receive_cq_count & (q->receive_cq_entries - 1)) * NIC_CQE_WORDS, &e);
     pair->receives_taken++;
     pair->receive_cq_count++;
 }
@@ -233,7 +248,8 @@ static void look_at_doorbell(nic *n, nic_pair *pair)
         n->counts.bad_rings++;
         return;
     }
-    const uint32_t record = be32toh(atomic_load_explicit(&q->record[1], memory_order_acquire));
+    uint32_t word;
+    const uint32_t record = word_read(q->record_window, &q->record[1], &word) ? be32toh(word) : UINT32_MAX;
     const uint64_t end = pair->next + ((record - (uint32_t)pair->next) & 0xffff);
     if (record > 0xffff || end - pair->next > q->depth) {
         n->counts.bad_rings++;

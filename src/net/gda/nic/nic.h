@@ -30,13 +30,23 @@ typedef enum nic_access {
     NIC_RELAXED = 16 /* writes to it may be overtaken by later ones (PCIe's relaxed ordering) */
 } nic_access;
 
+/* A way to memory that the device's thread cannot load and store, as that of a GPU. A call returns when all is done, so
+   the order of calls is that of accesses. An aligned word of 4 or 8 bytes that is all of a call is one access. Returns
+   false: the memory is out of reach. The device makes one call at a time. */
+typedef struct nic_window nic_window;
+struct nic_window {
+    bool (*read)(nic_window *self, void *dest, const void *at, size_t bytes);
+    bool (*write)(nic_window *self, void *at, const void *source, size_t bytes);
+};
+
 /* Registered memory. A port is what a rank has of a device: keys are known in one port. */
 typedef struct nic_memory {
     uint32_t port, key;
     uint64_t address; /* of its first byte, as requests give it */
     uint64_t bytes;
-    void *base; /* the first byte in the device's address space */
+    void *base; /* the first byte in the device's address space, or for the window */
     unsigned access;
+    nic_window *window; /* NULL: loads and stores reach it */
 } nic_memory;
 
 /* A queue pair. Words are shared with its producers; gda's queue.h has who writes each of them, in what order. */
@@ -45,6 +55,9 @@ typedef struct nic_queue {
     uint32_t peer_port, peer_qpn;
     uint32_t depth; /* in blocks of 64 bytes, a power of two */
     uint64_t first; /* index of the first request */
+    /* To blocks, completions and cq_record, and to the record; NULL: loads and stores reach them. The register and the
+       completions of receives are always reached so. */
+    nic_window *window, *record_window;
     const void *blocks;
     const _Atomic uint32_t *record; /* two words: receive counter, send counter */
     _Atomic uint64_t *doorbell;     /* the device swaps it with 0 */

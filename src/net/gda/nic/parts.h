@@ -26,7 +26,8 @@ typedef enum nic_fault {
     NIC_WRONG_RECORD,
     NIC_GONE,     /* the peer */
     NIC_INJECTED, /* nic_faults asked for it */
-    NIC_NO_RECEIVE
+    NIC_NO_RECEIVE,
+    NIC_OUT_OF_REACH /* a window has failed */
 } nic_fault;
 
 enum { NIC_OPCODE_DUMP = 0x23, NIC_BLOCK_BYTES = 64, NIC_MOST_INLINE = 28, NIC_CQE_WORDS = 16 };
@@ -51,10 +52,16 @@ bool nic_is_atomic(const nic_request *request);
 bool nic_waits(const nic_request *request); /* its fence mode waits for earlier reads */
 bool nic_reports(const nic_request *request);
 
+/* Where bytes lie. */
+typedef struct nic_place {
+    void *at; /* NULL: nowhere */
+    nic_window *window;
+} nic_place;
+
 /* Data that arrives later than the request that it belongs to. */
 typedef struct nic_parcel {
     struct nic_parcel *next;
-    void *dest;
+    nic_place dest;
     size_t bytes;
     uint8_t data[];
 } nic_parcel;
@@ -95,14 +102,17 @@ uint32_t nic_random(nic_table *table, uint32_t below);
 bool nic_is_lost(const nic_table *table, uint32_t port);
 /* Carries the request out. */
 nic_verdict nic_perform(nic_table *table, nic_pair *pair, const nic_request *request);
-/* Delivers what is late. */
+/* Delivers what is late. What is out of reach is lost. */
 void nic_deliver(nic_parcel **list);
 /* Frees what is late. */
 void nic_drop(nic_parcel **list);
-/* Copies to memory that other threads read: the last word is stored with release order. */
-void nic_store(void *dest, const void *source, size_t bytes);
-/* Finds `bytes` bytes at an address; NULL with the reason in *fault. */
-void *nic_find(const nic_table *table, uint32_t port, uint32_t key, uint64_t address, uint64_t bytes, unsigned access,
-               uint8_t *fault, unsigned *has);
+/* Copies to memory that other threads read: the last word is stored with release order. Returns false: it is out of
+   reach. */
+bool nic_store(nic_place dest, const void *source, size_t bytes);
+/* Reads memory in which words may change meanwhile. */
+bool nic_load(void *dest, nic_place source, size_t bytes);
+/* Finds `bytes` bytes at an address; nowhere, with the reason in *fault. */
+nic_place nic_find(const nic_table *table, uint32_t port, uint32_t key, uint64_t address, uint64_t bytes,
+                   unsigned access, uint8_t *fault, unsigned *has);
 
 #endif

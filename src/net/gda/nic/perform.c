@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { PIECE_BYTES = 32 << 10 }; /* of a copy to or from a window; a multiple of 8 */
+
 static const nic_verdict well = {0};
 
 /* ---- random numbers ---------------------------------------------------------------------------------------------- */
@@ -36,21 +38,27 @@ bool nic_is_lost(const nic_table *table, uint32_t port)
     return false;
 }
 
-void *nic_find(const nic_table *table, uint32_t port, uint32_t key, uint64_t address, uint64_t bytes, unsigned access,
-               uint8_t *fault, unsigned *has)
+nic_place nic_find(const nic_table *table, uint32_t port, uint32_t key, uint64_t address, uint64_t bytes,
+                   unsigned access, uint8_t *fault, unsigned *has)
 {
+    const nic_place nowhere = {0};
     *fault = NIC_WRONG_KEY;
     for (size_t i = 0; i < table->count; i++) {
         const nic_memory *m = &table->list[i];
         if (m->port != port || m->key != key) continue;
         *fault = NIC_WRONG_BOUNDS;
-        if (address < m->address || bytes > m->bytes || address - m->address > m->bytes - bytes) return NULL;
+        if (address < m->address || bytes > m->bytes || address - m->address > m->bytes - bytes) return nowhere;
         *fault = NIC_WRONG_ACCESS;
-        if ((m->access & access) != access) return NULL;
+        if ((m->access & access) != access) return nowhere;
         *has = m->access;
-        return (uint8_t *)m->base + (address - m->address);
+        return (nic_place){(uint8_t *)m->base + (address - m->address), m->window};
     }
-    return NULL;
+    return nowhere;
+}
+
+static nic_place place_after(nic_place place, size_t bytes)
+{
+    return (nic_place){(uint8_t *)place.at + bytes, place.window};
 }
 
 static void store_word(void *dest, uint64_t value, size_t bytes)
@@ -66,33 +74,61 @@ static bool perform_is_word(const void *at, size_t bytes)
     return (bytes == 4 || bytes == 8) && (uintptr_t)at % bytes == 0;
 }
 
-void nic_store(void *dest, const void *source, size_t bytes)
+/* Bytes without an order among them. */
+static bool store_plain(nic_place dest, const void *source, size_t bytes)
 {
-    const size_t last = (uintptr_t)((uint8_t *)dest + bytes) % 8 ? 0 : 8;
-    uint64_t word = 0;
-    if (perform_is_word(dest, bytes)) {
-        memcpy(&word, source, bytes);
-        store_word(dest, word, bytes);
-    } else if (last && bytes > last) {
-        memcpy(dest, source, bytes - last);
-        memcpy(&word, (const uint8_t *)source + bytes - last, last);
-        store_word((uint8_t *)dest + bytes - last, word, last);
-    } else {
-        memcpy(dest, source, bytes);
-    }
+    if (dest.window) return dest.window->write(dest.window, dest.at, source, bytes);
+    memcpy(dest.at, source, bytes);
+    return true;
 }
 
-/* Reads memory in which words may change meanwhile. */
-static void load(void *dest, const void *source, size_t bytes)
+bool nic_store(nic_place dest, const void *source, size_t bytes)
+{
+    const size_t last = ((uintptr_t)dest.at + bytes) % 8 || bytes < 8 ? 0 : 8;
+    uint64_t word = 0;
+    if (dest.window) {
+        if (last && bytes > last && !store_plain(dest, source, bytes - last)) return false;
+        if (!last || bytes == last) return store_plain(dest, source, bytes);
+        return store_plain(place_after(dest, bytes - last), (const uint8_t *)source + bytes - last, last);
+    }
+    if (perform_is_word(dest.at, bytes)) {
+        memcpy(&word, source, bytes);
+        store_word(dest.at, word, bytes);
+    } else if (last && bytes > last) {
+        memcpy(dest.at, source, bytes - last);
+        memcpy(&word, (const uint8_t *)source + bytes - last, last);
+        store_word((uint8_t *)dest.at + bytes - last, word, last);
+    } else {
+        memcpy(dest.at, source, bytes);
+    }
+    return true;
+}
+
+bool nic_load(void *dest, nic_place source, size_t bytes)
 {
     uint64_t word;
-    if (!perform_is_word(source, bytes)) {
-        memcpy(dest, source, bytes);
-        return;
+    if (source.window) return source.window->read(source.window, dest, source.at, bytes);
+    if (!perform_is_word(source.at, bytes)) {
+        memcpy(dest, source.at, bytes);
+        return true;
     }
-    word = bytes == 8 ? __atomic_load_n((const uint64_t *)source, __ATOMIC_ACQUIRE)
-                      : __atomic_load_n((const uint32_t *)source, __ATOMIC_ACQUIRE);
+    word = bytes == 8 ? __atomic_load_n((const uint64_t *)source.at, __ATOMIC_ACQUIRE)
+                      : __atomic_load_n((const uint32_t *)source.at, __ATOMIC_ACQUIRE);
     memcpy(dest, &word, bytes);
+    return true;
+}
+
+/* Copies from one place to another. What lies beyond a window passes through a piece of the stack. */
+static bool perform_copy(nic_place dest, nic_place source, size_t bytes)
+{
+    uint8_t piece[PIECE_BYTES];
+    if (!source.window && !perform_is_word(source.at, bytes)) return nic_store(dest, source.at, bytes);
+    for (size_t at = 0; at < bytes; at += PIECE_BYTES) {
+        const size_t part = bytes - at < PIECE_BYTES ? bytes - at : PIECE_BYTES;
+        if (!nic_load(piece, place_after(source, at), part)) return false;
+        if (!nic_store(place_after(dest, at), piece, part)) return false;
+    }
+    return true;
 }
 
 /* ---- data that is late ------------------------------------------------------------------------------------------- */
@@ -116,13 +152,17 @@ void nic_drop(nic_parcel **list)
     *list = NULL;
 }
 
-/* Puts the data at the end of the list. Returns false where there is no memory for it. */
-static bool keep_late(nic_parcel **list, void *dest, const void *source, size_t bytes)
+/* Puts the data at the end of the list. Returns false where there is no memory for it, or the source is out of reach.
+   */
+static bool keep_late(nic_parcel **list, nic_place dest, nic_place source, size_t bytes)
 {
     nic_parcel *p = malloc(sizeof *p + bytes);
     if (!p) return false;
     *p = (nic_parcel){.dest = dest, .bytes = bytes};
-    load(p->data, source, bytes);
+    if (!nic_load(p->data, source, bytes)) {
+        free(p);
+        return false;
+    }
     while (*list)
         list = &(*list)->next;
     *list = p;
@@ -130,11 +170,11 @@ static bool keep_late(nic_parcel **list, void *dest, const void *source, size_t 
 }
 
 /* Stores the second half before the first one, as packets arrive that took different ways. */
-static void store_shuffled(uint8_t *dest, const uint8_t *source, size_t bytes)
+static bool store_shuffled(nic_place dest, nic_place source, size_t bytes)
 {
     const size_t middle = bytes / 2 & ~(size_t)63;
-    nic_store(dest + middle, source + middle, bytes - middle);
-    nic_store(dest, source, middle);
+    return perform_copy(place_after(dest, middle), place_after(source, middle), bytes - middle) &&
+           perform_copy(dest, source, middle);
 }
 
 /* ---- transfers --------------------------------------------------------------------------------------------------- */
@@ -148,29 +188,34 @@ static nic_verdict no_remote(uint8_t fault)
     return (nic_verdict){MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, fault};
 }
 
+static nic_verdict out_of_reach(void)
+{
+    return (nic_verdict){MLX5_CQE_SYNDROME_REMOTE_OP_ERR, NIC_OUT_OF_REACH};
+}
+
+static nic_place write_source(const nic_table *table, const nic_queue *q, const nic_request *r, uint8_t *fault)
+{
+    unsigned has;
+    if (r->inlined) return (nic_place){.at = (void *)(uintptr_t)r->data};
+    return nic_find(table, q->port, r->lkey, r->local, r->bytes, 0, fault, &has);
+}
+
 static nic_verdict perform_write(nic_table *table, nic_pair *pair, const nic_request *r)
 {
     const nic_queue *q = &pair->plan;
     uint8_t fault;
     unsigned has;
     if (r->bytes == 0) return well;
-    const void *source = r->inlined ? r->data : nic_find(table, q->port, r->lkey, r->local, r->bytes, 0, &fault, &has);
-    if (!source) return no_local(fault);
-    void *dest = nic_find(table, q->peer_port, r->rkey, r->remote, r->bytes, NIC_REMOTE_WRITE, &fault, &has);
-    if (!dest) return no_remote(fault);
+    const nic_place source = write_source(table, q, r, &fault);
+    if (!source.at) return no_local(fault);
+    const nic_place dest = nic_find(table, q->peer_port, r->rkey, r->remote, r->bytes, NIC_REMOTE_WRITE, &fault, &has);
+    if (!dest.at) return no_remote(fault);
     if (has & NIC_RELAXED && nic_chance(table, table->faults.overtake_one_in) &&
         keep_late(&pair->writes, dest, source, r->bytes))
         return well;
-    if (r->bytes > 128 && nic_chance(table, table->faults.shuffle_one_in)) {
-        store_shuffled(dest, source, r->bytes);
-    } else if (perform_is_word(source, r->bytes)) {
-        uint64_t word;
-        load(&word, source, r->bytes);
-        nic_store(dest, &word, r->bytes);
-    } else {
-        nic_store(dest, source, r->bytes);
-    }
-    return well;
+    const bool shuffles = r->bytes > 128 && nic_chance(table, table->faults.shuffle_one_in);
+    const bool stored = shuffles ? store_shuffled(dest, source, r->bytes) : perform_copy(dest, source, r->bytes);
+    return stored ? well : out_of_reach();
 }
 
 static nic_verdict perform_read(nic_table *table, nic_pair *pair, const nic_request *r)
@@ -179,28 +224,21 @@ static nic_verdict perform_read(nic_table *table, nic_pair *pair, const nic_requ
     uint8_t fault;
     unsigned has;
     if (r->bytes == 0) return well;
-    void *dest = nic_find(table, q->port, r->lkey, r->local, r->bytes, NIC_LOCAL_WRITE, &fault, &has);
-    if (!dest) return no_local(fault);
-    const void *source = nic_find(table, q->peer_port, r->rkey, r->remote, r->bytes, NIC_REMOTE_READ, &fault, &has);
-    if (!source) return no_remote(fault);
+    const nic_place dest = nic_find(table, q->port, r->lkey, r->local, r->bytes, NIC_LOCAL_WRITE, &fault, &has);
+    if (!dest.at) return no_local(fault);
+    const nic_place source = nic_find(table, q->peer_port, r->rkey, r->remote, r->bytes, NIC_REMOTE_READ, &fault, &has);
+    if (!source.at) return no_remote(fault);
     if (nic_chance(table, table->faults.late_reads_one_in) && keep_late(&pair->reads, dest, source, r->bytes))
         return well;
     if (pair->reads) nic_deliver(&pair->reads); /* answers arrive in order */
-    if (perform_is_word(source, r->bytes)) {
-        uint64_t word;
-        load(&word, source, r->bytes);
-        nic_store(dest, &word, r->bytes);
-    } else {
-        nic_store(dest, source, r->bytes);
-    }
-    return well;
+    return perform_copy(dest, source, r->bytes) ? well : out_of_reach();
 }
 
 static nic_verdict perform_dump(nic_table *table, const nic_pair *pair, const nic_request *r)
 {
     uint8_t fault;
     unsigned has;
-    return nic_find(table, pair->plan.port, r->lkey, r->local, r->bytes, 0, &fault, &has) ? well : no_local(fault);
+    return nic_find(table, pair->plan.port, r->lkey, r->local, r->bytes, 0, &fault, &has).at ? well : no_local(fault);
 }
 
 /* ---- atomics ----------------------------------------------------------------------------------------------------- */
@@ -225,6 +263,15 @@ static uint64_t atomic_changed(const nic_request *r, uint64_t old)
     return (old & ~r->swap_mask) | (r->operand & r->swap_mask);
 }
 
+/* Such an atomic is one to requests of this device only, because its load and its store are apart. */
+static bool change_beyond(const nic_request *r, nic_place word, uint64_t *old)
+{
+    *old = 0;
+    if (!nic_load(old, word, r->word_bytes)) return false;
+    const uint64_t changed = atomic_changed(r, *old);
+    return changed == *old || nic_store(word, &changed, r->word_bytes);
+}
+
 static uint64_t atomic_change_word(const nic_request *r, void *word)
 {
     if (r->word_bytes == 8) {
@@ -247,16 +294,19 @@ static nic_verdict perform_atomic(nic_table *table, nic_pair *pair, const nic_re
     const nic_queue *q = &pair->plan;
     uint8_t fault;
     unsigned has;
-    void *result = nic_find(table, q->port, r->lkey, r->local, r->word_bytes, NIC_LOCAL_WRITE, &fault, &has);
-    if (!result) return no_local(fault);
-    void *word = nic_find(table, q->peer_port, r->rkey, r->remote, r->word_bytes, NIC_REMOTE_ATOMIC, &fault, &has);
-    if (!word) return no_remote(fault);
-    if (!pair->answered || table->faults.atomics_twice) pair->answer = atomic_change_word(r, word);
+    const nic_place result = nic_find(table, q->port, r->lkey, r->local, r->word_bytes, NIC_LOCAL_WRITE, &fault, &has);
+    if (!result.at) return no_local(fault);
+    const nic_place word =
+        nic_find(table, q->peer_port, r->rkey, r->remote, r->word_bytes, NIC_REMOTE_ATOMIC, &fault, &has);
+    if (!word.at) return no_remote(fault);
+    if (!pair->answered || table->faults.atomics_twice) {
+        if (word.window && !change_beyond(r, word, &pair->answer)) return out_of_reach();
+        if (!word.window) pair->answer = atomic_change_word(r, word.at);
+    }
     pair->answered = true;
     const uint64_t answer = r->word_bytes == 8 ? pair->answer : htobe32((uint32_t)pair->answer);
     if (pair->reads) nic_deliver(&pair->reads);
-    nic_store(result, &answer, r->word_bytes);
-    return well;
+    return nic_store(result, &answer, r->word_bytes) ? well : out_of_reach();
 }
 
 nic_verdict nic_perform(nic_table *table, nic_pair *pair, const nic_request *r)

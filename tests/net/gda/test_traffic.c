@@ -10,6 +10,7 @@
 
 static void hold_back(void);
 #define GDA_BETWEEN_STEPS(queue) ((void)(queue), hold_back())
+#include "window.h"
 #include "world.h"
 
 #include <pthread.h>
@@ -379,14 +380,31 @@ static void *run_messages(void *context)
     return NULL;
 }
 
-static void test_messages(void **state)
+static void messages(const char *name)
 {
-    (void)state;
-    random_source random = random_start(random_test_seed("messages"));
+    random_source random = random_start(random_test_seed(name));
     for (int round = 0; round < 3; round++) {
         const gda_plan plan = any_plan(&random, round != 1);
         assert_true(run_trial(run_messages, &plan, &harmless, &random) == 0);
     }
+}
+
+static void test_messages(void **state)
+{
+    (void)state;
+    messages("messages");
+}
+
+/* The device reaches queues and heaps by a window alone. */
+static void test_window(void **state)
+{
+    (void)state;
+    nic_window window = {.read = window_read, .write = window_write};
+    world_window = &window;
+    programs(true);
+    programs(false);
+    messages("messages by a window");
+    world_window = NULL;
 }
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
@@ -486,6 +504,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programs), cmocka_unit_test(test_programs_entries), cmocka_unit_test(test_atomics_twice),
         cmocka_unit_test(test_messages), cmocka_unit_test(test_failures),         cmocka_unit_test(test_host_rings),
+        cmocka_unit_test(test_window),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

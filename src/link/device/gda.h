@@ -12,6 +12,9 @@
 #include "link/device/ptx.h"
 
 #define GDA_BETWEEN_POLLS() between_polls()
+#ifndef GDA_BETWEEN_STEPS
+#define GDA_BETWEEN_STEPS(queue) ((void)(queue), hold_back())
+#endif
 #include "net/gda/keys.h"
 
 #define GDA_ALL_LANES 0xffffffffu
@@ -40,6 +43,14 @@ GPU_FUNC uint32_t gda_lane(void)
     return threadIdx.x % 32;
 }
 
+/* Gives lane 0's word to all. The lanes meet first, because a shuffle orders no accesses: what lane 0 has seen, as a
+   completion, comes before the later accesses of all lanes. */
+GPU_FUNC int gda_agree(int good)
+{
+    __syncwarp();
+    return __shfl_sync(GDA_ALL_LANES, good, 0);
+}
+
 /* Lane 0 reserves for all. */
 GPU_FUNC int gda_reserve_warp(gda_queue *queue, uint32_t blocks, uint64_t *base)
 {
@@ -47,7 +58,7 @@ GPU_FUNC int gda_reserve_warp(gda_queue *queue, uint32_t blocks, uint64_t *base)
     int good = 1;
     if (gda_lane() == 0) good = gda_reserve(queue, blocks, &first);
     *base = __shfl_sync(GDA_ALL_LANES, first, 0);
-    return __shfl_sync(GDA_ALL_LANES, good, 0);
+    return gda_agree(good);
 }
 
 /* All lanes have written their requests. Lane 0's fence orders them, too, after the lanes have met. */
@@ -56,7 +67,7 @@ GPU_FUNC int gda_commit_warp(gda_queue *queue, uint64_t base, uint32_t blocks)
     int good = 1;
     __syncwarp();
     if (gda_lane() == 0) good = gda_commit(queue, base, blocks);
-    return __shfl_sync(GDA_ALL_LANES, good, 0);
+    return gda_agree(good);
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
@@ -127,7 +138,7 @@ GPU_FUNC int gda_poll_warp(gda_queue *queue, uint64_t end)
 {
     int good = 1;
     if (gda_lane() == 0) good = gda_poll(queue, end);
-    return __shfl_sync(GDA_ALL_LANES, good, 0);
+    return gda_agree(good);
 }
 
 /* Waits for all requests that the lanes, or threads that they have met, committed before. */
@@ -136,7 +147,7 @@ GPU_FUNC int gda_quiet_warp(gda_queue *queue)
     int good = 1;
     __syncwarp();
     if (gda_lane() == 0) good = gda_quiet(queue);
-    return __shfl_sync(GDA_ALL_LANES, good, 0);
+    return gda_agree(good);
 }
 
 /* Posts the atomics of the lanes with `wants` and waits for them; each gets its old word. The queue must have 32 result
@@ -151,14 +162,14 @@ GPU_FUNC int gda_fetch_warp(gda_queue *queue, int wants, const gda_request *requ
     if (!wanting) return 1;
     if (gda_lane() == 0) good = gda_take_results(queue, count, &first);
     first = __shfl_sync(GDA_ALL_LANES, first, 0);
-    if (!__shfl_sync(GDA_ALL_LANES, good, 0)) return 0;
+    if (!gda_agree(good)) return 0;
     own.local = gda_result_address(queue, first + before);
     own.lkey = queue->results_lkey;
     if (!gda_post_warp(queue, wants, &own, &end) || !gda_poll_warp(queue, end)) return 0;
     if (wants) *old = gda_result(queue, first + before, gda_word_bytes(own.form));
     __syncwarp();
     if (gda_lane() == 0) good = gda_give_results(queue, first, count);
-    return __shfl_sync(GDA_ALL_LANES, good, 0);
+    return gda_agree(good);
 }
 
 #endif

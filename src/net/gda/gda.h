@@ -5,6 +5,7 @@
  *     access.h   ordered accesses to shared words
  *     queue.h    a send queue: reserve, write, commit, ring, poll, quiet
  *     keys.h     keys of memory, and transfers that are cut at the borders of chunks
+ *     space.h    memory of queues, of the host or of a GPU
  *     nic/       the software NIC, which stands in for the device
  *
  * The first four compile as C17 and under NVRTC. This header is the host's part: it checks the shape of a queue and
@@ -15,6 +16,13 @@
 #include "base/base.h"
 #include "net/gda/keys.h"
 
+/* Says where the memory of a queue lies. */
+typedef enum gda_place {
+    GDA_PLACE_HOST,   /* memory of the host, for threads of the CPU alone */
+    GDA_PLACE_PINNED, /* memory of the host that kernels access, too */
+    GDA_PLACE_DEVICE  /* memory of the GPU whose kernels post */
+} gda_place;
+
 /* The shape of a queue, and who uses it. */
 typedef struct gda_plan {
     uint32_t depth;      /* of the send queue, in blocks */
@@ -24,6 +32,7 @@ typedef struct gda_plan {
     uint32_t num_results;
     gda_scope scope;
     gda_ringer ringer;
+    gda_place place;
     bool collapsed, never_full, flushes;
     uint64_t first; /* index of the first request; tests start near the end of 16 bits */
 } gda_plan;
@@ -37,6 +46,7 @@ typedef struct gda_parts {
     PORTABLE_SHARED(uint32_t) * cq_record;
     const PORTABLE_SHARED(uint64_t) * stop;
     PORTABLE_SHARED(uint64_t) * told;
+    PORTABLE_SHARED(uint64_t) * wanted;
     uint64_t *results;
     uint64_t results_address;
     uint32_t results_lkey;
@@ -45,12 +55,15 @@ typedef struct gda_parts {
 /* Checks the numbers of a plan. The error text names the number, its value and what was expected. */
 expar_status gda_plan_check(const gda_plan *plan);
 
-/* Fills the queue for the device's queue pair `qpn` to that PE. The plan was checked. Completion entries must be set by
-   gda_cqes_clear before the device starts. */
+/* Fills the queue for the device's queue pair `qpn` to that PE. The plan was checked. It does not touch the memory of
+   the parts: gda_cqes_clear and gda_record_clear set completion entries and record before the device starts. */
 void gda_queue_start(gda_queue *queue, const gda_plan *plan, const gda_parts *parts, uint32_t qpn, int32_t pe);
 
 /* Marks all entries as invalid. The counter of a collapsed entry stands before the plan's first index. */
 void gda_cqes_clear(const gda_plan *plan, PORTABLE_SHARED(uint32_t) * cqes);
+
+/* Sets the send counter of a record to the plan's first index. */
+void gda_record_clear(const gda_plan *plan, PORTABLE_SHARED(uint32_t) * record);
 
 /* Writes one line about a failure: what the device reported, and for which request. */
 void gda_failure_text(uint64_t failure, int32_t pe, char *text, size_t text_bytes);

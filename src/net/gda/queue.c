@@ -60,6 +60,7 @@ void gda_queue_start(gda_queue *queue, const gda_plan *plan, const gda_parts *pa
     queue->cq_record = parts->cq_record;
     queue->stop = parts->stop;
     queue->told = parts->told;
+    queue->wanted = parts->wanted;
     queue->results = parts->results;
     queue->results_address = parts->results_address;
     queue->results_lkey = parts->results_lkey;
@@ -76,7 +77,11 @@ void gda_queue_start(gda_queue *queue, const gda_plan *plan, const gda_parts *pa
     queue->never_full = plan->never_full;
     queue->flushes = plan->flushes;
     queue_set_words(queue, plan->first);
-    gda_store_32(&queue->record[GDA_RECORD_SEND], gda_record_word(plan->first));
+}
+
+void gda_record_clear(const gda_plan *plan, PORTABLE_SHARED(uint32_t) * record)
+{
+    gda_store_32(&record[GDA_RECORD_SEND], gda_record_word(plan->first));
 }
 
 void gda_cqes_clear(const gda_plan *plan, PORTABLE_SHARED(uint32_t) * cqes)

@@ -44,6 +44,9 @@ typedef struct gda_queue {
     /* A word of the host's that receives what `error` has. The thread that changes `error` stores it (release); the
        host loads it (acquire). NULL: there is none. */
     PORTABLE_SHARED(uint64_t) * told;
+    /* With GDA_RINGER_CPU, in memory of the host: the end of the blocks that the host rings for. Committing threads
+       raise it (release); the host's ringer loads it (acquire). NULL: the ringer loads prod_idx. */
+    PORTABLE_SHARED(uint64_t) * wanted;
     /* [1 + num_results]. The device writes the old words of atomics. Slot 0 takes those that nobody wants. The thread
        that has taken a slot reads it after the completion of its request. */
     uint64_t *results;
@@ -322,6 +325,7 @@ PORTABLE_FUNC void gda_ring(gda_queue *queue, uint64_t end)
 {
     if (queue->ringer == GDA_RINGER_CPU) {
         gda_raise(&queue->prod_idx, end);
+        if (queue->wanted) gda_raise(queue->wanted, end);
         return;
     }
     while (!gda_has_reached(gda_load(&queue->prod_idx), end)) {
@@ -362,7 +366,7 @@ PORTABLE_FUNC int gda_commit(gda_queue *queue, uint64_t base, uint32_t blocks)
 /* With GDA_RINGER_CPU, a host thread calls this in a loop; *rung is its own. Returns 1 if it has rung. */
 PORTABLE_FUNC int gda_ring_for(gda_queue *queue, uint64_t *rung)
 {
-    const uint64_t end = gda_load_system(&queue->prod_idx);
+    const uint64_t end = gda_load_system(queue->wanted ? queue->wanted : &queue->prod_idx);
     if (end == *rung) return 0;
     gda_ring_to(queue, end);
     *rung = end;

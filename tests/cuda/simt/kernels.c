@@ -3,6 +3,7 @@
  * simulated driver launches them. */
 #include "bench/gpu/kernels/forms.h"
 #include "cuda/fake/fake.h"
+#include "cuda/kernels/gda_programs.h"
 #include "cuda/kernels/handles.h"
 #include "cuda/kernels/late_copy.h"
 #include "cuda/kernels/link.h"
@@ -56,7 +57,10 @@
     X(link_count, link_count_call)                                                                                     \
     X(link_bulk, link_bulk_call)                                                                                       \
     X(link_storm, link_storm_call)                                                                                     \
-    X(link_rate, link_rate_call)
+    X(link_rate, link_rate_call)                                                                                       \
+    X(gda_programs, gdap_call)                                                                                         \
+    X(gda_messages, gdap_call)                                                                                         \
+    X(gda_fail, gdap_call)
 
 #define DECLARE(name, type)                                                                                            \
     void name(const type a);                                                                                           \

@@ -46,6 +46,7 @@ static inline void made_begin(made *m, const gda_plan *plan)
     assert_true(m->blocks && m->cqes && m->results);
     memset(m->blocks, 0xee, (size_t)plan->depth * GDA_BLOCK_BYTES);
     gda_cqes_clear(plan, m->cqes);
+    gda_record_clear(plan, m->record);
     const gda_parts parts = {.blocks = m->blocks,
                              .record = m->record,
                              .doorbell = &m->doorbell,

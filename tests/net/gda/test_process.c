@@ -101,6 +101,7 @@ static void begin(setting *s)
                              .results_address = (uintptr_t)s->mem->results,
                              .results_lkey = htobe32(RESULTS_KEY)};
     gda_cqes_clear(&plan, s->mem->cqes);
+    gda_record_clear(&plan, s->mem->record);
     gda_queue_start(&s->queue, &plan, &parts, 0x55, 1);
     const nic_memory memories[] = {
         {.port = 0,

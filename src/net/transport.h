@@ -29,6 +29,8 @@ typedef struct transport_segment {
     const mem_region *after;
     /* For thread ranks: peers[r] is rank r's region in this process. Else NULL. */
     const mem_region *const *peers;
+    /* The rank's GPU, whose kernels access the memory at the same addresses; NULL: none do. */
+    const struct cuda_device *gpu;
 } transport_segment;
 
 /* Says how a transport reaches a PE; a set. */
@@ -180,6 +182,9 @@ typedef struct transport_ops {
        equal arguments. EXPAR_ERR_UNSUPPORTED: the transport does not reach such memory. NULL: all memory is reachable
        from the start. */
     expar_status (*grow)(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes);
+    /* Returns the address of what kernels of the rank's GPU need to carry out operations themselves, in memory of that
+       GPU; the transport's folder has its layout. 0: they cannot, and so if this is NULL. */
+    uint64_t (*kernels)(const transport *self);
     /* Registers memory of the host outside the segments, in which sources and dests of this rank's operations lie. No
        operation needs that, but it may save a registration of its own. A range may be registered several times, and is
        kept until it was unregistered as often; other ranges do not overlap it. Not collective. NULL, both: the

@@ -173,7 +173,8 @@ expar_status pinned_heap_create(sym *symmetric, int32_t index, pinned_heap **out
     expar_status status = pinned_meet(self, pinned_make_own(self, index));
     if (status == EXPAR_OK) {
         const transport_segment segment = {.region = &self->part->region,
-                                           .peers = symmetric->by_threads ? self->regions : NULL};
+                                           .peers = symmetric->by_threads ? self->regions : NULL,
+                                           .gpu = self->part->device};
         status = sym_reach_add(symmetric, create, TRANSPORT_PINNED, &segment);
     }
     if (status != EXPAR_OK) {

@@ -4,6 +4,7 @@
 #ifndef EXPAR_NET_GDA_DEVICE_H
 #define EXPAR_NET_GDA_DEVICE_H
 
+#include "cuda/cuda.h"
 #include "net/gda/gda.h"
 #include "net/gda/options.h"
 #include "net/transport.h"
@@ -38,7 +39,12 @@ typedef struct gda_memory {
 } gda_memory;
 
 typedef struct gda_device_ops {
-    /* Makes queue `number` to the PE, and marks its completions as invalid. Fills all of *parts but stop and told. */
+    /* Kernels of the GPU will post to queues in its memory or in pinned memory. Call it before such queues are added.
+       *ringer is what was asked for; GDA_RINGER_CPU comes back if kernels cannot write doorbells and `may_change`.
+       NULL: kernels cannot post. */
+    expar_status (*serve_gpu)(gda_device *self, const cuda_device *gpu, bool may_change, gda_ringer *ringer);
+    /* Makes queue `number` to the PE, and marks its completions as invalid. Fills all of *parts but stop, told and
+       wanted. */
     expar_status (*add_queue)(gda_device *self, const gda_plan *plan, uint32_t number, int32_t pe, gda_parts *parts,
                               gda_address *address);
     /* Connects the queue to that of the peer. Requests are carried out from then on, once both have done so. */

@@ -10,7 +10,7 @@
 
 /* ---- the queues -------------------------------------------------------------------------------------------------- */
 
-static gda_plan lane_plan(const gda *g)
+gda_plan gda_lane_plan(const gda *g)
 {
     return (gda_plan){.depth = g->options.depth,
                       .cq_entries = g->options.depth,
@@ -42,7 +42,7 @@ static expar_status gda_open_lane(gda *g, gda_lane *lane, const gda_plan *plan)
 
 expar_status gda_lanes_open(gda *g)
 {
-    const gda_plan plan = lane_plan(g);
+    const gda_plan plan = gda_lane_plan(g);
     const uint32_t queues = g->options.queues_per_peer;
     expar_status status = gda_plan_check(&plan);
     g->num_lanes = g->size * (int32_t)queues;
@@ -59,26 +59,32 @@ expar_status gda_lanes_open(gda *g)
 }
 
 /* Queue i of this rank to a peer and queue i of the peer to this rank are the ends of one connection. */
-expar_status gda_lanes_connect(gda *g)
+expar_status gda_connect_all(gda *g, expar_status own, const gda_address *mine, gda_address *theirs, uint32_t first)
 {
     boot *ctl = g->site->boot;
+    const boot_matter ready = {.what = "gda", .rejected = "cannot exchange addresses of queues"};
+    expar_status status = boot_agree(ctl, &ready, own, NULL);
+    if (status == EXPAR_OK) status = ctl->ops->alltoall(ctl, mine, theirs, g->options.queues_per_peer * sizeof *mine);
+    if (status != EXPAR_OK) return status;
+    for (int32_t i = 0; status == EXPAR_OK && i < g->num_lanes; i++)
+        status = g->device->ops->connect(g->device, first + (uint32_t)i, g->lanes[i].pe, &theirs[i]);
+    /* A peer's requests fail if this end is not connected. */
+    const boot_matter connected = {.what = "gda", .rejected = "cannot connect its queues"};
+    return boot_agree(ctl, &connected, status, NULL);
+}
+
+expar_status gda_lanes_connect(gda *g)
+{
     const size_t count = (size_t)g->num_lanes;
     gda_address *mine = calloc(count, sizeof *mine), *theirs = calloc(count, sizeof *theirs);
     expar_status status =
         mine && theirs ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "gda: no memory for %zu addresses of queues", count);
-    const boot_matter ready = {.what = "gda", .rejected = "cannot exchange addresses of queues"};
-    status = boot_agree(ctl, &ready, status, NULL);
     for (size_t i = 0; status == EXPAR_OK && i < count; i++)
         mine[i] = g->lanes[i].address;
-    if (status == EXPAR_OK) status = ctl->ops->alltoall(ctl, mine, theirs, g->options.queues_per_peer * sizeof *mine);
-    const bool exchanged = status == EXPAR_OK;
-    for (size_t i = 0; status == EXPAR_OK && i < count; i++)
-        status = g->device->ops->connect(g->device, (uint32_t)i, g->lanes[i].pe, &theirs[i]);
+    status = gda_connect_all(g, status, mine, theirs, 0);
     free(mine);
     free(theirs);
-    /* A peer's requests fail if this end is not connected. */
-    const boot_matter connected = {.what = "gda", .rejected = "cannot connect its queues"};
-    return exchanged ? boot_agree(ctl, &connected, status, NULL) : status;
+    return status;
 }
 
 void gda_lanes_close(gda *g)

@@ -33,6 +33,7 @@ typedef struct gda_plan {
     gda_scope scope;
     gda_ringer ringer;
     gda_place place;
+    const struct cuda_device *gpu; /* GDA_PLACE_PINNED, _DEVICE: the kernels' */
     bool collapsed, never_full, flushes;
     uint64_t first; /* index of the first request; tests start near the end of 16 bits */
 } gda_plan;
@@ -50,6 +51,9 @@ typedef struct gda_parts {
     uint64_t *results;
     uint64_t results_address;
     uint32_t results_lkey;
+    /* For a thread of the host that rings; gda_queue has no place for them. */
+    PORTABLE_SHARED(uint32_t) * host_record;
+    PORTABLE_SHARED(uint64_t) * host_doorbell;
 } gda_parts;
 
 /* Checks the numbers of a plan. The error text names the number, its value and what was expected. */

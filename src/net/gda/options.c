@@ -3,6 +3,7 @@
 #include "net/gda/options.h"
 
 #include "base/shown.h"
+#include "net/gda/space.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -29,16 +30,29 @@ static expar_status read_nic(gda_options *o)
     return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_GDA_NIC=%s: expected software or device", SHOWN(kind));
 }
 
-/* `auto` leaves it to the threads that post: each device so far lets them ring. */
-static expar_status read_ringer(gda_ringer *ringer)
+/* `auto` leaves it to the threads that post, where they can. */
+static expar_status read_ringer(gda_options *o)
 {
     const char *word = env_string("EXPAR_GDA_RINGER");
-    *ringer = GDA_RINGER_GPU;
-    if (!word || strcmp(word, "auto") == 0 || strcmp(word, "gpu") == 0) return EXPAR_OK;
+    o->ringer = GDA_RINGER_GPU;
+    o->ringer_is_free = !word || strcmp(word, "auto") == 0;
+    if (o->ringer_is_free || strcmp(word, "gpu") == 0) return EXPAR_OK;
     if (strcmp(word, "cpu") != 0)
         return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_GDA_RINGER=%s: expected gpu, cpu or auto", SHOWN(word));
-    *ringer = GDA_RINGER_CPU;
+    o->ringer = GDA_RINGER_CPU;
     return EXPAR_OK;
+}
+
+static expar_status read_place(gda_place *place)
+{
+    const char *word = env_string("EXPAR_GDA_QUEUE_MEMORY");
+    *place = GDA_PLACE_HOST;
+    for (int p = GDA_PLACE_HOST; word && p <= GDA_PLACE_DEVICE; p++) {
+        *place = (gda_place)p;
+        if (strcmp(word, gda_place_name(*place)) == 0) return EXPAR_OK;
+    }
+    if (!word) return EXPAR_OK;
+    return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_GDA_QUEUE_MEMORY=%s: expected host, pinned or device", SHOWN(word));
 }
 
 /* ---- connections ------------------------------------------------------------------------------------------------- */
@@ -151,7 +165,8 @@ expar_status gda_options_read(gda_options *out)
     if (status == EXPAR_OK) status = env_int("EXPAR_GDA_QPS_PER_PEER", 1, GDA_MOST_QUEUES, &queues);
     if (status == EXPAR_OK) status = read_power("EXPAR_GDA_QUEUE_DEPTH", GDA_LEAST_DEPTH, GDA_MOST_BLOCKS, &o.depth);
     if (status == EXPAR_OK) status = read_power("EXPAR_GDA_BATCH", 1, GDA_MOST_BATCH, &o.batch);
-    if (status == EXPAR_OK) status = read_ringer(&o.ringer);
+    if (status == EXPAR_OK) status = read_ringer(&o);
+    if (status == EXPAR_OK) status = read_place(&o.place);
     if (status == EXPAR_OK) status = env_int("EXPAR_GDA_GID_INDEX", 0, 255, &gid_index);
     if (status == EXPAR_OK) status = read_connection(&o);
     if (status != EXPAR_OK) return status;

@@ -3,8 +3,8 @@
 #ifndef EXPAR_NET_GDA_OPTIONS_H
 #define EXPAR_NET_GDA_OPTIONS_H
 
+#include "net/gda/gda.h"
 #include "net/gda/nic/nic.h"
-#include "net/gda/queue.h"
 
 enum {
     GDA_LEAST_DEPTH = 256,
@@ -20,6 +20,8 @@ typedef struct gda_options {
     uint32_t depth; /* of a queue, in blocks */
     uint32_t batch;
     gda_ringer ringer;
+    bool ringer_is_free; /* `auto`: another one may ring where kernels cannot write doorbells */
+    gda_place place;     /* of queues for kernels; GDA_PLACE_HOST: there are none */
     const char *devices; /* names, with commas between them; NULL: all */
     int32_t gid_index;   /* -1: the first that is fit */
     /* Connections of devices */

@@ -8,6 +8,7 @@
  *     stage.c       copies of small data whose memory is not registered
  *     flights.c     requests that are not complete, until they are
  *     ringer.c      a thread that rings doorbells, where posting threads do not
+ *     kernels.c     queues for kernels of the rank's GPU, in space.c's memory
  *     options.c     the variables EXPAR_GDA_*
  *     software.c    the software NIC as a device; devx/ has those of mlx5 */
 #ifndef EXPAR_NET_GDA_PARTS_H
@@ -73,6 +74,9 @@ typedef struct gda_own {
     uint32_t count; /* how often it was registered */
 } gda_own;
 
+/* Queues for kernels (kernels.c). */
+typedef struct gda_kernels gda_kernels;
+
 typedef struct gda {
     transport base; /* first: a transport of these operations is a gda */
     const transport_site *site;
@@ -88,6 +92,9 @@ typedef struct gda {
     /* [num_lanes], the queues of a PE one after another */
     gda_lane *lanes;
     int32_t num_lanes;
+    /* NULL: there are none. gda_kernels_open stores it (release), the threads of the transport load it (acquire). */
+    _Atomic(gda_kernels *) kernels;
+    bool kernels_failed;
     pthread_t ringer;
     bool has_ringer;
     /* Set when the transport is closed, read by the ringer; it orders nothing. */
@@ -136,6 +143,11 @@ void gda_stage_give(gda *g, gda_flight *flight);
 
 /* ---- flights.c --------------------------------------------------------------------------------------------------- */
 
+/* Returns the shape of queues to PEs, for threads of the CPU. */
+gda_plan gda_lane_plan(const gda *g);
+/* Connects queues `first` and later of the device, as many as there are lanes, to those of all peers. Collective. `own`
+   is this rank's status before; mine[] has its addresses, and theirs[] is space for those of the peers. */
+expar_status gda_connect_all(gda *g, expar_status own, const gda_address *mine, gda_address *theirs, uint32_t first);
 /* Makes the queues, and connects them to those of all peers; the second is collective. */
 expar_status gda_lanes_open(gda *g);
 expar_status gda_lanes_connect(gda *g);
@@ -154,8 +166,23 @@ expar_status gda_settle_batch(gda *g, transport_batch *batch);
 
 /* ---- ringer.c ---------------------------------------------------------------------------------------------------- */
 
-/* Starts and stops the thread that rings, with GDA_RINGER_CPU; else they do nothing. */
+/* Starts the thread that rings for all queues that want it, unless it runs. Stops it. */
 expar_status gda_ringer_start(gda *g);
 void gda_ringer_stop(gda *g);
+
+/* ---- kernels.c --------------------------------------------------------------------------------------------------- */
+
+/* Makes queues for kernels of that GPU where EXPAR_GDA_QUEUE_MEMORY asks for them, once. Collective. */
+expar_status gda_kernels_open(gda *g, const cuda_device *gpu);
+/* The device has been closed. */
+void gda_kernels_close(gda *g);
+/* Returns the address of the gda_view for kernels; 0: there is none. */
+uint64_t gda_kernels_view(const gda *g);
+/* Passes new keys of that memory to kernels. */
+expar_status gda_kernels_learn(gda *g, transport_memory memory);
+/* Rings where kernels wait for that. Returns true if it has rung. By the ringer alone. */
+bool gda_kernels_ring(gda_kernels *k);
+/* Ends the waits of kernels for PEs that are out of reach, and logs failures of queues. By the reaper alone. */
+void gda_kernels_watch(gda *g, gda_kernels *k);
 
 #endif

@@ -16,7 +16,9 @@ static void *gda_run_ringer(void *context)
     while (!atomic_load_explicit(&g->ringer_ends, memory_order_relaxed)) {
         idle++;
         for (int32_t i = 0; i < g->num_lanes; i++)
-            if (gda_ring_for(&g->lanes[i].queue, &g->lanes[i].rung)) idle = 0;
+            if (g->options.ringer == GDA_RINGER_CPU && gda_ring_for(&g->lanes[i].queue, &g->lanes[i].rung)) idle = 0;
+        gda_kernels *kernels = atomic_load_explicit(&g->kernels, memory_order_acquire);
+        if (kernels && gda_kernels_ring(kernels)) idle = 0;
         if (idle > IDLE_TURNS)
             nanosleep(&(struct timespec){.tv_nsec = IDLE_NS}, NULL);
         else
@@ -27,7 +29,7 @@ static void *gda_run_ringer(void *context)
 
 expar_status gda_ringer_start(gda *g)
 {
-    if (g->options.ringer != GDA_RINGER_CPU) return EXPAR_OK;
+    if (g->has_ringer) return EXPAR_OK;
     if (pthread_create(&g->ringer, NULL, gda_run_ringer, g) != 0) return error_errno("gda: no thread to ring");
     g->has_ringer = true;
     return EXPAR_OK;

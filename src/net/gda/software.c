@@ -2,6 +2,7 @@
 /* The software NIC as the device of a rank. It reaches the memory of all ranks of the host, where this process has it
  * mapped. Ports are ranks: a rank chooses the keys of its own memory, and all others give them to their devices. */
 #include "net/gda/software.h"
+#include "net/gda/space.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,18 +12,16 @@
 #define REMOTE_SKEW UINT64_C(0x100000000000)
 
 enum {
-    FIRST_KEY = 0x1000,         /* of memory that stays registered */
-    FIRST_PASSING_KEY = 1 << 30 /* of memory of one operation */
+    FIRST_KEY = 0x1000,          /* of memory that stays registered */
+    FIRST_PASSING_KEY = 1 << 30, /* of memory of one operation */
+    REGISTER_BYTES = 64
 };
 
-/* The memory of a queue. */
 typedef struct software_queue {
-    gda_block *blocks;
-    _Atomic uint32_t record[GDA_RECORD_WORDS];
+    gda_plan plan;
+    gda_queue_memory memory;
+    /* the register; for kernels there is one in `registers` */
     _Atomic uint64_t doorbell;
-    _Atomic uint32_t cqe[GDA_CQE_WORDS];
-    uint64_t *results;
-    uint32_t depth;
 } software_queue;
 
 typedef struct software {
@@ -33,6 +32,10 @@ typedef struct software {
     uint32_t num_queues;
     /* Threads that register memory add to them; they order nothing. */
     _Atomic uint32_t next_key, next_passing;
+    /* For kernels of a GPU: registers in pinned memory, REGISTER_BYTES for each queue, and a way to its memory. */
+    gda_space registers;
+    mem_copier *copier;
+    gda_window window;
 } software;
 
 /* The keys of registered memory, as nic_memory has them. */
@@ -57,32 +60,47 @@ static uint32_t qpn_of(uint32_t number)
     return 1 + number;
 }
 
+static nic_window *window_to(software *s, const gda_space *space)
+{
+    return space->place == GDA_PLACE_DEVICE ? &s->window.base : NULL;
+}
+
+/* Returns the address of a part for the NIC's thread, or for its window. */
+static void *nic_base(const gda_space *space, uint64_t offset)
+{
+    return space->host ? space->host + offset : (uint8_t *)(uintptr_t)space->address + offset;
+}
+
+static void set_doorbell(software *s, uint32_t number, gda_parts *parts)
+{
+    software_queue *q = &s->queues[number];
+    const uint64_t at = (uint64_t)number * REGISTER_BYTES;
+    parts->doorbell = parts->host_doorbell = &q->doorbell;
+    if (q->plan.place == GDA_PLACE_HOST) return;
+    parts->doorbell = (_Atomic uint64_t *)(uintptr_t)(s->registers.address + at);
+    parts->host_doorbell = (_Atomic uint64_t *)(void *)(s->registers.host + at);
+}
+
 static expar_status software_add_queue(gda_device *self, const gda_plan *plan, uint32_t number, int32_t pe,
                                        gda_parts *parts, gda_address *address)
 {
     software *s = software_of(self);
     software_queue *q = &s->queues[number];
-    const size_t results_bytes = (plan->num_results + (size_t)1) * sizeof *q->results;
-    q->blocks = aligned_alloc(GDA_BLOCK_BYTES, (size_t)plan->depth * GDA_BLOCK_BYTES);
-    q->results = calloc(plan->num_results + (size_t)1, sizeof *q->results);
-    q->depth = plan->depth;
-    if (!q->blocks || !q->results) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for a queue to rank %d", pe);
+    q->plan = *plan;
+    expar_status status = gda_queue_memory_open(plan, &q->memory);
+    if (status != EXPAR_OK) return error_prefix(status, "queue %u to rank %d", number, pe);
     const uint32_t key = atomic_fetch_add_explicit(&s->next_key, 1, memory_order_relaxed);
+    gda_queue_memory_parts(plan, &q->memory, parts);
+    set_doorbell(s, number, parts);
+    parts->results_lkey = gda_be32(key);
+    *address = (gda_address){.qpn = qpn_of(number)};
     const nic_memory results = {.port = s->rank,
                                 .key = key,
-                                .address = (uintptr_t)q->results,
-                                .bytes = results_bytes,
-                                .base = q->results,
-                                .access = NIC_LOCAL_WRITE};
-    *parts = (gda_parts){.blocks = q->blocks,
-                         .record = q->record,
-                         .doorbell = &q->doorbell,
-                         .cqes = q->cqe,
-                         .results = q->results,
-                         .results_address = results.address,
-                         .results_lkey = gda_be32(key)};
-    *address = (gda_address){.qpn = qpn_of(number)};
-    gda_cqes_clear(plan, q->cqe);
+                                .address = parts->results_address,
+                                .bytes = (plan->num_results + UINT64_C(1)) * sizeof *parts->results,
+                                .base = nic_base(&q->memory.main, gda_lay_out(plan).results),
+                                .access = NIC_LOCAL_WRITE,
+                                .window = window_to(s, &q->memory.main)};
     return nic_add_memory(s->nic, &results);
 }
 
@@ -90,18 +108,36 @@ static expar_status software_connect(gda_device *self, uint32_t number, int32_t 
 {
     software *s = software_of(self);
     software_queue *q = &s->queues[number];
+    const gda_layout at = gda_lay_out(&q->plan);
+    const gda_space *main = &q->memory.main, *records = &q->memory.records;
+    gda_parts parts;
+    set_doorbell(s, number, &parts);
     const nic_queue queue = {.qpn = qpn_of(number),
                              .port = s->rank,
                              .peer_port = (uint32_t)pe,
                              .peer_qpn = peer->qpn,
-                             .depth = q->depth,
-                             .blocks = q->blocks,
-                             .record = q->record,
-                             .doorbell = &q->doorbell,
+                             .depth = q->plan.depth,
+                             .window = window_to(s, main),
+                             .record_window = records->bytes ? NULL : window_to(s, main),
+                             .blocks = nic_base(main, 0),
+                             .record = records->bytes ? (void *)records->host : nic_base(main, at.records),
+                             .doorbell = parts.host_doorbell,
                              .collapsed = true,
-                             .cq_entries = q->depth,
-                             .cqes = q->cqe};
+                             .cq_entries = q->plan.cq_entries,
+                             .cqes = nic_base(main, at.cqes)};
     return nic_add_queue(s->nic, &queue);
+}
+
+static expar_status software_serve_gpu(gda_device *self, const cuda_device *gpu, bool may_change, gda_ringer *ringer)
+{
+    software *s = software_of(self);
+    (void)may_change; /* kernels write registers in pinned memory */
+    (void)ringer;
+    expar_status status =
+        gda_space_open(GDA_PLACE_PINNED, gpu, (uint64_t)s->num_queues * REGISTER_BYTES, &s->registers);
+    if (status == EXPAR_OK) status = mem_copier_create(gpu->index, NULL, &s->copier);
+    if (status == EXPAR_OK) s->window = gda_window_open(s->copier);
+    return status;
 }
 
 static void software_stop(gda_device *self, uint32_t number)
@@ -196,15 +232,16 @@ static void software_close(gda_device *self)
 {
     software *s = software_of(self);
     if (s->nic) nic_close(s->nic);
-    for (uint32_t i = 0; s->queues && i < s->num_queues; i++) {
-        free(s->queues[i].blocks);
-        free(s->queues[i].results);
-    }
+    for (uint32_t i = 0; s->queues && i < s->num_queues; i++)
+        gda_queue_memory_close(&s->queues[i].memory);
+    gda_space_close(&s->registers);
+    mem_copier_destroy(s->copier);
     free(s->queues);
     free(s);
 }
 
 static const gda_device_ops software_ops = {
+    .serve_gpu = software_serve_gpu,
     .add_queue = software_add_queue,
     .connect = software_connect,
     .stop = software_stop,

@@ -119,31 +119,61 @@ gda_layout gda_lay_out(const gda_plan *plan)
     return at;
 }
 
+static bool record_is_apart(const gda_plan *plan)
+{
+    return plan->place == GDA_PLACE_DEVICE && plan->ringer == GDA_RINGER_CPU;
+}
+
 /* Completions and records are made in memory of the host, and then copied. */
-expar_status gda_queue_space_open(const gda_plan *plan, const cuda_device *gpu, gda_space *out)
+static expar_status fill_queue(const gda_plan *plan, const gda_queue_memory *m)
 {
     const gda_layout at = gda_lay_out(plan);
     const uint64_t bytes = at.results - at.cqes;
     uint8_t *image = calloc(1, bytes);
     if (!image) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for a queue");
+    _Atomic uint32_t *record = (_Atomic uint32_t *)(void *)(image + (at.records - at.cqes));
     gda_cqes_clear(plan, (_Atomic uint32_t *)(void *)image);
-    gda_record_clear(plan, (_Atomic uint32_t *)(void *)(image + (at.records - at.cqes)));
-    expar_status status = gda_space_open(plan->place, gpu, at.bytes, out);
-    if (status == EXPAR_OK) status = gda_space_write(out, at.cqes, image, bytes);
+    gda_record_clear(plan, record);
+    expar_status status = gda_space_write(&m->main, at.cqes, image, bytes);
+    if (status == EXPAR_OK && record_is_apart(plan))
+        status = gda_space_write(&m->records, 0, (const void *)record, GDA_RECORD_WORDS * sizeof *record);
     free(image);
     return status;
 }
 
-void gda_queue_space_parts(const gda_plan *plan, const gda_space *space, gda_parts *parts)
+expar_status gda_queue_memory_open(const gda_plan *plan, gda_queue_memory *out)
+{
+    gda_queue_memory m = {0};
+    expar_status status = gda_space_open(plan->place, plan->gpu, gda_lay_out(plan).bytes, &m.main);
+    if (status == EXPAR_OK && record_is_apart(plan))
+        status = gda_space_open(GDA_PLACE_PINNED, plan->gpu, GDA_RECORDS_BYTES, &m.records);
+    if (status == EXPAR_OK) status = fill_queue(plan, &m);
+    if (status == EXPAR_OK)
+        *out = m;
+    else
+        gda_queue_memory_close(&m);
+    return status;
+}
+
+void gda_queue_memory_close(gda_queue_memory *m)
+{
+    gda_space_close(&m->main);
+    gda_space_close(&m->records);
+}
+
+void gda_queue_memory_parts(const gda_plan *plan, const gda_queue_memory *m, gda_parts *parts)
 {
     const gda_layout at = gda_lay_out(plan);
-    uint8_t *memory = (uint8_t *)(uintptr_t)space->address;
+    uint8_t *memory = (uint8_t *)(uintptr_t)m->main.address;
+    const gda_space *records = m->records.bytes ? &m->records : &m->main;
+    const uint64_t record = m->records.bytes ? 0 : at.records;
     *parts = (gda_parts){.blocks = (gda_block *)(void *)memory,
-                         .record = (_Atomic uint32_t *)(void *)(memory + at.records),
+                         .record = (_Atomic uint32_t *)(void *)((uint8_t *)(uintptr_t)records->address + record),
+                         .host_record = records->host ? (_Atomic uint32_t *)(void *)(records->host + record) : NULL,
                          .cqes = (_Atomic uint32_t *)(void *)(memory + at.cqes),
                          .cq_record = (_Atomic uint32_t *)(void *)(memory + at.records + GDA_CQ_RECORD_AT),
                          .results = (uint64_t *)(void *)(memory + at.results),
-                         .results_address = space->address + at.results};
+                         .results_address = m->main.address + at.results};
 }
 
 /* ---- windows ----------------------------------------------------------------------------------------------------- */

@@ -37,10 +37,16 @@ typedef struct gda_layout {
 } gda_layout;
 enum { GDA_RECORDS_BYTES = 64, GDA_CQ_RECORD_AT = 32 };
 gda_layout gda_lay_out(const gda_plan *plan);
-/* Opens memory for a queue, and marks its completions as invalid. */
-expar_status gda_queue_space_open(const gda_plan *plan, const cuda_device *gpu, gda_space *out);
+
+/* The memory of a queue. If the host rings for a queue in a GPU's memory, its record is apart in pinned memory. */
+typedef struct gda_queue_memory {
+    gda_space main, records;
+} gda_queue_memory;
+/* Opens it, and marks the completions as invalid. */
+expar_status gda_queue_memory_open(const gda_plan *plan, gda_queue_memory *out);
+void gda_queue_memory_close(gda_queue_memory *memory);
 /* Gives the addresses of the parts for the threads that post, but for the register, stop, told and wanted. */
-void gda_queue_space_parts(const gda_plan *plan, const gda_space *space, gda_parts *parts);
+void gda_queue_memory_parts(const gda_plan *plan, const gda_queue_memory *memory, gda_parts *parts);
 
 /* A way of a software NIC to memory of a GPU, by copies of the driver. The NIC's thread alone uses it. */
 typedef struct gda_window {

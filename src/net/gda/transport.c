@@ -6,14 +6,16 @@
 #include "net/gda/devx/devx.h"
 #include "net/gda/parts.h"
 #include "net/gda/software.h"
+#include "net/gda/space.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#define IDLE_REAP_NS 1000000
-#define BUSY_REAP_NS 50000
+#define IDLE_REAP_NS  1000000
+#define BUSY_REAP_NS  50000
+
 
 extern const transport_ops transport_gda;
 
@@ -29,8 +31,11 @@ static gda *gda_of(const transport *self)
 static void *gda_run_reaper(void *context)
 {
     gda *g = context;
+    uint32_t turns = 0;
     pthread_mutex_lock(&g->lock);
     while (!g->ends) {
+        gda_kernels *kernels = atomic_load_explicit(&g->kernels, memory_order_acquire);
+        if (kernels && ++turns % TURNS_A_WATCH == 0) gda_kernels_watch(g, kernels);
         const int64_t wait_ns = gda_reap(g) ? BUSY_REAP_NS : IDLE_REAP_NS;
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
@@ -76,6 +81,7 @@ static void gda_close(transport *self)
     for (int k = 0; k < TRANSPORT_MEMORIES; k++)
         gda_segment_close(g, (transport_memory)k);
     if (g->device) g->device->ops->close(g->device);
+    gda_kernels_close(g);
     if (g->mapped) g->mapped->ops->close(g->mapped);
     pthread_cond_destroy(&g->posted);
     pthread_mutex_destroy(&g->lock);
@@ -96,7 +102,9 @@ static devx_place gda_place_of(const gda *g)
 
 static expar_status open_device(gda *g)
 {
-    const uint32_t num_queues = (uint32_t)g->size * g->options.queues_per_peer;
+    /* those of threads of the CPU, then those of kernels */
+    const uint32_t sets = g->options.place == GDA_PLACE_HOST ? 1 : 2;
+    const uint32_t num_queues = (uint32_t)g->size * g->options.queues_per_peer * sets;
     const devx_place place = gda_place_of(g);
     if (!g->options.software) return gda_devx_open(&g->options, &place, num_queues, &g->device);
     expar_status status = gda_software_open(&g->options, g->rank, num_queues, &g->device);
@@ -117,7 +125,8 @@ static expar_status gda_open_locally(gda *g)
 static expar_status agree_to_open(gda *g, expar_status own)
 {
     const boot_field fields[] = {{.name = "EXPAR_GDA_NIC", .text = g->options.software ? "software" : "device"},
-                                 {.name = "EXPAR_GDA_QPS_PER_PEER", .value = g->options.queues_per_peer}};
+                                 {.name = "EXPAR_GDA_QPS_PER_PEER", .value = g->options.queues_per_peer},
+                                 {.name = "EXPAR_GDA_QUEUE_MEMORY", .text = gda_place_name(g->options.place)}};
     const boot_matter matter = {.what = "gda",
                                 .rejected = "cannot use gda",
                                 .common = EXPAR_ERR_UNSUPPORTED,
@@ -155,7 +164,7 @@ static expar_status gda_open(const transport_site *site, transport **out)
         status = gda_segment_open(g, (transport_memory)k);
     if (status == EXPAR_OK) status = gda_lanes_connect(g);
     if (status == EXPAR_OK) status = start_device(g);
-    if (status == EXPAR_OK) status = gda_ringer_start(g);
+    if (status == EXPAR_OK && g->options.ringer == GDA_RINGER_CPU) status = gda_ringer_start(g);
     if (status == EXPAR_OK) status = start_reaper(g);
     if (status != EXPAR_OK) {
         gda_close(&g->base);
@@ -171,12 +180,21 @@ static expar_status gda_add_segment(transport *self, transport_memory memory)
     gda_segment_close(g, memory);
     g->whole.segments[memory] = g->site->segments[memory];
     expar_status status = g->mapped ? g->mapped->ops->add(g->mapped, memory) : EXPAR_OK;
-    return status == EXPAR_OK ? gda_segment_open(g, memory) : status;
+    if (status == EXPAR_OK) status = gda_segment_open(g, memory);
+    if (status != EXPAR_OK || memory != TRANSPORT_PINNED) return status;
+    return gda_kernels_open(g, g->site->segments[memory].gpu);
+}
+
+static uint64_t gda_kernels_of(const transport *self)
+{
+    return gda_kernels_view(gda_of(self));
 }
 
 static expar_status gda_grow(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes)
 {
-    return gda_segment_grow(gda_of(self), memory, offset, bytes);
+    gda *g = gda_of(self);
+    expar_status status = gda_segment_grow(g, memory, offset, bytes);
+    return status == EXPAR_OK ? gda_kernels_learn(g, memory) : status;
 }
 
 static expar_status gda_register_memory(transport *self, void *address, uint64_t bytes)
@@ -269,6 +287,7 @@ const transport_ops transport_gda = {
     .summary = "requests of mlx5 devices that threads write themselves; a NIC in software, or set up by devx",
     .open = gda_open,
     .add = gda_add_segment,
+    .kernels = gda_kernels_of,
     .grow = gda_grow,
     .register_own = gda_register_memory,
     .unregister_own = gda_unregister_memory,

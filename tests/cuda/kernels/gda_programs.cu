@@ -11,7 +11,7 @@
 /* A warp: one of GDAP_WARPS. */
 typedef struct gdap_warp {
     const gdap_call *c;
-    uint32_t number, rank, lane;
+    uint32_t block, number, rank, lane;
     gda_queue *queue; /* to the rank of the operation */
     uint32_t pe;
     const gda_keys *keys; /* of its rank */
@@ -24,25 +24,31 @@ GPU_FUNC gdap_warp gdap_begin(const gdap_call *c)
 {
     gdap_warp w;
     w.c = c;
-    w.number = blockIdx.x * (GDAP_THREADS / 32) + threadIdx.x / 32;
+    w.block = c->view ? blockIdx.x * GDAP_RANKS + c->rank : blockIdx.x;
+    w.number = w.block * (GDAP_THREADS / 32) + threadIdx.x / 32;
     w.lane = threadIdx.x % 32;
-    w.rank = blockIdx.x % GDAP_RANKS;
-    w.keys = c->keys + w.rank;
+    w.rank = w.block % GDAP_RANKS;
+    w.keys = c->view ? c->view->keys + GDAP_PINNED : c->keys + w.rank;
     w.source = c->heaps[w.rank] + GDAP_SOURCES_AT + 2 * w.number * GDAP_SOURCE;
-    w.queue = c->queues;
+    w.queue = 0;
     w.model = c->models;
     w.pe = 0;
     w.step = w.bits = 0;
     return w;
 }
 
-/* The next operation's bits. */
+GPU_FUNC gda_queue *gdap_queue(const gdap_warp *w, uint32_t pe)
+{
+    return w->c->view ? gda_queue_to(w->c->view, pe, 0) : w->c->queues + w->rank * GDAP_RANKS + pe;
+}
+
+/* Gives the next operation its bits. */
 GPU_FUNC void gdap_next(gdap_warp *w, uint64_t step)
 {
     w->step = step;
     w->bits = gdap_bits(w->c->seed + w->number, step, 32);
     w->pe = (uint32_t)(w->bits >> 60) % GDAP_RANKS;
-    w->queue = w->c->queues + w->rank * GDAP_RANKS + w->pe;
+    w->queue = gdap_queue(w, w->pe);
     w->model = w->c->models + ((uint64_t)w->number * GDAP_RANKS + w->pe) * GDAP_AREA;
 }
 
@@ -53,7 +59,7 @@ GPU_FUNC uint64_t gdap_lane_bits(const gdap_warp *w)
 
 GPU_FUNC uint64_t gdap_area(const gdap_warp *w)
 {
-    return GDAP_AREAS_AT + (uint64_t)w->number * GDAP_AREA;
+    return w->c->at + GDAP_AREAS_AT + (uint64_t)w->number * GDAP_AREA;
 }
 
 /* Keeps the first check that failed; by any lane. */
@@ -169,8 +175,8 @@ GPU_FUNC void gdap_add(gdap_warp *w)
     uint64_t left = 0, end = 0;
     const int wants = (int)(gdap_lane_bits(w) & 1);
     uint32_t sum = 0;
-    w->queue = w->c->queues + w->rank * GDAP_RANKS;
-    gda_find_remote(w->keys, 0, 0, &piece, &left);
+    w->queue = gdap_queue(w, 0);
+    gda_find_remote(w->keys, 0, w->c->at, &piece, &left);
     r.remote = piece.remote;
     r.rkey = piece.rkey;
     gda_to_sink(w->queue, &r);
@@ -182,7 +188,7 @@ GPU_FUNC void gdap_add(gdap_warp *w)
 GPU_FUNC void gdap_quiet(gdap_warp *w)
 {
     for (uint32_t pe = 0; pe < GDAP_RANKS; pe++)
-        gdap_expect(w, gda_quiet_warp(w->c->queues + w->rank * GDAP_RANKS + pe), GDAP_QUIET);
+        gdap_expect(w, gda_quiet_warp(gdap_queue(w, pe)), GDAP_QUIET);
 }
 
 GPU_KERNEL(GDAP_THREADS) gda_programs(GPU_ARGS gdap_call c)
@@ -225,12 +231,12 @@ GPU_FUNC int gdap_send(gdap_warp *w, uint32_t mail, uint64_t number)
     for (uint32_t i = w->lane; i < GDAP_MESSAGE / 8; i += 32)
         ((uint64_t *)w->source)[i] = gdap_bits(w->rank, number, i);
     if (number % 2) signal.form = GDA_ADD_64;
-    gda_find_remote(w->keys, (int32_t)w->pe, 8 + 8 * mail, &piece, &left);
+    gda_find_remote(w->keys, (int32_t)w->pe, w->c->at + 8 + 8 * mail, &piece, &left);
     signal.remote = piece.remote;
     signal.rkey = piece.rkey;
     gda_to_sink(w->queue, &signal);
     __syncwarp();
-    return gda_transfer_warp(w->queue, w->keys, GDA_WRITE, GDAP_AREAS_AT + (uint64_t)mail * GDAP_AREA,
+    return gda_transfer_warp(w->queue, w->keys, GDA_WRITE, w->c->at + GDAP_AREAS_AT + (uint64_t)mail * GDAP_AREA,
                              (uint64_t)w->source, GDAP_MESSAGE, &signal, &end) &&
            gda_poll_warp(w->queue, end);
 }
@@ -252,9 +258,9 @@ GPU_KERNEL(GDAP_THREADS) gda_messages(GPU_ARGS gdap_call c)
     gdap_warp w = gdap_begin(&c);
     const uint32_t mail = threadIdx.x / 32;
     int good = 1;
-    if (blockIdx.x >= GDAP_RANKS) return;
+    if (w.block >= GDAP_RANKS) return;
     w.pe = 1 - w.rank;
-    w.queue = c.queues + w.rank * GDAP_RANKS + w.pe;
+    w.queue = gdap_queue(&w, w.pe);
     for (uint64_t number = 1; good && number <= (uint64_t)c.rounds; number++) {
         if (w.rank == 0) good = gdap_send(&w, mail, number);
         good = good && gdap_receive(&w, mail, number);
@@ -273,7 +279,7 @@ GPU_KERNEL(GDAP_THREADS) gda_fail(GPU_ARGS gdap_call c)
     gda_piece piece = {0, 0, 0, 0, 0};
     uint64_t left = 0, old = 0, end = 0;
     w.pe = 1 - w.rank;
-    w.queue = c.queues + w.rank * GDAP_RANKS + w.pe;
+    w.queue = gdap_queue(&w, w.pe);
     gda_find_remote(w.keys, (int32_t)w.pe, gdap_area(&w) + 8 * w.lane, &piece, &left);
     r.remote = piece.remote;
     r.rkey = piece.rkey;

@@ -4,11 +4,11 @@
 #ifndef TESTS_CUDA_KERNELS_GDA_PROGRAMS_H
 #define TESTS_CUDA_KERNELS_GDA_PROGRAMS_H
 
-#include "net/gda/keys.h"
+#include "net/gda/view.h"
 
 enum {
     GDAP_RANKS = 2,
-    GDAP_BLOCKS = 4, /* block b posts as rank b % GDAP_RANKS */
+    GDAP_BLOCKS = 4, /* of all ranks; block b posts as rank b % GDAP_RANKS */
     GDAP_THREADS = 96,
     GDAP_WARPS = GDAP_BLOCKS * GDAP_THREADS / 32,
     GDAP_AREA = 2048,    /* bytes that a warp may write at each rank */
@@ -16,6 +16,7 @@ enum {
     GDAP_AREAS_AT = 512, /* before them: words of all */
     GDAP_SOURCES_AT = GDAP_AREAS_AT + GDAP_WARPS * GDAP_AREA,
     GDAP_HEAP = GDAP_SOURCES_AT + 2 * GDAP_WARPS * GDAP_SOURCE,
+    GDAP_PINNED = 1,   /* TRANSPORT_PINNED */
     GDAP_MESSAGE = 640 /* bytes of a message */
 };
 
@@ -38,11 +39,16 @@ typedef enum gdap_check {
 typedef struct gdap_call {
     gda_queue *queues;          /* [from][to] */
     const gda_keys *keys;       /* [rank] */
-    uint8_t *heaps[GDAP_RANKS]; /* [GDAP_HEAP] */
-    uint8_t *models;            /* [warp][rank][GDAP_AREA] what the warp's area must hold; zero at first */
-    uint64_t *adds;             /* [warp] what its lanes have added to word 0 of rank 0 */
-    uint32_t *wrong;            /* [GDAP_WARPS] a gdap_check, or 0; the warp writes it, the host reads it afterwards */
-    uint64_t *seen;             /* [GDAP_WARPS] gda_fail: the failure */
+    uint8_t *heaps[GDAP_RANKS]; /* [GDAP_HEAP] those of ranks that post */
+    /* Not NULL: all blocks post as `rank`, by the transport's queues and keys for pinned memory; queues and keys above
+       are not used. */
+    const gda_view *view;
+    uint32_t rank;
+    uint64_t at;     /* offset of `heaps` in the ranks' memory, as keys know it */
+    uint8_t *models; /* [warp][rank][GDAP_AREA] what the warp's area must hold; zero at first */
+    uint64_t *adds;  /* [warp] what its lanes have added to word 0 of rank 0 */
+    uint32_t *wrong; /* [GDAP_WARPS] a gdap_check, or 0; the warp writes it, the host reads it afterwards */
+    uint64_t *seen;  /* [GDAP_WARPS] gda_fail: the failure */
     uint64_t seed;
     int32_t rounds;
 } gdap_call;

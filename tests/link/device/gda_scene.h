@@ -40,8 +40,7 @@ typedef struct scene_kind {
 /* Words of the host for a queue, in pinned memory. */
 typedef struct scene_words {
     _Atomic uint64_t stop, told, wanted, doorbell;
-    _Atomic uint32_t record[GDA_RECORD_WORDS]; /* if the host rings */
-    uint64_t unused[3];
+    uint64_t unused[4];
 } scene_words;
 
 /* Tables and results in pinned memory, as kernels see them, too. */
@@ -64,7 +63,8 @@ typedef struct gda_scene {
     mem_copier *copier;
     gda_window window;
     nic *nic;
-    gda_space heaps[GDAP_RANKS], queues[GDAP_RANKS][GDAP_RANKS];
+    gda_space heaps[GDAP_RANKS];
+    gda_queue_memory queues[GDAP_RANKS][GDAP_RANKS];
     mem_pinned own;
     gda_space state; /* gda_queue [from][to], on the GPU */
     /* the host's view of queues for which it rings */
@@ -151,9 +151,8 @@ static inline uint32_t scene_qpn(uint32_t from, uint32_t to)
 static inline void scene_connect(gda_scene *s, uint32_t from, uint32_t to)
 {
     const gda_layout at = gda_lay_out(&s->plan);
-    const gda_space *space = &s->queues[from][to];
+    const gda_space *space = &s->queues[from][to].main, *records = &s->queues[from][to].records;
     scene_words *words = &scene_host(s)->words[from][to];
-    const bool host_record = s->plan.ringer == GDA_RINGER_CPU;
     const nic_queue queue = {.qpn = scene_qpn(from, to),
                              .port = from,
                              .peer_port = to,
@@ -161,9 +160,9 @@ static inline void scene_connect(gda_scene *s, uint32_t from, uint32_t to)
                              .depth = s->plan.depth,
                              .first = s->plan.first,
                              .window = scene_window(s, s->plan.place),
-                             .record_window = host_record ? NULL : scene_window(s, s->plan.place),
+                             .record_window = records->bytes ? NULL : scene_window(s, s->plan.place),
                              .blocks = scene_base(space, 0),
-                             .record = host_record ? words->record : scene_base(space, at.records),
+                             .record = records->bytes ? (void *)records->host : scene_base(space, at.records),
                              .doorbell = &words->doorbell,
                              .collapsed = s->plan.collapsed,
                              .cq_entries = s->plan.cq_entries,
@@ -175,27 +174,23 @@ static inline void scene_connect(gda_scene *s, uint32_t from, uint32_t to)
 static inline void scene_add_queue(gda_scene *s, uint32_t from, uint32_t to)
 {
     scene_words *words = &scene_host(s)->words[from][to];
-    gda_space *space = &s->queues[from][to];
+    gda_queue_memory *memory = &s->queues[from][to];
     gda_parts parts;
     gda_queue queue;
-    ASSERT_OK(gda_queue_space_open(&s->plan, s->device, space));
-    gda_queue_space_parts(&s->plan, space, &parts);
+    ASSERT_OK(gda_queue_memory_open(&s->plan, memory));
+    gda_queue_memory_parts(&s->plan, memory, &parts);
     const uint32_t key = 0x70 + to;
-    scene_add_memory(s, from, key, parts.results_address, space, gda_lay_out(&s->plan).results,
+    scene_add_memory(s, from, key, parts.results_address, &memory->main, gda_lay_out(&s->plan).results,
                      (s->plan.num_results + UINT64_C(1)) * 8, NIC_LOCAL_WRITE);
     parts.results_lkey = gda_be32(key);
     parts.doorbell = scene_seen(s, &words->doorbell);
     parts.stop = scene_seen(s, &words->stop);
     parts.told = scene_seen(s, &words->told);
-    if (s->plan.ringer == GDA_RINGER_CPU) {
-        gda_record_clear(&s->plan, words->record);
-        atomic_store(&words->wanted, s->plan.first);
-        parts.record = scene_seen(s, words->record);
-        parts.wanted = scene_seen(s, &words->wanted);
-    }
+    atomic_store(&words->wanted, s->plan.first);
+    if (s->plan.ringer == GDA_RINGER_CPU) parts.wanted = scene_seen(s, &words->wanted);
     gda_queue_start(&queue, &s->plan, &parts, scene_qpn(from, to), (int32_t)to);
     ASSERT_OK(gda_space_write(&s->state, (from * GDAP_RANKS + to) * sizeof queue, &queue, sizeof queue));
-    parts.record = words->record;
+    parts.record = parts.host_record;
     parts.doorbell = &words->doorbell;
     parts.wanted = &words->wanted;
     gda_queue_start(&s->rung[from][to], &s->plan, &parts, scene_qpn(from, to), (int32_t)to);
@@ -239,6 +234,7 @@ static inline void scene_begin(gda_scene *s, const scene_kind *kind, const gda_p
     s->plan.scope = GDA_SCOPE_SYSTEM;
     ASSERT_OK(gda_plan_check(&s->plan));
     ASSERT_OK(cuda_device_open(0, &s->device));
+    s->plan.gpu = s->device;
     ASSERT_OK(cuda_enter(s->device));
     ASSERT_OK(CUDA_CALL(StreamCreate, &s->stream, CU_STREAM_NON_BLOCKING));
     ASSERT_OK(mem_copier_create(0, NULL, &s->copier));
@@ -264,7 +260,7 @@ static inline void scene_end(gda_scene *s)
     nic_close(s->nic);
     for (int from = 0; from < GDAP_RANKS; from++) {
         for (int to = 0; to < GDAP_RANKS; to++)
-            gda_space_close(&s->queues[from][to]);
+            gda_queue_memory_close(&s->queues[from][to]);
         gda_space_close(&s->heaps[from]);
     }
     gda_space_close(&s->state);

@@ -60,6 +60,11 @@ static void test_values(void **state)
     assert_int_equal(with("EXPAR_GDA_RINGER", "gpu").ringer, GDA_RINGER_GPU);
     assert_int_equal(with("EXPAR_GDA_RINGER", "cpu").ringer, GDA_RINGER_CPU);
     assert_int_equal(with("EXPAR_GDA_RINGER", "auto").ringer, GDA_RINGER_GPU);
+    assert_true(with("EXPAR_GDA_RINGER", "auto").ringer_is_free);
+    assert_false(with("EXPAR_GDA_RINGER", "gpu").ringer_is_free);
+    assert_int_equal(with("EXPAR_GDA_QUEUE_MEMORY", "host").place, GDA_PLACE_HOST);
+    assert_int_equal(with("EXPAR_GDA_QUEUE_MEMORY", "pinned").place, GDA_PLACE_PINNED);
+    assert_int_equal(with("EXPAR_GDA_QUEUE_MEMORY", "device").place, GDA_PLACE_DEVICE);
     assert_int_equal(with("EXPAR_GDA_GID_INDEX", "3").gid_index, 3);
     setenv("EXPAR_GDA_DEVICES", "mlx5_0,mlx5_3", 1);
     gda_options named;
@@ -104,6 +109,8 @@ static const struct {
     {"EXPAR_GDA_ACK_TIMEOUT", "32", "EXPAR_GDA_ACK_TIMEOUT=32: expected a whole number from 0 to 31"},
     {"EXPAR_GDA_READS", "3", "EXPAR_GDA_READS=3: expected a power of two"},
     {"EXPAR_GDA_RINGER", "nic", "EXPAR_GDA_RINGER=nic: expected gpu, cpu or auto"},
+    {"EXPAR_GDA_QUEUE_MEMORY", "gpu", "EXPAR_GDA_QUEUE_MEMORY=gpu: expected host, pinned or device"},
+    {"EXPAR_GDA_QUEUE_MEMORY", "Device", "EXPAR_GDA_QUEUE_MEMORY=Device: expected host, pinned or device"},
     {"EXPAR_GDA_NIC_FAULTS", "drop", "EXPAR_GDA_NIC_FAULTS=drop: expected words such as drop=10"},
     {"EXPAR_GDA_NIC_FAULTS", "drop=", "EXPAR_GDA_NIC_FAULTS=drop=: expected words"},
     {"EXPAR_GDA_NIC_FAULTS", "drop=-1", "EXPAR_GDA_NIC_FAULTS=drop=-1: expected words"},

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels of two ranks post to the queues that the gda transport has made for them (EXPAR_GDA_QUEUE_MEMORY), and reach
+ * each other's pinned memory, as on different nodes. The ranks share one GPU, or a simulated one.
+ *
+ * Random programs run against a model of memory, and messages whose signal must not overtake the data. When the group
+ * is aborted, kernels that wait for their peer end. */
+#include "cuda/gpus.h"
+#include "cuda/kernels/gda_programs.h"
+#include "cuda/test_sources.h"
+#include "mem/device.h"
+#include "oracle/random.h"
+#include "shmem/kind.h"
+
+#include <stdio.h>
+
+#define ROUNDS     30
+#define WAIT_NS    (INT64_C(120) * 1000000000)
+#define OWN_WARPS  (GDAP_WARPS / GDAP_RANKS)
+#define OWN_BLOCKS (GDAP_BLOCKS / GDAP_RANKS)
+
+/* A rank's kernels write this, in pinned memory; by the numbers of all warps. */
+typedef struct own_words {
+    uint64_t adds[GDAP_WARPS], seen[GDAP_WARPS];
+    uint32_t wrong[GDAP_WARPS];
+    uint8_t models[GDAP_WARPS][GDAP_RANKS][GDAP_AREA];
+} own_words;
+
+typedef struct poster {
+    expar_group *group;
+    cuda_device *device;
+    cuda_program *program;
+    cu_stream stream;
+    mem_pinned own;
+    uint8_t *heap; /* [GDAP_HEAP] of pinned symmetric memory */
+    gdap_call call;
+} poster;
+
+static own_words *words_of(const poster *p)
+{
+    return p->own.host;
+}
+
+static void *seen(const poster *p, const void *at)
+{
+    return (void *)(uintptr_t)(p->own.device + (uintptr_t)((const uint8_t *)at - (const uint8_t *)p->own.host));
+}
+
+/* ---- a rank ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t view_of(const sym *symmetric)
+{
+    for (int32_t t = 0; t < symmetric->num_transports; t++) {
+        const transport *via = symmetric->transports[t];
+        if (via->ops->kernels && via->ops->kernels(via)) return via->ops->kernels(via);
+    }
+    return 0;
+}
+
+static bool load(poster *p)
+{
+    for (size_t i = 0; i < test_num_sources; i++)
+        if (strstr(test_sources[i].name, "kernels/gda_programs.cu"))
+            return CHECK_OK(cuda_program_make(p->device, &test_sources[i], NULL, 0, &p->program));
+    return CHECK(false, "the tests have no kernel source gda_programs.cu");
+}
+
+static bool begin(poster *p, expar_group *group)
+{
+    expar_memory_options options = EXPAR_MEMORY_OPTIONS_INIT;
+    void *heap = NULL;
+    *p = (poster){.group = group};
+    options.kind = EXPAR_MEMORY_PINNED;
+    options.bytes = GDAP_HEAP;
+    options.zeroed = 1;
+    if (!CHECK_OK(expar_memory_alloc(group, &options, &heap))) return false;
+    p->heap = heap;
+    const uint64_t view = view_of(group->sym);
+    if (!CHECK(view != 0, "gda has no queues for kernels")) return false;
+    if (!CHECK_OK(cuda_device_open(0, &p->device)) || !CHECK_OK(cuda_enter(p->device))) return false;
+    if (!CHECK_OK(mem_pinned_create(sizeof(own_words), &p->own)) || !load(p)) return false;
+    if (!CHECK_OK(CUDA_CALL(StreamCreate, &p->stream, CU_STREAM_NON_BLOCKING))) return false;
+    const own_words *own = words_of(p);
+    p->call =
+        (gdap_call){.models = seen(p, own->models),
+                    .adds = seen(p, own->adds),
+                    .wrong = seen(p, own->wrong),
+                    .seen = seen(p, own->seen),
+                    .seed = 7,
+                    .view = (const gda_view *)(uintptr_t)view,
+                    .rank = (uint32_t)group->rank,
+                    .at = (uint64_t)(p->heap - (uint8_t *)group->sym->site.segments[TRANSPORT_PINNED].region->base)};
+    p->call.heaps[group->rank] = p->heap;
+    return true;
+}
+
+static void end(poster *p)
+{
+    if (p->stream) cuda_driver()->StreamDestroy(p->stream);
+    cuda_program_release(p->program);
+    mem_pinned_free(&p->own);
+    cuda_leave();
+    cuda_device_close(p->device);
+}
+
+static bool launch(poster *p, const char *kernel, int64_t rounds)
+{
+    cuda_launch launch = {.blocks = OWN_BLOCKS, .threads = GDAP_THREADS, .stream = p->stream};
+    p->call.rounds = (int32_t)rounds;
+    return CHECK_OK(cuda_program_kernel(p->program, kernel, 0, &launch.function)) &&
+           CHECK_OK(cuda_launch_kernel(&launch, (void *[]){&p->call}));
+}
+
+static bool await(const poster *p)
+{
+    cuda_mark *mark;
+    bool passed = false;
+    const int64_t since_ns = clock_ns();
+    if (!CHECK_OK(cuda_mark_make(p->stream, &mark))) return false;
+    while (!passed && clock_ns() - since_ns < WAIT_NS && CHECK_OK(cuda_mark_query(mark, &passed)))
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    cuda_mark_give(mark);
+    return CHECK(passed, "the kernel does not end");
+}
+
+static void check_warps(const poster *p)
+{
+    for (int w = 0; w < GDAP_WARPS; w++)
+        CHECK(words_of(p)->wrong[w] == 0, "warp %d: check %u failed", w, words_of(p)->wrong[w]);
+}
+
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
+
+/* Both ranks have ended. This rank's areas are read back by the host. */
+static void check_areas(poster *p)
+{
+    uint8_t area[GDAP_AREA];
+    for (int w = 0; w < GDAP_WARPS; w++) {
+        const uint64_t offset = GDAP_AREAS_AT + (uint64_t)w * GDAP_AREA;
+        if (w / (GDAP_THREADS / 32) % GDAP_RANKS != p->group->rank) continue;
+        for (int32_t pe = 0; pe < GDAP_RANKS; pe++) {
+            if (!CHECK_OK(expar_get(p->group, area, p->heap + offset, sizeof area, pe))) return;
+            CHECK(memcmp(area, words_of(p)->models[w][pe], sizeof area) == 0, "warp %d: its area at rank %d differs", w,
+                  pe);
+        }
+    }
+}
+
+static void check_adds(poster *p)
+{
+    uint64_t mine = 0, seen_word = 0, all = 0, *sum = (uint64_t *)(void *)(p->heap + 256);
+    for (int w = 0; w < GDAP_WARPS; w++)
+        mine += words_of(p)->adds[w];
+    CHECK_OK(expar_atomic_add_u64(p->group, sum, mine, 0));
+    CHECK_OK(expar_barrier_all(p->group));
+    CHECK_OK(expar_get(p->group, &all, sum, sizeof all, 0));
+    CHECK_OK(expar_get(p->group, &seen_word, p->heap, sizeof seen_word, 0));
+    CHECK(mine > 0 && all == seen_word, "lanes have added %llu, and the word is %llu", (unsigned long long)all,
+          (unsigned long long)seen_word);
+}
+
+static void programs(expar_group *group, void *shared)
+{
+    poster p;
+    (void)shared;
+    if (begin(&p, group) && launch(&p, "gda_programs", random_test_rounds(ROUNDS)) && await(&p)) {
+        check_warps(&p);
+        if (CHECK_OK(expar_barrier_all(group))) check_areas(&p);
+        check_adds(&p);
+        CHECK_OK(expar_barrier_all(group));
+        if (launch(&p, "gda_messages", random_test_rounds(ROUNDS)) && await(&p)) check_warps(&p);
+        CHECK_OK(expar_barrier_all(group));
+    }
+    end(&p);
+}
+
+static void test_programs_and_messages(void **state)
+{
+    (void)state;
+    assert_true(
+        ranks_run(&(ranks_plan){.kind = kind_of_ranks, .size = GDAP_RANKS, .ranks_per_node = 1}, programs, NULL));
+}
+
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
+
+/* Rank 1 sends no message, and aborts the group. Rank 0's kernel ends, by the host. */
+static void abort_under_kernel(expar_group *group, void *shared)
+{
+    poster p;
+    (void)shared;
+    if (!begin(&p, group) || !CHECK_OK(expar_barrier_all(group))) return;
+    if (group->rank == 1) {
+        CHECK_OK(expar_group_abort(group));
+    } else if (launch(&p, "gda_messages", INT32_MAX) && await(&p)) {
+        for (int w = 0; w < GDAP_THREADS / 32; w++)
+            CHECK(words_of(&p)->wrong[w] == GDAP_STOPPED, "warp %d: check %u, and it waits for rank 1", w,
+                  words_of(&p)->wrong[w]);
+    }
+    end(&p);
+    CHECK_OK(expar_group_destroy(group));
+}
+
+static void test_abort(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = kind_of_ranks, .size = GDAP_RANKS, .ranks_per_node = 1, .ends_itself = true};
+    assert_true(ranks_run(&plan, abort_under_kernel, NULL));
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_programs_and_messages),
+        cmocka_unit_test(test_abort),
+    };
+    kind_read(argc, argv);
+    if (gpus_count(1) < 1) return GPUS_SKIP;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

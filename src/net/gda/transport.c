@@ -13,9 +13,10 @@
 #include <string.h>
 #include <time.h>
 
-#define IDLE_REAP_NS  1000000
-#define BUSY_REAP_NS  50000
+#define IDLE_REAP_NS 1000000
+#define BUSY_REAP_NS 50000
 
+enum { TURNS_A_WATCH = 16 }; /* of the reaper, between two looks at the queues of kernels */
 
 extern const transport_ops transport_gda;
 

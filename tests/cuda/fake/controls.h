@@ -5,12 +5,13 @@
 
 #include <stdatomic.h>
 
-#define FAKE_GPUS     2
-#define FAKE_LAUNCHES 4096
+#define FAKE_GPUS      2 /* unless the setting FAKE_GPU_COUNT says how many, at most: */
+#define FAKE_MOST_GPUS 8
+#define FAKE_LAUNCHES  4096
 
 /* The driver writes the counts; a test sets the rejections, and the driver takes them off. All in sequential order. */
 typedef struct fake_controls {
-    atomic_int running[FAKE_GPUS];        /* kernels */
+    atomic_int running[FAKE_MOST_GPUS];   /* kernels */
     atomic_int loads;                     /* of modules, so far: those that wait and those that failed, too */
     atomic_int waiting;                   /* loads that wait for kernels; of each GPU the first */
     atomic_int modules;                   /* that are loaded now */

@@ -100,7 +100,8 @@ cu_result cuGetErrorString(cu_result result, const char **text)
 }
 cu_result cuDeviceGetCount(int *count)
 {
-    *count = FAKE_GPUS;
+    const int wanted = setting("FAKE_GPU_COUNT", FAKE_GPUS);
+    *count = wanted < FAKE_MOST_GPUS ? wanted : FAKE_MOST_GPUS;
     return CU_OK;
 }
 cu_result cuDeviceGet(cu_device *device, int ordinal)
@@ -170,9 +171,9 @@ cu_result cuDeviceGetP2PAttribute(int *value, int attribute, cu_device from, cu_
 
 #define DEEPEST 8
 
-static char contexts[FAKE_GPUS];
-static _Atomic int32_t retains[FAKE_GPUS];
-static _Atomic uint32_t lives[FAKE_GPUS];        /* contexts that have gone */
+static char contexts[FAKE_MOST_GPUS];
+static _Atomic int32_t retains[FAKE_MOST_GPUS];
+static _Atomic uint32_t lives[FAKE_MOST_GPUS];   /* contexts that have gone */
 static _Thread_local int pushed[DEEPEST], depth; /* GPUs whose contexts this thread has pushed */
 
 bool has_context(void)
@@ -199,11 +200,11 @@ cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
 }
 unsigned long long context_number(int device)
 {
-    return lives[device] * (unsigned long long)FAKE_GPUS + (unsigned long long)device + 1;
+    return lives[device] * (unsigned long long)FAKE_MOST_GPUS + (unsigned long long)device + 1;
 }
 bool context_lives(unsigned long long number)
 {
-    return number && context_number((int)((number - 1) % FAKE_GPUS)) == number;
+    return number && context_number((int)((number - 1) % FAKE_MOST_GPUS)) == number;
 }
 cu_result cuCtxGetId(cu_context context, unsigned long long *number)
 {

@@ -15,7 +15,8 @@
 static fake_controls controls;
 
 /* Held by a load until it is done, by a launch until its kernel counts as running. */
-static pthread_mutex_t gates[FAKE_GPUS] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+#define GATE PTHREAD_MUTEX_INITIALIZER
+static pthread_mutex_t gates[FAKE_MOST_GPUS] = {GATE, GATE, GATE, GATE, GATE, GATE, GATE, GATE};
 
 fake_controls *fake_controls_of(void)
 {

@@ -67,13 +67,13 @@ static simulated_stream **place_of(cu_stream stream)
 
 static unsigned long long new_number(void)
 {
-    static _Atomic unsigned long long last = FAKE_GPUS;
+    static _Atomic unsigned long long last = FAKE_MOST_GPUS;
     return ++last;
 }
 
 stream_lane lane_of(cu_stream stream)
 {
-    static _Thread_local unsigned long long own[FAKE_GPUS];
+    static _Thread_local unsigned long long own[FAKE_MOST_GPUS];
     const int device = current_device();
     if (stream == FAKE_THREADS_STREAM && !own[device]) own[device] = new_number();
     if (stream == FAKE_THREADS_STREAM) return (stream_lane){.number = own[device], .device = device, .blocking = true};

@@ -64,6 +64,12 @@
       "SMs of a normal-mode call without a choice of the caller's: enough to saturate the links")                      \
     X(CUDA_LL_SMS, "cuda.ll_sms", 128, 1, 65536, "count",                                                              \
       "SMs of a low-latency call without a choice of the caller's: each has a token or two")                           \
+    X(CUDA_HOSTED_SMS, "cuda.hosted_sms", 8, 1, 65536, "count",                                                        \
+      "SMs of a normal-mode call that the host carries out: enough to saturate the bus")                               \
+    X(CUDA_HOSTED_LOOK_NS, "cuda.hosted_look", 500000000, 1000000, 60000000000, "ns",                                  \
+      "how often a wait for the copies of such a call asks the driver whether the context is lost")                    \
+    X(CUDA_BOUNCE_BYTES, "cuda.bounce", 262144, 4096, 67108864, "bytes",                                               \
+      "pinned memory through which such a call's copies go that have none; a multiple of 16")                          \
     X(CUDA_CHANNELS, "cuda.channels", 24, 1, 1024, "count",                                                            \
       "channels of a normal-mode buffer without a choice of the caller's, alike on all ranks")                         \
     X(CUDA_FIRST_EXPERTS, "cuda.first_experts", 16384, 1, 4194304, "count",                                            \

@@ -15,7 +15,8 @@ bool event_alive(const expar_event *event);
 
 /* For an event whose call may never finish it. A thread that waits for the event, or asks for it, calls look(context)
    from time to time, without any lock, until the event has happened; look may finish it. drop(context) is called when
-   the event is freed. `mark` becomes the event's; it comes after the call's work on its stream. */
+   the event is freed. `mark` becomes the event's; it comes after the call's work on its stream. With a mark alone, a
+   thread finishes the event, and streams that wait for it follow the mark. */
 typedef struct event_keeper {
     void (*look)(void *context);
     void (*drop)(void *context);

@@ -128,6 +128,10 @@ typedef struct executor_ops {
     expar_status (*place)(executor *self, exec_call *call);
     /* Makes the call's stream wait for the event, if `follows` allowed that. The call has its place. */
     expar_status (*join)(executor *self, const exec_call *call, expar_event *event);
+    /* Comes before another thread carries out the rest of the call, with a copy of `call`. Puts work on the stream that
+       lasts until the call ends, so later work there comes after the call. *mark gets a mark after that work; NULL:
+       there is none. A failure is the result of the call's next step. */
+    void (*depart)(executor *self, exec_call *call, cuda_mark **mark);
 
     /* ---- a call ends ---- */
 
@@ -155,8 +159,8 @@ struct executor {
     bool grows;
     /* A fresh dispatch sends rows into spare memory of the pool before the host knows the counts. */
     bool sends_ahead;
-    /* The host carries out calls whose results a stream may use next. So a call with async_finish has ended when it
-       returns. */
+    /* The host carries out calls whose results a stream may use next, and the stream does not wait for the host. So a
+       call with async_finish has ended when it returns. */
     bool ends_first;
     /* The ranks are on several nodes. Each node makes its own sum, and what it needs for it comes with the rows. */
     bool by_node;

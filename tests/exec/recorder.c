@@ -304,6 +304,13 @@ static expar_status join(executor *base, const exec_call *call, expar_event *eve
     return EXPAR_OK;
 }
 
+/* It has no stream. */
+static void depart(executor *base, exec_call *call, cuda_mark **mark)
+{
+    (void)base, (void)call;
+    *mark = NULL;
+}
+
 /* It has no peers. */
 static void retire(executor *base, uint32_t epoch, const ep_rejection *rejection)
 {
@@ -333,6 +340,7 @@ static const executor_ops recorder_ops = {
     .follows = follows,
     .place = place,
     .join = join,
+    .depart = depart,
     .end = end,
     .tell = tell,
 };

@@ -46,6 +46,7 @@ table='
 6 exec/cuda/low_latency (create.h)
 6 exec/cuda/kernels/core (args.h) (moments.h) (device.h) (watch.h) (number.h) (rejection.h)
 6 exec/cuda/kernels/normal (args.h)
+6 exec/cuda/kernels/hosted (mover_args.h)
 6 exec/cuda/kernels/low_latency (ll_args.h)
 7 ep
 7 ep/call          (call.h)
@@ -68,6 +69,7 @@ inner='
 3 exec/cpu
 0 exec/cuda/kernels/core
 1 exec/cuda/kernels/normal
+1 exec/cuda/kernels/hosted
 1 exec/cuda/kernels/low_latency
 2 exec/cuda/core
 3 exec/cuda/normal

@@ -274,10 +274,20 @@ void ep_call_issue(ep_call *call, ep_call *own)
     own->job = (ep_issuer_job){.call = own, .event = own->event, .run = run_issued};
 }
 
+/* The stream comes to later work only after the call, which has no place there otherwise. */
+static void depart(ep_call *call)
+{
+    executor *exec = call->buffer->exec;
+    cuda_mark *mark = NULL;
+    exec->ops->depart(exec, &call->exec, &mark);
+    if (mark) event_keep(call->event, &(event_keeper){.mark = mark});
+}
+
 static void issue(ep_call *call)
 {
     const ep_buffer *buffer = call->buffer;
     ep_call *own = call->own;
+    depart(call);
     call->own = NULL;
     ep_call_issue(call, own);
     if (own->wait_event) event_retain(own->wait_event);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that the driver without GPUs simulates: notify, dispatch and combine of ranks without tokens, and those that
- * make expert-major outputs of no rows. They tell other ranks headers and replies with a rank's rejection, and the
- * result of the vote. They write and read the records that proto/normal.h describes, with the orders that the real ones
- * use, and wait as the real ones do. The layout that needs no buffer is simulated whole. Another one runs until a test
- * ends it. In low-latency mode there is a dispatch that comes to nothing. */
+ * make expert-major outputs of no rows, and the mover. They tell other ranks headers and replies with a rank's
+ * rejection, and the result of the vote. They write and read the records that proto/normal.h describes, with the orders
+ * that the real ones use, and wait as the real ones do. The layout that needs no buffer is simulated whole. Another one
+ * runs until a test ends it. In low-latency mode there is a dispatch that comes to nothing. */
+#include "exec/cuda/kernels/hosted/mover_args.h"
 #include "exec/cuda/kernels/low_latency/ll_args.h"
 #include "exec/cuda/kernels/normal/args.h"
 #include "fake.h"
@@ -301,6 +302,31 @@ static bool trial_spin(const fake_spin_args *a)
     return true;
 }
 
+/* ---- rows of calls that the host carries out --------------------------------------------------------------------- */
+
+static void copy_as_told(const mover_command *c)
+{
+    for (uint64_t row = 0; row < c->rows; row++)
+        memcpy((void *)(uintptr_t)(c->dest + row * c->dest_pitch),
+               (const void *)(uintptr_t)(c->source + row * c->source_pitch), c->row_bytes);
+}
+
+static bool trial_mover(const mover_args *a)
+{
+    mover_ring *ring = a->ring;
+    __atomic_store_n(&ring->started, a->run, __ATOMIC_SEQ_CST);
+    for (uint64_t number = 0;; number++) {
+        while (__atomic_load_n(&ring->posted, __ATOMIC_ACQUIRE) <= number)
+            sched_yield();
+        const mover_command command = ring->commands[number % MOVER_COMMANDS];
+        if (command.kind == MOVER_END) break;
+        if (__atomic_load_n(&ring->over, __ATOMIC_SEQ_CST) != a->run) copy_as_told(&command);
+        release(&ring->done, number + 1);
+    }
+    release(&ring->exited, a->run);
+    return true;
+}
+
 /* In low-latency mode only of a buffer whose kernels' waits have been ended, where it does nothing. */
 static bool trial_ll_dispatch(const ll_dispatch_args *a)
 {
@@ -321,6 +347,7 @@ size_t kernel_argument_bytes(cu_function function)
                  {"ep_expand", sizeof(gpu_expand_args)},
                  {"ep_reduce", sizeof(gpu_reduce_args)},
                  {"ep_combine_impl_slots", sizeof(gpu_combine_args)},
+                 {"ep_mover", sizeof(mover_args)},
                  {"ll_dispatch_impl", sizeof(ll_dispatch_args)}};
     const char *name = (const char *)(void *)function;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -354,6 +381,7 @@ bool kernel_trial(cu_function function, const kernel_grid *grid, void *arguments
     if (!strcmp(name, "ep_map")) return trial_map(arguments);
     if (!strcmp(name, "ep_expand")) return no_row_came(expand->rank_prefix, expand->ranks);
     if (!strcmp(name, "ep_reduce")) return no_row_came(reduce->rank_prefix, reduce->ranks);
+    if (!strcmp(name, "ep_mover")) return trial_mover(arguments);
     if (!strcmp(name, "ll_dispatch_impl")) return trial_ll_dispatch(arguments);
     return false;
 }

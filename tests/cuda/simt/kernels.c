@@ -8,6 +8,7 @@
 #include "cuda/kernels/late_copy.h"
 #include "cuda/kernels/link.h"
 #include "cuda/simt/launch.h"
+#include "exec/cuda/kernels/hosted/mover_args.h"
 #include "exec/cuda/kernels/low_latency/ll_args.h"
 #include "exec/cuda/kernels/normal/args.h"
 
@@ -30,6 +31,7 @@
     X(ep_sources, gpu_sources_args)                                                                                    \
     X(ep_reduce, gpu_reduce_args)                                                                                      \
     X(ep_tell_counts, gpu_tell_args)                                                                                   \
+    X(ep_mover, mover_args)                                                                                            \
     X(ll_dispatch_impl, ll_dispatch_args)                                                                              \
     X(ll_combine_impl, ll_combine_args)                                                                                \
     X(ll_dispatch_impl_scaled, ll_dispatch_args)                                                                       \

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Normal mode on GPUs of two nodes, whose host carries calls out, on the simulated driver. Calls come after the work
  * that their stream held, and before the work that it gets later. Captures are rejected by name, and the buffer stays
- * usable. tests/gpu runs the scripts of tests/ep/nodes so. */
+ * usable. tests/gpu runs the scripts of tests/ep/nodes so.
+ *
+ * Ranks that are threads share a GPU, so streams copy for them, and a call returns after its end. For ranks that are
+ * processes the mover copies, and a call with async_finish returns while its stream waits for work before it. */
 #include "ep/harness/check.h"
 #include "ep/harness/idle_rank.h"
 #include "ep/harness/ranks.h"
+#include "ep/normal/normal.h"
 #include "mem/device.h"
 #include "oracle/unit.h"
 
@@ -12,6 +16,8 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
+
+static ranks_kind kind;
 
 enum { RANKS = 2, TOKENS = 3, WORST = TOKENS + 1, BYTES = TOKENS * IDLE_HIDDEN * (int)sizeof(float) };
 
@@ -114,51 +120,114 @@ static void *signal_late(void *argument)
     return NULL;
 }
 
-/* The event of a call says at once that it has ended well. */
-static void check_ended(expar_event *event)
+/* Says whether the rank's calls return before their end. */
+static bool returns_early(void)
+{
+    return kind == RANKS_PROCESSES;
+}
+
+/* The event of a call that has just returned. */
+static void check_returned(expar_event *event)
 {
     int done = 0;
     CHECK_OK(expar_event_query(event, &done));
-    CHECK(done, "a call returned before its end");
+    if (returns_early())
+        CHECK(!done, "a call has ended before its stream came to it");
+    else
+        CHECK(done, "a call returned before its end");
+}
+
+static void await_end(expar_event *event)
+{
     CHECK_OK(expar_event_wait(event));
     expar_event_release(event);
 }
 
-static void call_and_copy(bench *b, const late_signal *late, float *rows, float *y)
+/* Makes the calls, and has the stream copy their results, with no wait of the host between. */
+static void call_and_copy(bench *b, const late_signal *late, float *rows, float *y, expar_event **back)
 {
     const cu_stream stream = b->one.stream;
-    expar_ep_combine_result back = EXPAR_EP_COMBINE_RESULT_INIT;
+    expar_ep_combine_result result = EXPAR_EP_COMBINE_RESULT_INIT;
     const expar_ep_dispatch_args to = dispatch_args(b);
     if (!CHECK_OK(expar_ep_dispatch(b->one.ep, &to, &b->came))) return;
-    CHECK(atomic_load(&late->gone), "the dispatch returned before its stream came to it");
-    check_ended(b->came.event);
+    if (!returns_early()) CHECK(atomic_load(&late->gone), "the dispatch returned before its stream came to it");
+    check_returned(b->came.event);
     CHECK_OK(CUDA_CALL(MemcpyDtoHAsync, rows, (cu_address)(uintptr_t)b->came.recv_x.data, BYTES, stream));
     const expar_ep_combine_args from = combine_args(b);
-    if (!CHECK_OK(expar_ep_combine(b->one.ep, &from, &back))) return;
-    check_ended(back.event);
+    if (!CHECK_OK(expar_ep_combine(b->one.ep, &from, &result))) return;
+    check_returned(result.event);
+    *back = result.event;
     CHECK_OK(CUDA_CALL(MemcpyDtoHAsync, y, b->y, BYTES, stream));
 }
 
-/* The stream writes x only once that signal lets it go on. It reads the results of calls right after them, with no wait
-   of the host between them. */
+/* The stream writes x only once that signal lets it go on. A thread gives it where the calls wait for the stream. */
+static void call_before_signal(bench *b, late_signal *late, float *rows, float *y, expar_event **back)
+{
+    pthread_t thread;
+    if (returns_early()) {
+        call_and_copy(b, late, rows, y, back);
+        CHECK_OK(expar_event_signal(late->event));
+        return;
+    }
+    CHECK(pthread_create(&thread, NULL, signal_late, late) == 0, "no thread");
+    call_and_copy(b, late, rows, y, back);
+    CHECK(pthread_join(thread, NULL) == 0, "the thread");
+}
+
+/* The second time the copies of a call find memory that fits them (stage.c). */
 static void order_on_stream(bench *b)
 {
     const cu_stream stream = b->one.stream;
     float x[TOKENS * IDLE_HIDDEN], *rows = b->sees.host, *y = rows + TOKENS * IDLE_HIDDEN;
     late_signal late = {.event = NULL};
-    pthread_t thread;
+    expar_event *back = NULL;
     for (int i = 0; i < TOKENS * IDLE_HIDDEN; i++)
         x[i] = value_of(b->rank, i);
+    memset(rows, 0xff, (size_t)2 * BYTES);
+    CHECK_OK(CUDA_CALL(MemsetD8Async, b->x, 0xff, BYTES, stream));
     CHECK_OK(expar_event_create(&late.event));
     CHECK_OK(expar_event_stream_wait(late.event, stream));
     CHECK_OK(CUDA_CALL(MemcpyHtoDAsync, b->x, x, BYTES, stream));
-    CHECK(pthread_create(&thread, NULL, signal_late, &late) == 0, "no thread");
-    call_and_copy(b, &late, rows, y);
-    CHECK(pthread_join(thread, NULL) == 0, "the thread");
+    call_before_signal(b, &late, rows, y, &back);
+    if (check_failures() > 0) return;
+    await_end(b->came.event);
+    await_end(back);
     CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
     check_values(rows, 1 - b->rank, "rows that the stream read after the dispatch");
     check_values(y, b->rank, "sums that the stream read after the combine");
     expar_event_release(late.event);
+}
+
+static void drop_rows(bench *b)
+{
+    expar_ep_handle_release(b->came.handle);
+    expar_ep_output_release(b->came.output);
+    b->came = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+}
+
+/* Another stream waits for the event of a call that has not ended. */
+static void follow_on_other_stream(bench *b)
+{
+    cu_stream other;
+    float *y = b->sees.host;
+    expar_event *held = NULL;
+    expar_ep_combine_result result = EXPAR_EP_COMBINE_RESULT_INIT;
+    const expar_ep_combine_args from = combine_args(b);
+    CHECK_OK(CUDA_CALL(StreamCreate, &other, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(CUDA_CALL(MemsetD8Async, b->y, 0xff, BYTES, b->one.stream));
+    CHECK_OK(expar_event_create(&held));
+    CHECK_OK(expar_event_stream_wait(held, b->one.stream));
+    if (!returns_early()) CHECK_OK(expar_event_signal(held));
+    if (!CHECK_OK(expar_ep_combine(b->one.ep, &from, &result))) return;
+    check_returned(result.event);
+    CHECK_OK(expar_event_stream_wait(result.event, other));
+    CHECK_OK(CUDA_CALL(MemcpyDtoHAsync, y, b->y, BYTES, other));
+    if (returns_early()) CHECK_OK(expar_event_signal(held));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, other));
+    check_values(y, b->rank, "sums that another stream read after the combine");
+    await_end(result.event);
+    expar_event_release(held);
+    CHECK_OK(CUDA_CALL(StreamDestroy, other));
 }
 
 /* ---- what is rejected -------------------------------------------------------------------------------------------- */
@@ -195,19 +264,58 @@ static void combine_as_ever(bench *b)
     check_values(y, b->rank, "sums after rejections");
 }
 
+/* ---- a call that fails before its stream comes to it ------------------------------------------------------------- */
+
+/* The group fails while the stream still waits for work before the call. The call ends all the same. What the stream
+   comes to later uses none of its memory: y stays as it was. */
+static void fail_before_turn(bench *b)
+{
+    float *y = b->sees.host;
+    expar_event *held = NULL;
+    expar_ep_combine_result result = EXPAR_EP_COMBINE_RESULT_INIT;
+    const expar_ep_combine_args from = combine_args(b);
+    CHECK_OK(CUDA_CALL(MemsetD8Async, b->y, 0, BYTES, b->one.stream));
+    CHECK_OK(expar_event_create(&held));
+    CHECK_OK(expar_event_stream_wait(held, b->one.stream));
+    if (!CHECK_OK(expar_ep_combine(b->one.ep, &from, &result))) return;
+    CHECK_OK(expar_group_abort(b->one.ep->base.group));
+    CHECK_STATUS(EXPAR_ERR_ABORTED, expar_event_wait(result.event));
+    CHECK_STATUS(EXPAR_ERR_ABORTED, expar_ep_combine(b->one.ep, &from, NULL));
+    CHECK_OK(expar_event_signal(held));
+    CHECK_OK(CUDA_CALL(MemcpyDtoHAsync, y, b->y, BYTES, b->one.stream));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, b->one.stream));
+    for (int i = 0; i < TOKENS * IDLE_HIDDEN && check_failures() == 0; i++)
+        CHECK(y[i] == 0, "element %d of y was written by a call that had failed", i);
+    expar_event_release(result.event);
+    expar_event_release(held);
+}
+
+static void trial_failure(expar_group *group, void *shared)
+{
+    bench b;
+    (void)shared;
+    if (!bench_begin(&b, group)) return;
+    order_on_stream(&b);
+    if (check_failures() == 0) fail_before_turn(&b);
+    expar_ep_handle_release(b.came.handle);
+    expar_ep_output_release(b.came.output);
+    (void)expar_ep_destroy(b.one.ep);
+}
+
 static void trial(expar_group *group, void *shared)
 {
     bench b;
     (void)shared;
     if (!bench_begin(&b, group)) return;
     order_on_stream(&b);
+    if (check_failures() == 0) drop_rows(&b);
+    if (check_failures() == 0) order_on_stream(&b);
+    if (check_failures() == 0) follow_on_other_stream(&b);
     if (check_failures() == 0) reject_captures(&b);
     if (check_failures() == 0) reject_many_sms(&b);
     if (check_failures() == 0) combine_as_ever(&b);
     bench_end(&b);
 }
-
-static ranks_kind kind;
 
 static void test_calls(void **state)
 {
@@ -216,9 +324,17 @@ static void test_calls(void **state)
     assert_true(ranks_run(&plan, trial, NULL));
 }
 
+static void test_failure(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = kind, .size = RANKS, .ranks_per_node = 1};
+    if (!returns_early()) skip();
+    assert_true(ranks_run(&plan, trial_failure, NULL));
+}
+
 int main(int argc, char **argv)
 {
     kind = argc > 1 && strcmp(argv[1], "processes") == 0 ? RANKS_PROCESSES : RANKS_THREADS;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_calls)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_calls), cmocka_unit_test(test_failure)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,6 +38,13 @@ expar_status cpu_join(executor *base, const exec_call *call, expar_event *event)
     return error_set(EXPAR_ERR_STATE, "no stream of the CPU can wait for an event");
 }
 
+/* There is no stream. */
+void cpu_depart(executor *base, exec_call *call, cuda_mark **mark)
+{
+    (void)base, (void)call;
+    *mark = NULL;
+}
+
 expar_status cpu_end(executor *base, exec_call *call)
 {
     (void)base;

@@ -12,6 +12,7 @@ expar_status cpu_keep(executor *base, const exec_call *call, mem_block *const *b
 bool cpu_follows(const executor *base, const exec_call *call, expar_event *event);
 expar_status cpu_take_place(executor *base, exec_call *call);
 expar_status cpu_join(executor *base, const exec_call *call, expar_event *event);
+void cpu_depart(executor *base, exec_call *call, cuda_mark **mark);
 expar_status cpu_end(executor *base, exec_call *call);
 expar_status cpu_tell(executor *base, const exec_call *call, executor_done_fn done, void *context,
                       event_keeper *keeper);
@@ -19,6 +20,6 @@ expar_status cpu_tell(executor *base, const exec_call *call, executor_done_fn do
 /* They, in a table of either mode. */
 #define CPU_CALL_OPS                                                                                                   \
     .check = cpu_check, .untold = cpu_untold, .await = cpu_check, .keep = cpu_keep, .follows = cpu_follows,            \
-    .place = cpu_take_place, .join = cpu_join, .end = cpu_end, .tell = cpu_tell
+    .place = cpu_take_place, .join = cpu_join, .depart = cpu_depart, .end = cpu_end, .tell = cpu_tell
 
 #endif

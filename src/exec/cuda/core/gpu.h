@@ -255,12 +255,16 @@ void gpu_order_settle(gpu_core *self, const exec_call *call);
 expar_status gpu_begin(executor *base, exec_call *call, void *stream);
 bool gpu_follows(const executor *base, const exec_call *call, expar_event *event);
 expar_status gpu_take_place(executor *base, exec_call *call);
+void gpu_depart(executor *base, exec_call *call, cuda_mark **mark);
 expar_status gpu_await(executor *base, const char *what);
 expar_status gpu_end(executor *base, exec_call *call);
 /* Make the stream for the buffer's own work, and wait until that work has ended. If the program interrupts the wait, it
    returns EXPAR_ERR_INTERRUPTED. After any failed wait self->unsettled is set. */
 expar_status gpu_own_stream_make(gpu_core *self);
 expar_status gpu_own_stream_await(gpu_core *self);
+/* The parts of gpu_take_place and gpu_end that order calls on the GPU, for a buffer without a guard. */
+expar_status gpu_order_enter(gpu_core *self, exec_call *call);
+expar_status gpu_order_leave(gpu_core *self, exec_call *call);
 /* Rejects the default stream where ranks of a process share it. */
 expar_status gpu_check_stream(const gpu_core *self, const void *stream);
 /* Rests between two looks of a thread that waits for its GPU; the longer, the more looks there were. */
@@ -376,6 +380,6 @@ bool gpu_endings_abandon(gpu_core *self, int64_t wait_ns);
 /* Operations of a table of either mode. */
 #define GPU_CALL_OPS                                                                                                   \
     .streams = true, .halt = gpu_halt, .begin = gpu_begin, .keep = gpu_keep, .follows = gpu_follows,                   \
-    .place = gpu_take_place, .join = gpu_join, .end = gpu_end, .tell = gpu_tell
+    .place = gpu_take_place, .join = gpu_join, .depart = gpu_depart, .end = gpu_end, .tell = gpu_tell
 
 #endif

@@ -252,10 +252,8 @@ bool gpu_follows(const executor *base, const exec_call *call, expar_event *event
     return call->has_stream && !shares && event_on_stream(event, call->captured ? call->capture : 0);
 }
 
-expar_status gpu_take_place(executor *base, exec_call *call)
+expar_status gpu_order_enter(gpu_core *self, exec_call *call)
 {
-    gpu_core *self = gpu_core_of(base);
-    if (call->placed) return EXPAR_OK;
     /* Another thread of this rank may hold the lock in a call, and wait for its counts. */
     expar_status status = interrupt_lock(&self->order->lock, "this rank's calls before");
     if (status != EXPAR_OK) return status;
@@ -265,11 +263,24 @@ expar_status gpu_take_place(executor *base, exec_call *call)
         cuda_leave();
     }
     call->placed = status == EXPAR_OK;
-    if (call->placed)
-        gpu_guard_note_begin(self);
-    else
-        pthread_mutex_unlock(&self->order->lock);
+    if (!call->placed) pthread_mutex_unlock(&self->order->lock);
     return status;
+}
+
+expar_status gpu_take_place(executor *base, exec_call *call)
+{
+    gpu_core *self = gpu_core_of(base);
+    if (call->placed) return EXPAR_OK;
+    const expar_status status = gpu_order_enter(self, call);
+    if (status == EXPAR_OK) gpu_guard_note_begin(self);
+    return status;
+}
+
+/* Kernels carry calls out, so no thread needs to. */
+void gpu_depart(executor *base, exec_call *call, cuda_mark **mark)
+{
+    (void)base, (void)call;
+    *mark = NULL;
 }
 
 expar_status gpu_own_stream_make(gpu_core *self)
@@ -309,6 +320,15 @@ static expar_status mark(gpu_core *self, exec_call *call)
     return status;
 }
 
+expar_status gpu_order_leave(gpu_core *self, exec_call *call)
+{
+    const expar_status status = mark(self, call);
+    call->placed = false;
+    if (!call->captured) gpu_fallback_settle(self->fallback, false);
+    pthread_mutex_unlock(&self->order->lock);
+    return status;
+}
+
 expar_status gpu_end(executor *base, exec_call *call)
 {
     gpu_core *self = gpu_core_of(base);
@@ -317,10 +337,7 @@ expar_status gpu_end(executor *base, exec_call *call)
     /* Rejected calls in a capture count, too: only the host counts them. */
     if (call->captured) gpu_guard_note_captured(self);
     if (!call->placed) return EXPAR_OK;
-    expar_status status = mark(self, call);
+    const expar_status status = gpu_order_leave(self, call);
     gpu_guard_note_end(self);
-    call->placed = false;
-    if (!call->captured) gpu_fallback_settle(self->fallback, false);
-    pthread_mutex_unlock(&self->order->lock);
     return status;
 }

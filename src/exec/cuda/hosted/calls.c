@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A call's place on its stream. Work that the stream holds when the call is made comes before the call. A mark tells
- * the host when that work has ended. The call returns after its end, so work that is put on the stream later comes
- * after it. No stream waits for the host, so none holds up the library's copies. */
+/* A call's place on its stream. Work that the stream holds when the call is made comes before it, later work after it.
+ *
+ * With the mover, its run has that place. A call that its caller carries out begins a run with the first step that
+ * copies. For a call that another thread carries out, the caller's thread begins the run, before the call returns.
+ * Without the mover a mark tells the host when earlier work has ended, and the call returns after its end. Then no
+ * stream waits for the host, so none holds up the library's copies. */
 #include "base/interrupt.h"
 #include "exec/cuda/hosted/hosted.h"
 
@@ -11,6 +14,7 @@
 
 static expar_status mark_stream(const hosted_executor *self, hosted_call *own, void *stream)
 {
+    if (self->mover.on) return EXPAR_OK;
     expar_status status = cuda_mark_make_in(self->device, stream, 0, &own->mark);
     /* Blocks beside the pool that were released before this call are free once the stream has come here. */
     if (status == EXPAR_OK) status = CUDA_CALL(EventRecord, gpu_fallback_event(self->core.fallback), stream);
@@ -60,7 +64,7 @@ expar_status hosted_begin(executor *base, exec_call *call, void *stream)
 
 /* ---- its turn ---------------------------------------------------------------------------------------------------- */
 
-static expar_status look_at_call(const hosted_executor *self, int64_t *asked_ns)
+expar_status hosted_look(const hosted_executor *self, int64_t *asked_ns)
 {
     static const char what[] = "work on the call's stream";
     if (atomic_load_explicit(&self->core.halted, memory_order_relaxed))
@@ -69,28 +73,62 @@ static expar_status look_at_call(const hosted_executor *self, int64_t *asked_ns)
     return status == EXPAR_OK ? interrupt_look(asked_ns, what) : status;
 }
 
-expar_status hosted_await_inputs(hosted_executor *self, hosted_call *call)
+static expar_status call_await_mark(const hosted_executor *self, hosted_call *own)
 {
     expar_status status = EXPAR_OK;
     int64_t asked_ns = 0;
-    for (int64_t looks = 0; status == EXPAR_OK && !call->ready; looks++) {
+    for (int64_t looks = 0; status == EXPAR_OK && !own->ready; looks++) {
         if (looks > 0) gpu_rest_between(looks);
-        status = cuda_mark_query(call->mark, &call->ready);
-        if (status == EXPAR_OK && !call->ready) status = look_at_call(self, &asked_ns);
+        status = cuda_mark_query(own->mark, &own->ready);
+        if (status == EXPAR_OK && !own->ready) status = hosted_look(self, &asked_ns);
     }
     return status;
+}
+
+static expar_status begin_run(hosted_executor *self, const exec_call *call)
+{
+    hosted_call *own = call->own;
+    if (own->run.number) return EXPAR_OK;
+    hosted_stage_grow(self);
+    return hosted_run_begin(self, call, &own->run);
+}
+
+expar_status hosted_await_inputs(hosted_executor *self, const exec_call *call)
+{
+    hosted_call *own = call->own;
+    if (!self->mover.on) return call_await_mark(self, own);
+    const expar_status status = own->departed ? error_restore(&own->departing) : begin_run(self, call);
+    return status == EXPAR_OK ? hosted_run_reach(self, &own->run) : status;
+}
+
+void hosted_depart(executor *base, exec_call *call, cuda_mark **mark)
+{
+    hosted_executor *self = hosted_of(base);
+    hosted_call *own = call->own;
+    *mark = NULL;
+    if (!self->mover.on || !own) return;
+    error_keep(&own->departing, begin_run(self, call));
+    own->departed = true;
+    *mark = own->run.mark;
+    if (*mark) cuda_mark_hold(*mark);
+}
+
+void hosted_pause(hosted_executor *self, hosted_call *own)
+{
+    if (!own->departed) hosted_run_end(self, &own->run);
 }
 
 /* ---- its end ----------------------------------------------------------------------------------------------------- */
 
 expar_status hosted_end(executor *base, exec_call *call)
 {
+    hosted_executor *self = hosted_of(base);
     hosted_call *own = call->own;
-    (void)base;
     call->placed = false;
     call->own = NULL;
     if (!own) return EXPAR_OK;
-    hosted_copies_free(own);
+    hosted_run_end(self, &own->run);
+    hosted_copies_free(self, own);
     cuda_mark_give(own->mark);
     free(own);
     return EXPAR_OK;

@@ -120,20 +120,25 @@ static void close_gpu_part(hosted_executor *self)
 {
     close_stream(self);
     hosted_pool_close(self);
-    if (self->core.fallback) gpu_fallback_settle(self->core.fallback, true);
-    gpu_fallback_drop(self->core.fallback);
+    hosted_mover_close(self);
+    /* With the mover it is that of the order of calls. */
+    if (self->core.fallback && !self->core.order) {
+        gpu_fallback_settle(self->core.fallback, true);
+        gpu_fallback_drop(self->core.fallback);
+    }
     cuda_device_close(self->device);
 }
 
 static void hosted_destroy(executor *base, bool sound, bool quiet)
 {
     hosted_executor *self = hosted_of(base);
+    hosted_mover_close(self);
     self->inner->ops->destroy(self->inner, sound, quiet);
     close_gpu_part(self);
-    free(self);
+    if (!self->mover.on) free(self);
 }
 
-/* `streams` is not set: a step has been carried out when it returns. */
+/* `streams` is not set: a step has been carried out when it returns. If the mover did not end, the object stays. */
 static const executor_ops hosted_ops = {
     .name = "cuda",
     .check = hosted_check,
@@ -149,6 +154,7 @@ static const executor_ops hosted_ops = {
     .follows = hosted_follows,
     .place = hosted_place,
     .join = hosted_join,
+    .depart = hosted_depart,
     .end = hosted_end,
     .tell = hosted_tell,
 };
@@ -186,12 +192,25 @@ static expar_status make_part(hosted_executor *self, const executor_plan *plan)
     if (status != EXPAR_OK) return status;
     self->core.device = self->device;
     status = hosted_check_sms(self, "config.num_sms", plan->num_sms);
-    if (status == EXPAR_OK) status = gpu_own_stream_make(&self->core);
+    return status == EXPAR_OK ? gpu_own_stream_make(&self->core) : status;
+}
+
+/* Chooses how calls copy, which each rank does by itself: other ranks need not know it. */
+static expar_status make_copies(hosted_executor *self, const executor_plan *plan, int32_t sharers)
+{
+    if (!self->core.with_threads || sharers == 1) hosted_mover_make(self, plan->num_sms);
+    self->core.base.ends_first = !self->mover.on;
+    if (self->mover.on) return EXPAR_OK;
+    const expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = cuda_enter(self->device);
-    if (status != EXPAR_OK) return status;
-    status = gpu_fallback_make(self->device, &self->core.fallback);
+    const expar_status made = gpu_fallback_make(self->device, &self->core.fallback);
     cuda_leave();
+    return made;
+}
+
+static expar_status make_rest(hosted_executor *self, const executor_plan *plan, int32_t sharers)
+{
+    const expar_status status = make_copies(self, plan, sharers);
     return status == EXPAR_OK ? hosted_pool_make(self, plan) : status;
 }
 
@@ -213,13 +232,16 @@ expar_status hosted_create(const executor_plan *plan, executor **out)
 {
     sym *symmetric = plan->group->sym;
     const boot_matter matter = {.what = buffer_name, .rejected = "could not make its part"};
+    int32_t sharers = 0;
     hosted_executor *self = calloc(1, sizeof *self);
     if (!self) return sym_out_of_step(symmetric, buffer_name, error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory"));
-    self->core.base = (executor){.ops = &hosted_ops, .normal = &hosted_normal_ops, .ends_first = true};
+    self->core.base = (executor){.ops = &hosted_ops, .normal = &hosted_normal_ops};
     self->core.group = plan->group;
     self->core.sym = symmetric;
     self->core.with_threads = plan->group->threads && plan->group->size > 1;
     expar_status status = sym_agree(symmetric, &matter, make_part(self, plan));
+    if (status == EXPAR_OK) status = gpu_count_sharers(&self->core, &sharers);
+    if (status == EXPAR_OK) status = sym_agree(symmetric, &matter, make_rest(self, plan, sharers));
     if (status == EXPAR_OK) status = make_inner(self, plan);
     if (status != EXPAR_OK) {
         error_kept kept;

@@ -67,11 +67,9 @@ static void read_notify_inputs(hosted_step *step, ep_notify_step *inner)
 }
 
 /* A rank that cannot read its inputs says so with its header. */
-expar_status hosted_notify(executor *base, exec_call *call, ep_notify_step *step)
+static expar_status carry_out_notify(hosted_executor *self, const exec_call *call, ep_notify_step *step)
 {
-    hosted_executor *self = hosted_of(base);
     executor *inner = self->inner;
-    if (!step->routing) return inner->normal->notify(inner, call, step);
     exec_call host = {.placed = true};
     hosted_step reads = hosted_step_begin(self, call);
     ep_notify_step here = *step;
@@ -88,6 +86,16 @@ expar_status hosted_notify(executor *base, exec_call *call, ep_notify_step *step
     if (status != EXPAR_OK || here.vote.rank >= 0 || reads.status != EXPAR_OK) return status;
     hosted_write_back(&reads, step->route.idx_copy, bytes_of_idx(step));
     return hosted_sync(&reads);
+}
+
+expar_status hosted_notify(executor *base, exec_call *call, ep_notify_step *step)
+{
+    hosted_executor *self = hosted_of(base);
+    if (!step->routing) return self->inner->normal->notify(self->inner, call, step);
+    const expar_status status = carry_out_notify(self, call, step);
+    /* Memory for the rows comes next. */
+    if (call->own) hosted_pause(self, call->own);
+    return status;
 }
 
 /* ---- dispatch ---------------------------------------------------------------------------------------------------- */

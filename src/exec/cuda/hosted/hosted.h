@@ -4,11 +4,17 @@
  *
  * A step copies what it reads from the GPU to host memory, has the CPU executor carry it out there, and copies what it
  * wrote back to the GPU. The CPU executor is an object of its own (`inner`), with the records and rings of the buffer.
- * No kernel runs, so a call cannot be part of a graph.
+ *
+ * There are two ways to copy, and a buffer has one of them (hosted_mover_make). With the mover, a kernel on the call's
+ * stream copies what the host asks for until the call ends. So the call has its place on the stream, and may return
+ * before its end. Without it the host waits for the stream and copies by a stream of its own. Then the call returns
+ * after its end. Neither can be part of a graph.
  *
  *   create.c    the object, and its operations
  *   memory.c    memory on the GPU for outputs
  *   calls.c     a call's place on its stream
+ *   mover.c     runs of the mover: launches, commands, ends
+ *   stage.c     pinned memory for the copies of calls
  *   copies.c    host copies of memory on the GPU, which a call keeps until its end
  *   dispatch.c  notify, dispatch, counts
  *   combine.c   combine, and the sums before it
@@ -19,14 +25,47 @@
 #define EXPAR_EXEC_CUDA_HOSTED_HOSTED_H
 
 #include "exec/cuda/core/gpu.h"
+#include "exec/cuda/kernels/hosted/mover_args.h"
 #include "exec/normal.h"
+
+#include <pthread.h>
 
 /* The source of the store on the GPU (memory.c). */
 typedef struct hosted_source hosted_source;
 
+/* Runs of the mover at a time: calls that are issued and have not ended. The next one waits for the first. */
+#define HOSTED_RINGS 16
+
+/* Pinned memory of the buffer's that the copies of one call at a time use (stage.c). */
+typedef struct hosted_stage {
+    mem_block *block; /* of the pool that peers reach; NULL: there is none yet */
+    bool used;        /* by a call, or by the thread that makes it larger */
+} hosted_stage;
+/* Two calls may be open at a time. */
+#define HOSTED_STAGES 2
+
+/* The kernel that copies, and the memory that it shares with the host. */
+typedef struct hosted_mover {
+    bool on; /* false: the buffer copies without it */
+    cuda_program *program;
+    cu_function kernel;
+    gpu_scratch *scratch;
+    mover_ring *rings;             /* [HOSTED_RINGS] pinned, at the host's address; the GPU has the same */
+    uint8_t *bounces;              /* [HOSTED_RINGS] pinned, hosted_bounce_bytes() each, likewise */
+    mover_state *states;           /* [HOSTED_RINGS] device memory */
+    pthread_mutex_t lock;          /* guards the members below */
+    uint64_t runs;                 /* number of the last run */
+    uint64_t run_of[HOSTED_RINGS]; /* the run that has the ring, until the mover has left it; 0: none */
+    hosted_stage stages[HOSTED_STAGES];
+    uint64_t stage_bytes; /* the most that the copies of a call have needed */
+    bool refused;         /* the driver does not register the host's memory, so there are no stages */
+} hosted_mover;
+
 typedef struct hosted_executor {
-    /* Only these members are used: base, group, sym, device, own_stream, fallback, called_on, with_threads, halted. */
+    /* Only these members are used: base, group, sym, device, own_stream, order, fallback, called_on, with_threads,
+       num_sms, halted. */
     gpu_core core;
+    hosted_mover mover;
     executor *inner;     /* the CPU executor; NULL: it is not made yet */
     cuda_device *device; /* core.device, which this executor closes */
     mem_store *store;    /* memory of the pool */
@@ -43,13 +82,30 @@ typedef struct hosted_copy {
     struct hosted_copy *next;
     const uint8_t *device; /* NULL: rows of a tensor that is not contiguous, which no later step finds */
     uint64_t bytes;
-    mem_block *block;
+    uint8_t *data;
+    uint64_t offset;  /* in the heap, if peers reach it */
+    bool reached;     /* peers reach it */
+    bool pinned;      /* the mover reaches it */
+    mem_block *block; /* of its own; NULL: it lies in the call's stage */
 } hosted_copy;
+
+/* A run of the mover for a call. Only the thread that carries the call out uses it. */
+typedef struct hosted_run {
+    uint64_t number; /* 0: there is none */
+    int32_t ring;
+    uint64_t posted; /* commands */
+    cuda_mark *mark; /* after it */
+} hosted_run;
 
 /* A call keeps this from step to step (exec_call.own). */
 typedef struct hosted_call {
     cuda_mark *mark; /* on the call's stream: its inputs come before it, and so do earlier uses of its outputs */
     bool ready;      /* the mark has been passed */
+    hosted_run run;
+    bool departed;        /* its run was begun for a thread that carries out all of its steps */
+    error_kept departing; /* how that went */
+    hosted_stage *stage;
+    uint64_t stage_used, stage_needed; /* bytes */
     hosted_copy *copies;
     /* Between send and receive: the step on host memory. */
     ep_dispatch_step dispatch;
@@ -74,8 +130,52 @@ expar_status hosted_end(executor *base, exec_call *call);
 /* Checks a number of SMs, which nothing uses here. */
 expar_status hosted_check_sms(const hosted_executor *self, const char *name, int32_t asked);
 /* Waits until the call's stream has come to the call. The call's first step that reads or writes the caller's memory
-   calls it. */
-expar_status hosted_await_inputs(hosted_executor *self, hosted_call *call);
+   calls it. With the mover it first begins a run, unless the call has one. */
+expar_status hosted_await_inputs(hosted_executor *self, const exec_call *call);
+void hosted_depart(executor *base, exec_call *call, cuda_mark **mark);
+/* Returns why a wait of the call must end: the buffer was abandoned, the group has failed, or the program interrupts
+   the wait. */
+expar_status hosted_look(const hosted_executor *self, int64_t *asked_ns);
+/* Ends the run of a step after which the caller's thread calls the driver. A departed call keeps its run. */
+void hosted_pause(hosted_executor *self, hosted_call *call);
+
+/* ---- mover.c ----------------------------------------------------------------------------------------------------- */
+/* Makes the mover. If this rank cannot use it, logs why, and the buffer copies without it. It is not used where ranks
+   of this process share the GPU: one rank's run would hold up what the driver does for the other. */
+void hosted_mover_make(hosted_executor *self, int32_t num_sms);
+/* Waits for the ends of all runs, and frees the mover. If a run does not end, its memory stays. */
+void hosted_mover_close(hosted_executor *self);
+/* Launches the mover on the call's stream, after earlier calls. */
+expar_status hosted_run_begin(hosted_executor *self, const exec_call *call, hosted_run *run);
+/* Waits until the stream has come to the run. */
+expar_status hosted_run_reach(const hosted_executor *self, const hosted_run *run);
+/* Posts the last command. Afterwards the mover uses no memory of the call's: either all copies are complete, or those
+   that are not are dropped. */
+void hosted_run_end(hosted_executor *self, hosted_run *run);
+/* Posts a copy between the GPU and pinned memory. */
+expar_status hosted_run_post(hosted_executor *self, hosted_run *run, const mover_command *command);
+/* Waits until all posted copies are complete. */
+expar_status hosted_run_await(hosted_executor *self, hosted_run *run);
+/* Pinned memory through which rows of other host memory go. */
+static inline uint64_t hosted_bounce_bytes(void)
+{
+    return (uint64_t)knob(KNOB_CUDA_BOUNCE_BYTES);
+}
+static inline uint8_t *hosted_bounce(const hosted_executor *self, const hosted_run *run)
+{
+    return self->mover.bounces + (uint64_t)run->ring * hosted_bounce_bytes();
+}
+
+/* ---- stage.c ----------------------------------------------------------------------------------------------------- */
+/* Makes a stage large enough for calls like those before. The driver may wait for running kernels meanwhile, so the
+   call's thread has no run. */
+void hosted_stage_grow(hosted_executor *self);
+/* Takes memory from the call's stage for the copy, whose `bytes` are set. False: there is too little. */
+bool hosted_stage_take(hosted_executor *self, hosted_call *call, hosted_copy *copy);
+/* The call has ended. */
+void hosted_stage_leave(hosted_executor *self, hosted_call *call);
+/* Frees the stages that no call uses. */
+void hosted_stages_trim(hosted_executor *self);
 
 /* ---- copies.c ---------------------------------------------------------------------------------------------------- */
 /* A step that is being prepared. The first failure stays, and nothing is done after it. */
@@ -110,7 +210,7 @@ bool hosted_is_symmetric(const hosted_step *step, const void *host, uint64_t *of
 void *hosted_scratch(hosted_step *step, uint64_t bytes);
 /* Copies a range of the GPU's to another one; either may be host memory. */
 void hosted_move(hosted_step *step, void *dest, const void *source, uint64_t bytes);
-void hosted_copies_free(hosted_call *call);
+void hosted_copies_free(hosted_executor *self, hosted_call *call);
 
 /* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
 /* Operations. */

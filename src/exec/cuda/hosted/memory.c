@@ -22,6 +22,9 @@ struct hosted_source {
     cu_address base;
     uint64_t bytes; /* of addresses */
     filled *first;  /* guarded by the store's lock */
+    /* Places on streams that later calls come after, with a reference. NULL: they are not known, since the host waits
+       for streams. */
+    gpu_places *places;
     /* The thread that dropped the owner's reference of the store; valid once `closed`. */
     pthread_t closer;
     atomic_bool closed; /* set by that thread (release); read with acquire */
@@ -79,6 +82,7 @@ static void hosted_source_free(cuda_task *task)
     if (entered && source->base) mem_range_free(source->base, source->bytes);
     if (entered) cuda_leave();
     cuda_device_close(source->device);
+    gpu_places_drop(source->places);
     free(source);
 }
 
@@ -122,7 +126,10 @@ static expar_status store_make(hosted_executor *self, hosted_source *source)
     if (status == EXPAR_OK)
         status = mem_store_create((void *)(uintptr_t)source->base, 0, source->bytes, &table, &self->store);
     if (status != EXPAR_OK) hosted_source_free(&source->task);
-    return status;
+    if (status != EXPAR_OK || !self->mover.on) return status;
+    source->places = gpu_places_hold(gpu_order_places(self->core.order));
+    mem_store_set_cover(self->store, gpu_places_cover, source->places);
+    return EXPAR_OK;
 }
 
 expar_status hosted_pool_make(hosted_executor *self, const executor_plan *plan)
@@ -166,6 +173,7 @@ exec_reach hosted_reach(executor *base, const exec_call *call, const void *data,
 void hosted_trim(executor *base)
 {
     executor *inner = hosted_of(base)->inner;
+    hosted_stages_trim(hosted_of(base));
     inner->normal->trim(inner);
 }
 

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pinned memory for the copies of calls. It belongs to the pool that peers reach, and stays with the buffer, since
+ * registering takes longer than copying. A call that needs more than there is uses other memory for the rest, whose
+ * rows the mover brings through a bounce buffer (copies.c). The next call finds enough. */
+#include "exec/cuda/hosted/hosted.h"
+#include "mem/device.h"
+
+#define STAGE_ALIGNMENT ((uint64_t)256)
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static void stage_free(const hosted_executor *self, hosted_stage *stage)
+{
+    if (!stage->block) return;
+    mem_host_unregister(self->device, stage->block->data);
+    mem_block_release(stage->block);
+    stage->block = NULL;
+}
+
+/* Without memory for it, calls go on without a stage. */
+static void stage_make(hosted_executor *self, hosted_stage *stage, uint64_t bytes)
+{
+    mem_block *block = NULL;
+    int mode;
+    if (mem_pool_take(self->inner->pool, align_up(bytes, MEM_POOL_LARGE_BYTES), &block) != EXPAR_OK) return;
+    expar_status status = gpu_leave_captures(&mode);
+    if (status == EXPAR_OK) {
+        status = mem_host_register(self->device, block->data, block->bytes);
+        gpu_return_to_captures(mode);
+    }
+    if (status == EXPAR_OK) {
+        stage->block = block;
+        return;
+    }
+    LOG(LOG_INFO, "copies of calls on GPU %d go through small pinned memory: %s", self->device->index,
+        expar_last_error());
+    mem_block_release(block);
+    self->mover.refused = true;
+}
+
+static uint64_t stage_bytes(const hosted_stage *stage)
+{
+    return stage->block ? stage->block->bytes : 0;
+}
+
+/* Returns an unused stage of at least that size, else any unused one; NULL: there is none. The caller holds the
+   lock. */
+static hosted_stage *stage_find_unused(hosted_mover *mover, uint64_t bytes)
+{
+    hosted_stage *found = NULL;
+    for (int i = 0; i < HOSTED_STAGES; i++) {
+        hosted_stage *one = &mover->stages[i];
+        if (!one->used && (!found || (stage_bytes(found) < bytes && stage_bytes(one) > stage_bytes(found))))
+            found = one;
+    }
+    return found;
+}
+
+/* Only the thread that makes calls comes here, so `refused` is its own. */
+void hosted_stage_grow(hosted_executor *self)
+{
+    hosted_mover *mover = &self->mover;
+    if (mover->refused) return;
+    pthread_mutex_lock(&mover->lock);
+    const uint64_t bytes = mover->stage_bytes;
+    hosted_stage *stage = stage_find_unused(mover, bytes);
+    const bool grows = stage && stage_bytes(stage) < bytes;
+    if (grows) stage->used = true;
+    pthread_mutex_unlock(&mover->lock);
+    if (!grows) return;
+    stage_free(self, stage);
+    stage_make(self, stage, bytes);
+    pthread_mutex_lock(&mover->lock);
+    stage->used = false;
+    pthread_mutex_unlock(&mover->lock);
+}
+
+/* ---- using ------------------------------------------------------------------------------------------------------- */
+
+static hosted_stage *enter_stage(hosted_mover *mover)
+{
+    pthread_mutex_lock(&mover->lock);
+    hosted_stage *stage = stage_find_unused(mover, mover->stage_bytes);
+    if (stage && !stage->block) stage = NULL;
+    if (stage) stage->used = true;
+    pthread_mutex_unlock(&mover->lock);
+    return stage;
+}
+
+bool hosted_stage_take(hosted_executor *self, hosted_call *call, hosted_copy *copy)
+{
+    const uint64_t bytes = align_up(copy->bytes ? copy->bytes : 1, STAGE_ALIGNMENT);
+    call->stage_needed += bytes;
+    if (!call->stage) call->stage = enter_stage(&self->mover);
+    if (!call->stage || bytes > stage_bytes(call->stage) - call->stage_used) return false;
+    copy->data = (uint8_t *)call->stage->block->data + call->stage_used;
+    copy->offset = call->stage->block->offset + call->stage_used;
+    copy->reached = copy->pinned = true;
+    call->stage_used += bytes;
+    return true;
+}
+
+void hosted_stage_leave(hosted_executor *self, hosted_call *call)
+{
+    hosted_mover *mover = &self->mover;
+    if (!mover->on) return;
+    pthread_mutex_lock(&mover->lock);
+    if (call->stage_needed > mover->stage_bytes) mover->stage_bytes = call->stage_needed;
+    if (call->stage) call->stage->used = false;
+    pthread_mutex_unlock(&mover->lock);
+    call->stage = NULL;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+void hosted_stages_trim(hosted_executor *self)
+{
+    hosted_mover *mover = &self->mover;
+    if (!mover->on) return;
+    pthread_mutex_lock(&mover->lock);
+    for (int i = 0; i < HOSTED_STAGES; i++)
+        if (!mover->stages[i].used) stage_free(self, &mover->stages[i]);
+    mover->stage_bytes = 0;
+    pthread_mutex_unlock(&mover->lock);
+}

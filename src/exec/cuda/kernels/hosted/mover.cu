@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mover: copies rows between this GPU and pinned memory for a call that the host carries out (mover_args.h).
+ *
+ *   grid   a block of MOVER_THREADS for each SM of the call; each takes its share of each command
+ *   waits  one thread of block 0 polls the ring, across the bus. One thread of each other block polls device memory.
+ *          No rank is awaited: the host ends each run, also that of a call that has failed
+ *   bytes  the rows, once each way; eight units of 16 bytes are under way in each thread
+ *   order  the last block to carry a command out tells the host. A block carries commands out in their order, so those
+ *          before it are complete then, too */
+#include "exec/cuda/kernels/hosted/mover_args.h"
+#include "link/device/ptx.h"
+
+/* A warp takes so many bytes of a row at a time. */
+#define PIECE_BYTES 8192u
+#define UNITS       8
+
+/* ---- commands ---------------------------------------------------------------------------------------------------- */
+
+/* Passes the command on to all blocks. */
+GPU_FUNC void pass_on(const mover_args *a, uint32_t number)
+{
+    const uint32_t place = number % MOVER_COMMANDS;
+    while (load_acquire(&a->ring->posted) <= number)
+        between_polls();
+    mover_command command = a->ring->commands[place];
+    if (command.kind == MOVER_COPY && load_acquire(&a->ring->over) == a->run) command.kind = MOVER_SKIP;
+    a->state->commands[place] = command;
+    store_release(&a->state->ready, mover_ready(a->run, number + 1));
+}
+
+GPU_FUNC void await_command(const mover_args *a, uint32_t number)
+{
+    if (blockIdx.x == 0) {
+        pass_on(a, number);
+        return;
+    }
+    while (load_acquire(&a->state->ready) < mover_ready(a->run, number + 1))
+        between_polls();
+}
+
+/* The block has carried the command out. */
+GPU_FUNC void arrive(const mover_args *a, uint32_t number, uint64_t kind)
+{
+    uint32_t *arrived = &a->state->arrived[number % MOVER_COMMANDS];
+    __syncthreads();
+    if (threadIdx.x) return;
+    fence_system();
+    if (atomicAdd(arrived, 1u) != gridDim.x - 1) return;
+    fence_system();
+    *arrived = 0;
+    if (kind == MOVER_END)
+        store_release(&a->ring->exited, a->run);
+    else
+        store_release(&a->ring->done, number + 1);
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+GPU_FUNC void copy_units(uint4 *dest, const uint4 *source, uint32_t units)
+{
+    for (uint32_t first = threadIdx.x % 32; first < units; first += 32 * UNITS) {
+        uint4 held[UNITS];
+#pragma unroll
+        for (uint32_t i = 0; i < UNITS; i++)
+            if (first + 32 * i < units) held[i] = load_row(source + first + 32 * i);
+#pragma unroll
+        for (uint32_t i = 0; i < UNITS; i++)
+            if (first + 32 * i < units) store_row(dest + first + 32 * i, held[i]);
+    }
+}
+
+GPU_FUNC void copy_piece(uint64_t dest, uint64_t source, uint32_t bytes)
+{
+    const uint64_t bits = dest | source | bytes;
+    if (bits % 16 == 0) {
+        copy_units((uint4 *)dest, (const uint4 *)source, bytes / 16);
+    } else if (bits % 4 == 0) {
+        for (uint32_t i = threadIdx.x % 32; i < bytes / 4; i += 32)
+            ((uint32_t *)dest)[i] = ((const uint32_t *)source)[i];
+    } else {
+        for (uint32_t i = threadIdx.x % 32; i < bytes; i += 32)
+            ((uint8_t *)dest)[i] = ((const uint8_t *)source)[i];
+    }
+}
+
+/* Warps take pieces in turns, over all blocks. */
+GPU_FUNC void copy_rows(const mover_command *c)
+{
+    const uint64_t each = (c->row_bytes + PIECE_BYTES - 1) / PIECE_BYTES, all = c->rows * each;
+    const uint32_t warps = blockDim.x / 32;
+    for (uint64_t i = threadIdx.x / 32 * gridDim.x + blockIdx.x; i < all; i += warps * gridDim.x) {
+        const uint64_t row = i / each, at = (i - row * each) * PIECE_BYTES, left = c->row_bytes - at;
+        copy_piece(c->dest + row * c->dest_pitch + at, c->source + row * c->source_pitch + at,
+                   left < PIECE_BYTES ? (uint32_t)left : PIECE_BYTES);
+    }
+}
+
+GPU_KERNEL(MOVER_THREADS) ep_mover(GPU_ARGS mover_args a)
+{
+    __shared__ mover_command current;
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        store_release(&a.ring->started, a.run);
+        __threadfence_system();
+    }
+    for (uint32_t number = 0;; number++) {
+        if (threadIdx.x == 0) {
+            await_command(&a, number);
+            current = a.state->commands[number % MOVER_COMMANDS];
+        }
+        __syncthreads();
+        const mover_command command = current;
+        if (command.kind == MOVER_COPY) copy_rows(&command);
+        arrive(&a, number, command.kind);
+        if (command.kind == MOVER_END) return;
+    }
+}

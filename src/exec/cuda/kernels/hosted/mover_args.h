@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that the host and the mover share (mover.cu). The mover is a kernel on the stream of a call that the host
+ * carries out. It copies rows between this GPU and pinned memory, as the host's commands say, until the host ends it.
+ * Compiles as C17, under NVRTC and under nvcc.
+ *
+ *   mover_ring    pinned memory: the host's commands, and the mover's answers
+ *   mover_state   device memory: what block 0 tells the other blocks
+ *
+ * One launch of the mover is a run. A run has a ring and a state of its own, which later runs use again. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_HOSTED_MOVER_ARGS_H
+#define EXPAR_EXEC_CUDA_KERNELS_HOSTED_MOVER_ARGS_H
+
+#include "base/portable.h"
+
+#define MOVER_THREADS  256
+#define MOVER_COMMANDS 32 /* places of a ring */
+
+typedef enum mover_kind {
+    MOVER_COPY = 1,
+    MOVER_END = 2, /* the last command of each run */
+    MOVER_SKIP = 3 /* a copy of a call that has failed; only block 0 makes it */
+} mover_kind;
+
+/* Addresses are in the GPU's view. */
+typedef struct mover_command {
+    uint64_t dest, source;
+    uint64_t rows, row_bytes;
+    uint64_t dest_pitch, source_pitch; /* bytes from row to row */
+    uint64_t kind;
+    uint64_t unused;
+} mover_command;
+
+typedef struct mover_ring {
+    /* The host writes these two. Command n of a run, from 0 on, stands in place n mod MOVER_COMMANDS. The host fills it
+       when the command that was there before is done, and then sets `posted` to n + 1 (release). Block 0 polls `posted`
+       (acquire). */
+    uint64_t posted;
+    /* The run whose call has failed. The host sets it before the run's last command. Block 0 reads it for each command,
+       and passes none of the copies on that it finds afterwards. */
+    uint64_t over;
+    uint64_t unused[6];
+    /* The mover writes these three, the host polls them (acquire). `started` is the run: block 0 stores it, and then
+       reads `over`. The host sets `over`, and then reads `started`. Both have a full fence between, so at least one of
+       them sees the other's word. `done` is how many commands of the run are complete (release). `exited` is the run
+       (release): no block uses the ring any more, nor anything that commands named. */
+    uint64_t started;
+    uint64_t done;
+    uint64_t exited;
+    uint64_t unused2[5];
+    mover_command commands[MOVER_COMMANDS];
+} mover_ring;
+
+typedef struct mover_state {
+    /* The commands that all blocks may carry out (mover_ready). Block 0 writes it (release) after the copy of the
+       command below; the other blocks poll it (acquire). */
+    uint64_t ready;
+    uint32_t arrived[MOVER_COMMANDS]; /* blocks that have carried the command out; the last one sets 0 */
+    uint32_t unused[2];
+    mover_command commands[MOVER_COMMANDS];
+} mover_state;
+
+/* Runs are numbered from 1, so an earlier run's word is lower than all of a later run. */
+PORTABLE_FUNC uint64_t mover_ready(uint64_t run, uint32_t commands)
+{
+    return run << 24 | commands;
+}
+
+typedef struct mover_args {
+    mover_ring *ring;
+    mover_state *state;
+    uint64_t run;
+} mover_args;
+
+#endif

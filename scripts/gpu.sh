@@ -60,6 +60,20 @@ pack_program() {
     ldd "$1" | awk '/libsodium|libcmocka|libjansson|libhwloc|libsmartcols|libfabric|libexpar/ { print $3 }' | xargs -r cp -L -t "$2/lib"
 }
 
+# Prints the arguments of a test. Programs among them are packed; their folder becomes "@bin@".
+pack_arguments() {
+    local out=$1 argument words=()
+    shift
+    for argument; do
+        if [[ $argument = /* && -f $argument && -x $argument ]]; then
+            pack_program "$argument" "$out"
+            argument=@bin@/$(basename "$argument")
+        fi
+        words+=("$argument")
+    done
+    echo "${words[*]}"
+}
+
 pack() {
     local build=$1 out=$2 data name set program arguments
     data=$root/data/moe-lm
@@ -68,6 +82,8 @@ pack() {
     while read -r name set program arguments; do
         [ -x "$program" ] || { echo "gpu.sh: $name is not built" >&2 && exit 1; }
         pack_program "$program" "$out"
+        # shellcheck disable=SC2086 # words on purpose
+        arguments=$(pack_arguments "$out" $arguments)
         echo "$name $set $(basename "$program") $arguments" >>"$out/tests.txt"
     done < <(list "$build")
     pack_program "$build/bin/expar" "$out"
@@ -184,6 +200,7 @@ one() {
     local wanted=$1 name set program arguments code=0 start=$EPOCHREALTIME
     read -r name set program arguments < <(grep "^$wanted " "$here/tests.txt")
     [ "$set" = - ] && set=
+    arguments=${arguments//@bin@/$here/bin}
     [ -z "${EXPAR_TEST_GPU:-}" ] || see_gpu_of_slot "$EXPAR_TEST_GPU"
     # shellcheck disable=SC2086 # words on purpose
     limited env ${set//,/ } "$here/bin/$program" $arguments >"$logs/$name" 2>&1 </dev/null || code=$?

@@ -109,11 +109,12 @@ static void free_sources(expar_group *group, void *shared)
     enum { BYTES = 70000 };
     (void)shared;
     test_stream s;
-    uint8_t *outside = take_outside(group, BYTES), *dest[KINDS];
+    uint8_t *outside, *dest[KINDS];
     const int32_t next = (group->rank + 1) % group->size;
     for (int k = 0; k < KINDS; k++)
         if (!(dest[k] = take_zeros(group, (expar_memory_kind)k, BYTES))) return;
-    if (!outside || !stream_open(group, &s)) return;
+    /* After the group's own device memory, which keeps the context of `outside` alive. */
+    if (!(outside = take_outside(group, BYTES)) || !stream_open(group, &s)) return;
     fill_block(group, EXPAR_MEMORY_DEVICE, outside, BYTES, 5);
     CHECK_OK(expar_barrier_all(group));
     for (int k = 0; k < KINDS; k++) {

@@ -23,8 +23,8 @@ PORTABLE_FUNC uint64_t proxy_now_ns(void)
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
     return value;
 }
-/* Loads the ring's first four words in one transfer. proxy_acquire must follow before data that they announce is
-   read. */
+/* Loads the ring's first four words, in no order among them: both loads are under way at a time. proxy_acquire must
+   follow before data that they announce is read. */
 PORTABLE_FUNC void proxy_load_counters(const proxy_ring *ring, uint64_t words[4])
 {
     asm volatile("ld.relaxed.sys.v2.u64 {%0, %1}, [%2];"
@@ -48,13 +48,14 @@ PORTABLE_FUNC uint64_t proxy_now_ns(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
-/* `moves` first, since it is raised last. */
+/* `moves` comes last here, which a GPU may do, too. */
 PORTABLE_FUNC void proxy_load_counters(proxy_ring *ring, uint64_t words[4])
 {
-    words[2] = proxy_load(&ring->moves);
     words[0] = proxy_load(&ring->consumed);
     words[1] = proxy_load(&ring->done);
     words[3] = proxy_load(&ring->ended);
+    PROXY_BETWEEN_STEPS(ring);
+    words[2] = proxy_load(&ring->moves);
 }
 PORTABLE_FUNC void proxy_acquire(void)
 {
@@ -79,30 +80,49 @@ typedef struct proxy_wait {
     /* 1: this producer has the watch */
     uint32_t watches;
     uint32_t polls;
-    /* `moves` as this producer's watch saw it last */
-    uint64_t moves;
+    /* `moves` as this producer's watch saw it last; settled: the copies have all that it announced */
+    uint64_t moves, settled;
     /* when this watch last looked at the beat */
     uint64_t looked_ns;
 } proxy_wait;
 
 /* ---- the watch --------------------------------------------------------------------------------------------------- */
 
-/* Copies the ring's words if they have changed. `done` comes last: who sees it also sees failures and results. */
+/* The failure is loaded after the counter that may have passed its command, and stored before that counter's copy. */
+PORTABLE_FUNC void proxy_watch_failure(proxy_port *port)
+{
+    const uint64_t failure = proxy_load(&port->ring->failure);
+    if (failure) proxy_store(&port->failure, failure);
+}
+
+PORTABLE_FUNC void proxy_watch_pe(proxy_port *port, int64_t pe)
+{
+    const uint64_t done = proxy_load(&proxy_done_to(port->ring, port->num_slots)[pe]);
+    if (proxy_is_at(proxy_load(&port->done_to[pe]), done)) return;
+    proxy_watch_failure(port);
+    proxy_raise(&port->done_to[pe], done);
+}
+
+/* Copies the ring's words if they have changed. `done` comes last: a reader that sees it also sees failures and
+   results.
+   A look may see `moves` raised, and yet an older `done`, because its loads have no order. So the next look copies the
+   words once more: it comes after the fence that followed `moves`. */
 PORTABLE_FUNC void proxy_watch_counters(proxy_wait *w)
 {
     proxy_port *port = w->port;
     uint64_t words[4];
     proxy_load_counters(port->ring, words);
-    if (w->looked_ns && words[2] == w->moves) return;
+    const int known = w->looked_ns && words[2] == w->moves;
+    if (known && w->settled) return;
     proxy_acquire();
+    w->settled = (uint64_t)known;
     w->moves = words[2];
     proxy_raise(&port->freed, words[0]);
     if (words[3]) proxy_store(&port->ended, words[3]);
-    const uint64_t failure = proxy_load(&port->ring->failure);
-    if (failure) proxy_store(&port->failure, failure);
     if (port->done_to)
         for (int64_t pe = 0; pe < port->size; pe++)
-            proxy_raise(&port->done_to[pe], proxy_load(&proxy_done_to(port->ring, port->num_slots)[pe]));
+            proxy_watch_pe(port, pe);
+    proxy_watch_failure(port);
     proxy_raise(&port->done, words[1]);
 }
 
@@ -171,7 +191,7 @@ PORTABLE_FUNC void proxy_wait_leave(proxy_wait *w)
 /* Takes the next `count` numbers, at most num_slots. In vain nothing was taken. */
 PORTABLE_FUNC uint64_t proxy_await_slots(proxy_port *port, uint64_t count, uint64_t *first)
 {
-    proxy_wait w = {port, 0, 0, 0, 0};
+    proxy_wait w = {port, 0, 0, 0, 0, 0};
     uint64_t ended = proxy_load(&port->ended);
     while (!ended && !proxy_claim_known(port, count, first))
         ended = proxy_wait_turn(&w, proxy_load(&port->head));
@@ -182,7 +202,7 @@ PORTABLE_FUNC uint64_t proxy_await_slots(proxy_port *port, uint64_t count, uint6
 /* Waits until all commands before the number are delivered or have failed; port->failure tells of failures. */
 PORTABLE_FUNC uint64_t proxy_await_done(proxy_port *port, uint64_t number)
 {
-    proxy_wait w = {port, 0, 0, 0, 0};
+    proxy_wait w = {port, 0, 0, 0, 0, 0};
     uint64_t ended = 0;
     while (!ended && !proxy_is_at(proxy_load(&port->done), number))
         ended = proxy_wait_turn(&w, number);
@@ -193,7 +213,7 @@ PORTABLE_FUNC uint64_t proxy_await_done(proxy_port *port, uint64_t number)
 /* The same for the commands to that PE alone. */
 PORTABLE_FUNC uint64_t proxy_await_done_to(proxy_port *port, int32_t pe, uint64_t number)
 {
-    proxy_wait w = {port, 0, 0, 0, 0};
+    proxy_wait w = {port, 0, 0, 0, 0, 0};
     uint64_t ended = 0;
     while (!ended && !proxy_is_at(proxy_load(&port->done_to[pe]), number))
         ended = proxy_wait_turn(&w, number);

@@ -10,7 +10,7 @@
 #define WARM        1000
 #define MOST_RINGS  4
 #define BLOCKS      2 /* for each ring */
-#define RATE_ROUNDS 20000
+#define RATE_ROUNDS 5000
 
 /* The simulated GPU takes turns by switches of stacks: fewer rounds do. */
 static int32_t rounds_of(int32_t wanted)
@@ -75,6 +75,7 @@ static void measure_alone(cuda_program *program)
     qsort(all, (size_t)rounds, sizeof *all, compare);
     printf("command issued until seen done, one thread: mean %.2f us, median %.2f, p99 %.2f (%d commands)\n",
            measured_us(&s) / rounds, all[rounds / 2] * us, all[rounds / 100 * 99] * us, rounds);
+    fflush(stdout);
     mem_pinned_free(&cycles);
     scene_close(&s);
 }
@@ -91,6 +92,7 @@ static void measure_together(cuda_program *program, int32_t rings)
     run_rate(&s, &call, blocks, commands);
     printf("%d rings, %u warps: %.2f M commands a second (%llu commands)\n", rings, blocks * LINK_THREADS / 32,
            (double)commands / measured_us(&s), (unsigned long long)commands);
+    fflush(stdout);
     scene_close(&s);
 }
 

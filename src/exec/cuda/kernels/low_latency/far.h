@@ -87,7 +87,7 @@ GPU_ASIDE ll_gpu_turn ll_ring_await(const ll_gpu_call *c, int32_t pe, uint64_t n
 {
     const ll_shared s = ll_shared_here(c);
     proxy_port *port = ll_port_of(c, pe);
-    proxy_wait w = {port, 0, 0, 0, 0};
+    proxy_wait w = {port, 0, 0, 0, 0, 0};
     ll_waiting at = {{0, 0}, 0, false};
     uint64_t ended = 0;
     ll_gpu_turn turn = ll_is_masked(c, pe) ? LL_TURN_LOST : LL_TURN_ON;

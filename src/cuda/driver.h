@@ -80,6 +80,7 @@ enum cu_flags {
     CU_GRAPH_USER_OBJECT_MOVE = 1,
     CU_HOST_PORTABLE = 1, /* MemHostAlloc, MemHostRegister: pinned for all contexts */
     CU_HOST_MAPPED = 2,   /* and mapped for kernels */
+    CU_HOST_IOMEMORY = 4, /* MemHostRegister: registers of a device, not memory */
     CU_IPC_PEER_ACCESS = 1,
     CU_WAIT_AT_LEAST = 0, /* StreamWaitValue: cyclic */
     CU_WRITE_FENCED = 0,  /* StreamWriteValue: what the stream did before is seen by all who see the value */

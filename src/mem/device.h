@@ -70,6 +70,12 @@ expar_status mem_host_register(const cuda_device *device, void *host, uint64_t b
 /* Takes the address of mem_host_register. No kernel may use the memory any more. */
 void mem_host_unregister(const cuda_device *device, void *host);
 
+/* Maps registers of another device, in whole pages that this process has mapped, for kernels of the GPU. *out is their
+   address for kernels. */
+expar_status mem_registers_map(const cuda_device *device, void *pages, uint64_t bytes, cu_address *out);
+/* Takes the pages of mem_registers_map. No kernel may use them any more. */
+void mem_registers_unmap(const cuda_device *device, void *pages);
+
 /* Both calls return when it is done. They use a stream of their own, so they do not wait for the caller's streams. */
 expar_status mem_device_clear(const cuda_device *device, cu_address at, uint64_t bytes);
 expar_status mem_device_copy(const cuda_device *device, cu_address dest, cu_address source, uint64_t bytes);

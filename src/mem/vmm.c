@@ -200,6 +200,30 @@ void mem_host_unregister(const cuda_device *device, void *host)
     cuda_leave();
 }
 
+static expar_status map_in_context(void *pages, uint64_t bytes, cu_address *out)
+{
+    const unsigned int flags = CU_HOST_PORTABLE | CU_HOST_MAPPED | CU_HOST_IOMEMORY;
+    expar_status status = CUDA_CALL(MemHostRegister, pages, bytes, flags);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(MemHostGetDevicePointer, out, pages, 0);
+    if (status != EXPAR_OK) cuda_driver()->MemHostUnregister(pages);
+    return status;
+}
+
+expar_status mem_registers_map(const cuda_device *device, void *pages, uint64_t bytes, cu_address *out)
+{
+    expar_status status = cuda_enter(device);
+    if (status != EXPAR_OK) return status;
+    status = map_in_context(pages, bytes, out);
+    cuda_leave();
+    return status;
+}
+
+void mem_registers_unmap(const cuda_device *device, void *pages)
+{
+    mem_host_unregister(device, pages);
+}
+
 /* ---- from the host, in the order of a stream of its own ---------------------------------------------------------- */
 
 /* Other streams do not wait for this one, and it does not wait for them. source 0: writes zeros. */

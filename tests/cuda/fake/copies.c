@@ -94,7 +94,9 @@ cu_result cuMemHostAlloc(void **data, size_t bytes, unsigned int flags)
     (void)flags;
     if (atomic_load(&fake_controls_of()->no_pinned)) return CU_ERROR_OUT_OF_MEMORY;
     pinned *one = malloc(sizeof *one);
-    *data = calloc(bytes, 1);
+    const size_t pages = (bytes + 4095) / 4096 * 4096; /* the driver pins whole pages */
+    *data = aligned_alloc(4096, pages);
+    if (*data) memset(*data, 0, pages);
     if (!one || !*data) {
         free(one);
         free(*data);
@@ -136,8 +138,11 @@ cu_result cuMemFreeHost(void *data)
 cu_result cuMemHostRegister_v2(void *data, size_t bytes, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    if (!data || !bytes || ((uintptr_t)data | bytes) % 4096 || flags != (CU_HOST_PORTABLE | CU_HOST_MAPPED))
+    const bool is_io = flags & CU_HOST_IOMEMORY;
+    if (!data || !bytes || ((uintptr_t)data | bytes) % 4096 ||
+        (flags & ~(unsigned int)CU_HOST_IOMEMORY) != (CU_HOST_PORTABLE | CU_HOST_MAPPED))
         return INVALID_VALUE;
+    if (is_io && !setting("FAKE_IOMEMORY", 1)) return NOT_PERMITTED;
     if (atomic_load(&fake_controls_of()->no_pinned)) return CU_ERROR_OUT_OF_MEMORY;
     if (is_pinned(data) || is_pinned((char *)data + bytes - 1)) return ALREADY_REGISTERED;
     pinned *one = malloc(sizeof *one);

@@ -39,6 +39,7 @@ struct mlx5dv_devx_obj {
     bool is_cq;
     uint32_t number;
     fake_umem *umem;
+    fake_umem *records; /* of a queue pair */
     fake_uar *uar;
     uint32_t uses; /* a completion queue's queue pairs */
     /* of a completion queue */
@@ -127,7 +128,8 @@ static void start_queue(struct mlx5dv_devx_obj *qp)
                              .peer_qpn = qp->peer,
                              .depth = UINT32_C(1) << as->log_blocks,
                              .blocks = memory + as->offset,
-                             .record = (const _Atomic uint32_t *)(const void *)(memory + as->record_offset),
+                             .record =
+                                 (const _Atomic uint32_t *)(const void *)(qp->records->address + as->record_offset),
                              .doorbell = (_Atomic uint64_t *)qp->uar->seen.reg_addr,
                              .collapsed = cq_as->collapsed,
                              .cq_entries = UINT32_C(1) << cq_as->log_entries,
@@ -391,13 +393,16 @@ static const char *make_qp(struct mlx5dv_devx_obj *o)
     o->pd = find_pd(o->context, as->pd);
     if (!o->pd) return "pd";
     if (!o->umem) return "umem";
-    if (as->record_umem != as->umem) return "record_umem";
+    o->records = find_umem(o->context, as->record_umem);
+    if (!o->records) return "record_umem";
     if (!o->uar || (o->uar->queues && !fake_is("one_page"))) return "uar";
     if (!o->cq || o->cq->context != o->context) return "cqn";
     if (as->receive_cqn != as->cqn) return "receive_cqn";
     const uint64_t bytes = UINT64_C(64) << as->log_blocks;
     if (as->offset != 0 || as->offset + bytes != o->cq->cq_as.offset) return "umem_offset";
-    if (as->record_offset != o->cq->cq_as.record_offset - 32) return "record_offset";
+    /* a record may be in memory of its own, as where the host rings and the queue is in a GPU's memory */
+    const uint64_t record = o->records == o->umem ? o->cq->cq_as.record_offset - 32 : 0;
+    if (as->record_offset != record || !lies_in(o->records, record, 8, 8)) return "record_offset";
     return NULL;
 }
 

@@ -95,6 +95,7 @@ static bool begin(poster *p, expar_group *group)
 
 static void end(poster *p)
 {
+    if (!p->device) return;
     if (p->stream) cuda_driver()->StreamDestroy(p->stream);
     cuda_program_release(p->program);
     mem_pinned_free(&p->own);
@@ -206,13 +207,39 @@ static void test_abort(void **state)
     assert_true(ranks_run(&plan, abort_under_kernel, NULL));
 }
 
+/* ---- doorbells that kernels cannot write ------------------------------------------------------------------------- */
+
+/* Kernels were to ring, and the GPU's driver maps no registers: pinned memory is rejected by name, each time. */
+static void reject(expar_group *group, void *shared)
+{
+    expar_memory_options options = EXPAR_MEMORY_OPTIONS_INIT;
+    void *heap = NULL;
+    (void)shared;
+    options.kind = EXPAR_MEMORY_PINNED;
+    options.bytes = GDAP_HEAP;
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_memory_alloc(group, &options, &heap));
+    CHECK_TEXT("mlx5_7", "EXPAR_GDA_RINGER=gpu", "cannot be mapped for kernels", "PeerMappingOverride=1",
+               "EXPAR_GDA_RINGER=cpu");
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_memory_alloc(group, &options, &heap));
+    CHECK_TEXT("have failed before");
+    CHECK_OK(expar_barrier_all(group));
+}
+
+static void test_rejection(void **state)
+{
+    (void)state;
+    assert_true(ranks_run(&(ranks_plan){.kind = kind_of_ranks, .size = GDAP_RANKS, .ranks_per_node = 1}, reject, NULL));
+}
+
 int main(int argc, char **argv)
 {
+    const struct CMUnitTest rejections[] = {cmocka_unit_test(test_rejection)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programs_and_messages),
         cmocka_unit_test(test_abort),
     };
     kind_read(argc, argv);
     if (gpus_count(1) < 1) return GPUS_SKIP;
+    if (argc > 1 && strcmp(argv[1], "rejected") == 0) return cmocka_run_group_tests(rejections, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

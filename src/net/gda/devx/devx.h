@@ -5,7 +5,8 @@
  *     verbs.c     the libraries' functions, and our declarations of their structs (verbs.h)
  *     devices.c   the devices of this host: what they lack, and which one this rank takes
  *     near.c      which device is near the rank
- *     open.c      protection domain, event queue, pages of doorbells; and the end of all
+ *     open.c      protection domain and event queue; and the end of all
+ *     doorbells.c pages of doorbells, and their addresses for kernels
  *     queue.c     completion queue and queue pair of a queue, in memory of its own
  *     walk.c      the queue pair's way to the state in which it sends
  *     memory.c    registered memory
@@ -18,6 +19,7 @@
 
 #include "net/gda/device.h"
 #include "net/gda/devx/verbs.h"
+#include "net/gda/space.h"
 
 enum { DEVX_MOST_PORTS = 4, DEVX_MOST_UARS = 64, DEVX_NAME_BYTES = 64 };
 
@@ -31,12 +33,11 @@ typedef struct devx_port {
 } devx_port;
 
 typedef struct devx_queue {
-    /* blocks, completions and records, in this order */
-    void *memory;
-    verbs_umem *umem;
+    gda_queue_memory memory;
+    verbs_umem *umem;         /* blocks, completions and records */
+    verbs_umem *records_umem; /* where the queue pair's record is apart; else NULL */
     struct mlx5dv_devx_obj *cq, *qp;
     uint32_t cqn, qpn;
-    uint64_t *results;
     verbs_mr *results_mr;
 } devx_queue;
 
@@ -63,6 +64,10 @@ typedef struct devx {
     /* Queues share them in turns. */
     verbs_uar *uars[DEVX_MOST_UARS];
     uint32_t num_uars;
+    /* The GPU for which the first `num_seen` pages are mapped, and the addresses of their registers for kernels. */
+    const cuda_device *gpu;
+    cu_address registers[DEVX_MOST_UARS];
+    uint32_t num_seen;
     devx_queue *queues; /* [num_queues] */
     uint32_t num_queues;
 } devx;
@@ -84,6 +89,18 @@ size_t devx_pick(const int32_t *nearness, size_t count, int32_t turn);
 
 /* Opens a device for `num_queues` queues of the rank. EXPAR_ERR_UNSUPPORTED says why each device cannot be used. */
 expar_status gda_devx_open(const gda_options *options, const devx_place *place, uint32_t num_queues, gda_device **out);
+
+/* ---- doorbells.c ------------------------------------------------------------------------------------------------- */
+
+/* Allocates the pages of doorbells, as many as there are queues, but at most DEVX_MOST_UARS. */
+expar_status devx_open_doorbells(devx *d);
+/* gda_device_ops.serve_gpu: maps the pages for kernels. */
+expar_status devx_serve_gpu(gda_device *self, const cuda_device *gpu, bool may_change, gda_ringer *ringer);
+/* Sets the registers of queue `number`, for the threads that post and for the host. */
+void devx_set_doorbell(const devx *d, const gda_plan *plan, uint32_t number, gda_parts *parts);
+void devx_close_doorbells(devx *d);
+/* Calls of the libraries that return a pointer set errno; some of them leave it 0. */
+int devx_errno(void);
 
 /* ---- queue.c ----------------------------------------------------------------------------------------------------- */
 

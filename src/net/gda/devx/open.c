@@ -6,12 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Calls of the libraries that return a pointer set errno; some of them leave it 0. */
-static int devx_errno(void)
-{
-    return errno ? errno : EIO;
-}
-
 /* ---- what queues share ------------------------------------------------------------------------------------------- */
 
 static expar_status devx_open_domain(devx *d)
@@ -33,25 +27,6 @@ static expar_status find_event_queue(devx *d)
     return code ? devx_failed(d, "mlx5dv_devx_query_eqn", "event queue 0", code) : EXPAR_OK;
 }
 
-/* A page a queue, as long as there are few of them. The pages are not cached, so a store rings at once, and several
-   queues may use one register. */
-static expar_status open_doorbells(devx *d)
-{
-    const uint32_t wanted = d->num_queues < DEVX_MOST_UARS ? d->num_queues : DEVX_MOST_UARS;
-    while (d->num_uars < wanted) {
-        uint32_t tries = 0;
-        verbs_uar *uar;
-        do {
-            errno = 0;
-            uar = d->v->alloc_uar(d->context, VERBS_UAR_UNCACHED);
-        } while (!uar && devx_again(errno, &tries));
-        if (!uar && d->num_uars) break; /* queues share those that there are */
-        if (!uar) return devx_failed(d, "mlx5dv_devx_alloc_uar", "a page of doorbells", devx_errno());
-        d->uars[d->num_uars++] = uar;
-    }
-    return EXPAR_OK;
-}
-
 /* ---- the table of operations ------------------------------------------------------------------------------------- */
 
 static void devx_describe(const gda_device *self, char *text, size_t text_bytes)
@@ -66,8 +41,7 @@ static void devx_close(gda_device *self)
     devx *d = (devx *)self;
     for (uint32_t i = d->queues ? d->num_queues : 0; i-- > 0;)
         devx_close_queue(d, &d->queues[i]);
-    while (d->num_uars)
-        d->v->free_uar(d->uars[--d->num_uars]);
+    devx_close_doorbells(d);
     if (d->pd) d->v->dealloc_pd(d->pd);
     if (d->context) d->v->close_device(d->context);
     free(d->queues);
@@ -75,6 +49,7 @@ static void devx_close(gda_device *self)
 }
 
 static const gda_device_ops devx_ops = {
+    .serve_gpu = devx_serve_gpu,
     .add_queue = devx_add_queue,
     .connect = devx_connect,
     .stop = devx_stop,
@@ -98,7 +73,7 @@ expar_status gda_devx_open(const gda_options *options, const devx_place *place, 
     }
     if (status == EXPAR_OK) status = devx_open_domain(d);
     if (status == EXPAR_OK) status = find_event_queue(d);
-    if (status == EXPAR_OK) status = open_doorbells(d);
+    if (status == EXPAR_OK) status = devx_open_doorbells(d);
     if (status != EXPAR_OK) {
         devx_close(&d->base);
         return status;

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Makes a queue: memory of its own for blocks, completions and records, which the device learns as one umem, then a
- * completion queue and a queue pair in it. The layout of the memory is
- *
- *     blocks       depth of 64 bytes
- *     completions  cq_entries of 64 bytes; a collapsed queue uses the first one
- *     records      64 bytes: that of the queue pair, and after 32 bytes that of the completion queue
- */
+ * completion queue and a queue pair in it. The memory is that of gda_lay_out; the results of atomics are registered by
+ * themselves. */
 #include "net/gda/devx/command.h"
 #include "net/gda/devx/devx.h"
 
@@ -13,21 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { PAGE_BYTES = 4096, RECORDS_BYTES = 64, CQ_RECORD_AT = 32 };
-
-/* Offsets in a queue's memory. */
-typedef struct queue_layout {
-    size_t cqes, records, bytes;
-} queue_layout;
-
-static queue_layout queue_lay_out(const gda_plan *plan)
-{
-    queue_layout at = {.cqes = (size_t)plan->depth * GDA_BLOCK_BYTES};
-    at.records = at.cqes + (size_t)plan->cq_entries * GDA_CQE_WORDS * sizeof(uint32_t);
-    at.bytes = align_up(at.records + RECORDS_BYTES, PAGE_BYTES);
-    return at;
-}
 
 static uint32_t log_of(uint32_t power)
 {
@@ -42,38 +23,41 @@ const devx_port *devx_port_of(const devx *d, uint32_t number, int32_t pe)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static expar_status queue_make_memory(devx *d, devx_queue *q, const gda_plan *plan, const char *purpose)
+/* Memory of a GPU is known by its address, if the kernel has peer memory. */
+static void *address_of(const gda_space *space, uint64_t offset)
 {
-    const queue_layout at = queue_lay_out(plan);
-    const size_t results_bytes = align_up((plan->num_results + (size_t)1) * sizeof *q->results, PAGE_BYTES);
-    q->memory = aligned_alloc(PAGE_BYTES, at.bytes);
-    q->results = aligned_alloc(PAGE_BYTES, results_bytes);
-    if (!q->memory || !q->results) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for %s", purpose);
-    memset(q->memory, 0, at.bytes);
-    memset(q->results, 0, results_bytes);
+    return (void *)(uintptr_t)((space->host ? (uintptr_t)space->host : space->address) + offset);
+}
+
+static expar_status register_umem(const devx *d, const gda_space *space, uint64_t bytes, const char *purpose,
+                                  verbs_umem **out)
+{
     uint32_t tries = 0;
     do {
         errno = 0;
-        q->umem = d->v->umem_reg(d->context, q->memory, at.bytes, VERBS_LOCAL_WRITE);
-    } while (!q->umem && devx_again(errno, &tries));
-    if (!q->umem) return devx_failed(d, "mlx5dv_devx_umem_reg", purpose, errno ? errno : EIO);
-    q->results_mr = devx_register(d, q->results, results_bytes, VERBS_LOCAL_WRITE);
-    if (!q->results_mr) return devx_failed(d, "ibv_reg_mr", purpose, errno ? errno : EIO);
-    return EXPAR_OK;
+        *out = d->v->umem_reg(d->context, address_of(space, 0), bytes, VERBS_LOCAL_WRITE);
+    } while (!*out && devx_again(errno, &tries));
+    if (*out) return EXPAR_OK;
+    const int code = devx_errno();
+    if (space->place == GDA_PLACE_DEVICE)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "gda: %s: mlx5dv_devx_umem_reg failed for %s in a GPU's memory (%s), which needs the module "
+                         "nvidia-peermem; or set EXPAR_GDA_QUEUE_MEMORY=pinned",
+                         d->name, purpose, strerror(code));
+    return devx_failed(d, "mlx5dv_devx_umem_reg", purpose, code);
 }
 
-static void fill_parts(const devx_queue *q, const gda_plan *plan, const verbs_uar *uar, gda_parts *parts)
+static expar_status queue_make_memory(const devx *d, devx_queue *q, const gda_plan *plan, const char *purpose)
 {
-    const queue_layout at = queue_lay_out(plan);
-    uint8_t *memory = q->memory;
-    *parts = (gda_parts){.blocks = (gda_block *)(void *)memory,
-                         .record = (_Atomic uint32_t *)(void *)(memory + at.records),
-                         .doorbell = (_Atomic uint64_t *)uar->reg_addr,
-                         .cqes = (_Atomic uint32_t *)(void *)(memory + at.cqes),
-                         .cq_record = (_Atomic uint32_t *)(void *)(memory + at.records + CQ_RECORD_AT),
-                         .results = q->results,
-                         .results_address = (uintptr_t)q->results,
-                         .results_lkey = gda_be32(q->results_mr->lkey)};
+    const gda_layout at = gda_lay_out(plan);
+    expar_status status = gda_queue_memory_open(plan, &q->memory);
+    if (status != EXPAR_OK) return error_prefix(status, "%s", purpose);
+    status = register_umem(d, &q->memory.main, at.results, purpose, &q->umem);
+    if (status == EXPAR_OK && q->memory.records.bytes)
+        status = register_umem(d, &q->memory.records, q->memory.records.bytes, purpose, &q->records_umem);
+    if (status != EXPAR_OK) return status;
+    q->results_mr = devx_register(d, address_of(&q->memory.main, at.results), at.bytes - at.results, VERBS_LOCAL_WRITE);
+    return q->results_mr ? EXPAR_OK : devx_failed(d, "ibv_reg_mr", purpose, devx_errno());
 }
 
 /* ---- objects ----------------------------------------------------------------------------------------------------- */
@@ -98,12 +82,12 @@ static expar_status create(const devx *d, const char *command, const char *purpo
 static expar_status create_cq(const devx *d, devx_queue *q, const gda_plan *plan, const verbs_uar *uar,
                               const char *purpose)
 {
-    const queue_layout at = queue_lay_out(plan);
+    const gda_layout at = gda_lay_out(plan);
     uint8_t in[CQ_IN_BYTES] = {0};
     command_set(in, 0, COMMAND_OPCODE, COMMAND_CREATE_CQ);
     command_set(in, CQ_CONTEXT_AT, CQ_RECORD_IN_UMEM, 1);
     command_set(in, CQ_CONTEXT_AT, CQ_RECORD_UMEM, q->umem->umem_id);
-    command_set(in, CQ_CONTEXT_AT, CQ_RECORD_OFFSET, at.records + CQ_RECORD_AT);
+    command_set(in, CQ_CONTEXT_AT, CQ_RECORD_OFFSET, at.records + GDA_CQ_RECORD_AT);
     command_set(in, CQ_CONTEXT_AT, CQ_COLLAPSED, plan->collapsed);
     command_set(in, CQ_CONTEXT_AT, CQ_OVERRUN, plan->collapsed);
     command_set(in, CQ_CONTEXT_AT, CQ_LOG_ENTRIES, log_of(plan->cq_entries));
@@ -119,7 +103,7 @@ static expar_status create_cq(const devx *d, devx_queue *q, const gda_plan *plan
 static expar_status create_qp(const devx *d, devx_queue *q, const gda_plan *plan, const verbs_uar *uar,
                               const char *purpose)
 {
-    const queue_layout at = queue_lay_out(plan);
+    const gda_layout at = gda_lay_out(plan);
     uint8_t in[QP_IN_BYTES] = {0};
     command_set(in, 0, COMMAND_OPCODE, COMMAND_CREATE_QP);
     command_set(in, QP_CONTEXT_AT, QP_MIGRATION, QP_MIGRATED);
@@ -130,8 +114,8 @@ static expar_status create_qp(const devx *d, devx_queue *q, const gda_plan *plan
     command_set(in, QP_CONTEXT_AT, QP_RECEIVE_CQ, q->cqn);
     command_set(in, QP_CONTEXT_AT, QP_RECEIVE_KIND, QP_NO_RECEIVES);
     command_set(in, QP_CONTEXT_AT, QP_RECORD_IN_UMEM, 1);
-    command_set(in, QP_CONTEXT_AT, QP_RECORD_UMEM, q->umem->umem_id);
-    command_set(in, QP_CONTEXT_AT, QP_RECORD_OFFSET, at.records);
+    command_set(in, QP_CONTEXT_AT, QP_RECORD_UMEM, (q->records_umem ? q->records_umem : q->umem)->umem_id);
+    command_set(in, QP_CONTEXT_AT, QP_RECORD_OFFSET, q->records_umem ? 0 : at.records);
     command_set(in, 0, QP_IN_UMEM, 1);
     command_set(in, 0, QP_UMEM, q->umem->umem_id);
     return create(d, "CREATE_QP", purpose, in, sizeof in, &q->qp, &q->qpn);
@@ -150,8 +134,9 @@ expar_status devx_add_queue(gda_device *self, const gda_plan *plan, uint32_t num
     snprintf(purpose, sizeof purpose, "queue %u, to PE %d", number, pe);
     expar_status status = queue_make_memory(d, q, plan, purpose);
     if (status != EXPAR_OK) return status;
-    fill_parts(q, plan, uar, parts);
-    gda_cqes_clear(plan, parts->cqes);
+    gda_queue_memory_parts(plan, &q->memory, parts);
+    devx_set_doorbell(d, plan, number, parts);
+    parts->results_lkey = gda_be32(q->results_mr->lkey);
     status = create_cq(d, q, plan, uar, purpose);
     if (status == EXPAR_OK) status = create_qp(d, q, plan, uar, purpose);
     if (status != EXPAR_OK) return status;
@@ -166,7 +151,7 @@ void devx_close_queue(devx *d, devx_queue *q)
     if (q->cq) d->v->obj_destroy(q->cq);
     if (q->results_mr) d->v->dereg_mr(q->results_mr);
     if (q->umem) d->v->umem_dereg(q->umem);
-    free(q->results);
-    free(q->memory);
+    if (q->records_umem) d->v->umem_dereg(q->records_umem);
+    gda_queue_memory_close(&q->memory);
     *q = (devx_queue){0};
 }

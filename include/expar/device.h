@@ -9,13 +9,14 @@
  * There is no library for the device, no symbol to fill and no initialisation. The host gets a handle by
  * expar_device_get, and the kernel takes it as an argument, by value or by address.
  *
- * PEs whose memory is not mapped are reached by threads of the host, to which kernels pass commands. Only handles for
- * the CPU have them so far. Commands are delivered in any order, but for what the next paragraphs say.
+ * PEs whose memory is not mapped are reached by threads of the host, to which kernels pass commands. Commands are
+ * delivered in any order, but for what the next paragraphs say.
  *
  * Arguments. `h` is the handle. Every signal or word, `dest` of a put, and `source` of a get are *local* symmetric
  * addresses. The rank with the remote copy is `pe`, in the numbers of the handle's team. Handles for the GPU serve
  * device and pinned memory, handles for the CPU serve host and pinned memory. The other side of a put or get may be any
- * memory that the thread can access.
+ * memory that the thread can access. There is one exception: for a PE without mapped memory, a GPU's thread needs
+ * memory there that is symmetric, or that expar_register knows.
  *
  * Scopes. A call without suffix is one thread's. With _warp or _block all threads of the warp or block call it, with
  * equal arguments. Such a call begins and ends with a barrier of these threads: what they wrote before is sent. Blocks
@@ -60,7 +61,7 @@ typedef unsigned short expar_uint16;
 typedef unsigned int expar_uint32;
 typedef unsigned long long expar_uint64;
 typedef unsigned long expar_size;
-#define EXPAR_DEVICE_VERSION 2
+#define EXPAR_DEVICE_VERSION 3
 /* As in expar/wait.h, expar/rma.h and expar/status.h. */
 typedef enum expar_cmp {
     EXPAR_CMP_EQ = 0,
@@ -95,7 +96,7 @@ typedef uint32_t expar_uint32;
 typedef uint64_t expar_uint64;
 typedef size_t expar_size;
 #endif
-#if EXPAR_DEVICE_VERSION != 2
+#if EXPAR_DEVICE_VERSION != 3
 #error "expar/device.h and expar/device_handle.h are of different versions"
 #endif
 
@@ -203,6 +204,8 @@ enum {
     EXPAR_DEV_RING_FENCE = 5,
     EXPAR_DEV_RING_P = 7
 };
+/* In `memory` of a command: the host looks whose memory `local` is. Threads of a GPU do not know. */
+#define EXPAR_DEV_RING_FIND_LOCAL 0x80
 /* The operations of atomics. */
 enum {
     EXPAR_DEV_FETCH = 0,
@@ -1202,7 +1205,11 @@ EXPAR_DEV_FUNC expar_uint64 expar_dev_run_fetch(const expar_device_handle *h, ex
 EXPAR_DEV_FUNC int expar_dev_run_quiet(const expar_device_handle *h, int ring, const expar_dev_fault *fault)
 {
     expar_dev_port *port = expar_dev_port_of(h, ring);
-    return expar_dev_await_done(h, port, &port->done, expar_dev_load_acquire_64(&port->head), fault);
+    const expar_uint64 head = expar_dev_load_acquire_64(&port->head);
+    /* A ring without commands on their way costs no look across the bus: `failure` was copied before `done`. */
+    const int is_done = !expar_dev_is_before(expar_dev_load_acquire_64(&port->done), head);
+    if (is_done) return expar_dev_load_acquire_64(&port->failure) ? expar_dev_look_at_loss(h) : EXPAR_OK;
+    return expar_dev_await_done(h, port, &port->done, head, fault);
 }
 
 /* Does a job. Arguments are words, and none is the address of a caller's variable: so those stay in registers.
@@ -1249,6 +1256,7 @@ EXPAR_DEV_ASIDE expar_uint64 expar_dev_far(expar_dev_state *state, expar_uint64 
 /* A command, before it is issued. */
 typedef struct expar_dev_form {
     int kind, op;
+    int finds; /* the program gave `local` */
     const void *local;
     expar_uint64 bytes, operand, compare;
     const expar_dev_aim *signal; /* NULL: there is none */
@@ -1257,7 +1265,7 @@ EXPAR_DEV_FUNC expar_dev_form expar_dev_form_of(int kind, const void *local, exp
 {
     expar_dev_form form;
     form.kind = kind;
-    form.op = 0;
+    form.op = form.finds = 0;
     form.local = local;
     form.bytes = bytes;
     form.operand = form.compare = 0;
@@ -1273,7 +1281,9 @@ EXPAR_DEV_FUNC expar_uint64 expar_dev_send(const expar_device_handle *h, int ope
                                            const expar_dev_aim *aim, const expar_dev_form *form)
 {
     const expar_uint64 signal_memory = form->signal ? expar_dev_memory_of(form->signal->kind) : 0;
-    const expar_uint64 memory = expar_dev_memory_of(aim->kind), place = (expar_uint64)(expar_uint32)aim->pe << 32;
+    const int finds = form->finds && EXPAR_DEV_MAIN_KIND == EXPAR_DEV_DEVICE;
+    const expar_uint64 memory = expar_dev_memory_of(aim->kind) | (finds ? EXPAR_DEV_RING_FIND_LOCAL : 0u);
+    const expar_uint64 place = (expar_uint64)(expar_uint32)aim->pe << 32;
     const expar_uint64 bits = (expar_uint64)form->kind | (expar_uint64)form->op << 8 | memory << 16 |
                               signal_memory << 24 | (expar_uint64)job << 32;
     return expar_dev_far(h->state, EXPAR_DEV_TAG(h->mark >> 32, operation, h->number), place | (expar_uint32)aim->rank,
@@ -1330,7 +1340,8 @@ EXPAR_DEV_FUNC expar_size expar_dev_bytes_of(expar_size count, expar_size width)
 EXPAR_DEV_FUNC int expar_dev_move_far(const expar_device_handle *h, int operation, int kind, const expar_dev_aim *aim,
                                       const void *local, expar_size bytes, int waits)
 {
-    const expar_dev_form move = expar_dev_form_of(kind, local, bytes);
+    expar_dev_form move = expar_dev_form_of(kind, local, bytes);
+    move.finds = 1;
     return (int)expar_dev_send(h, operation, waits ? EXPAR_DEV_JOB_AWAIT : EXPAR_DEV_JOB_SEND, aim, &move);
 }
 
@@ -1457,6 +1468,7 @@ EXPAR_DEV_FUNC expar_dev_form expar_dev_signal_form(const void *source, expar_si
                                                     const expar_dev_update *update, const expar_dev_aim *word)
 {
     expar_dev_form form = expar_dev_form_of(EXPAR_DEV_RING_PUT_SIGNAL, source, bytes);
+    form.finds = bytes > 0;
     form.op = update->op == EXPAR_SIGNAL_ADD ? EXPAR_DEV_ADD : EXPAR_DEV_SET;
     form.operand = update->value;
     form.signal = word;

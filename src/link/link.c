@@ -2,6 +2,7 @@
 /* Links: operations on a peer, by mapped memory or by transports. */
 #include "link/parts.h"
 #include "mem/fence.h"
+#include "shmem/kinds.h"
 
 #include <assert.h>
 #include <string.h>
@@ -97,6 +98,12 @@ static expar_status post_apart(const link_peer *peer, const link_data *data, con
     return status == EXPAR_OK ? post_flag(peer, flag, batch) : link_named(peer, status);
 }
 
+/* A put or a get of a GPU's memory, complete when it returns. */
+static expar_status carry_pieces(const link_peer *peer, const transport_request *request)
+{
+    return link_named(peer, kinds_carry_pieces(peer->sym, request));
+}
+
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
 expar_status link_put(const link_peer *peer, const link_data *data, link_batch *batch)
@@ -105,15 +112,15 @@ expar_status link_put(const link_peer *peer, const link_data *data, link_batch *
         store_data(peer, data);
         return EXPAR_OK;
     }
-    if (link_uses_pieces(peer)) return link_pieces_put(peer, data);
     const transport_request put = put_of(peer, data);
+    if (link_uses_pieces(peer)) return carry_pieces(peer, &put);
     return link_count_message(peer, link_post(peer, peer->data, &put, batch), data, 0);
 }
 
 expar_status link_put_now(const link_peer *peer, const link_data *data)
 {
-    if (link_uses_pieces(peer)) return link_pieces_put(peer, data);
     const transport_request put = put_of(peer, data);
+    if (link_uses_pieces(peer)) return carry_pieces(peer, &put);
     return peer->data->ops->run(peer->data, &put);
 }
 
@@ -130,15 +137,15 @@ static transport_request get_of(const link_peer *peer, void *dest, uint64_t offs
 
 expar_status link_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes, link_batch *batch)
 {
-    if (link_uses_pieces(peer)) return link_pieces_get(peer, dest, offset, bytes);
     const transport_request get = get_of(peer, dest, offset, bytes);
+    if (link_uses_pieces(peer)) return carry_pieces(peer, &get);
     return link_post(peer, peer->data, &get, batch);
 }
 
 expar_status link_get_now(const link_peer *peer, void *dest, uint64_t offset, size_t bytes)
 {
-    if (link_uses_pieces(peer)) return link_pieces_get(peer, dest, offset, bytes);
     const transport_request get = get_of(peer, dest, offset, bytes);
+    if (link_uses_pieces(peer)) return carry_pieces(peer, &get);
     return peer->data->ops->run(peer->data, &get);
 }
 
@@ -215,7 +222,8 @@ expar_status link_put_flag(const link_peer *peer, const link_data *data, const l
     if (peer->mapped) store_data(peer, data);
     if (peer->mapped || data->bytes == 0) return link_set_flag(peer, flag, batch);
     if (link_uses_pieces(peer)) {
-        expar_status arrived = link_pieces_put(peer, data);
+        const transport_request put = put_of(peer, data);
+        expar_status arrived = carry_pieces(peer, &put);
         return arrived == EXPAR_OK ? post_flag(peer, flag, batch) : arrived;
     }
     const bool apart = peer->data != peer->words && !link_goes_by_ring(peer, batch);

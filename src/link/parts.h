@@ -21,8 +21,5 @@ static inline bool link_uses_pieces(const link_peer *peer)
 {
     return peer->on_device && peer->memory != TRANSPORT_DEVICE;
 }
-/* A put and a get through pieces, complete when they return (pieces.c). */
-expar_status link_pieces_put(const link_peer *peer, const link_data *data);
-expar_status link_pieces_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes);
 
 #endif

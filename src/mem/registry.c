@@ -236,14 +236,30 @@ expar_status mem_registry_remove(mem_registry *self, const void *address)
 
 /* ---- use --------------------------------------------------------------------------------------------------------- */
 
-mem_registered *mem_registry_enter(mem_registry *self, const void *at, uint64_t bytes, mem_pinned_range *pinned)
+/* The lock is held. */
+static mem_registered *find_holder(const mem_registry *self, uintptr_t begin, uint64_t bytes)
 {
-    const uintptr_t begin = (uintptr_t)at;
-    if (!self || atomic_load_explicit(&self->entries, memory_order_relaxed) == 0) return NULL;
-    pthread_mutex_lock(&self->lock);
     mem_registered *entry = self->first;
     while (entry && (begin < entry->begin || begin >= entry->end || bytes > entry->end - begin))
         entry = entry->next;
+    return entry;
+}
+
+bool mem_registry_holds(mem_registry *self, const void *at, uint64_t bytes, bool *on_gpu)
+{
+    if (atomic_load_explicit(&self->entries, memory_order_relaxed) == 0) return false;
+    pthread_mutex_lock(&self->lock);
+    const mem_registered *entry = find_holder(self, (uintptr_t)at, bytes);
+    if (entry) *on_gpu = entry->on_gpu;
+    pthread_mutex_unlock(&self->lock);
+    return entry != NULL;
+}
+
+mem_registered *mem_registry_enter(mem_registry *self, const void *at, uint64_t bytes, mem_pinned_range *pinned)
+{
+    if (!self || atomic_load_explicit(&self->entries, memory_order_relaxed) == 0) return NULL;
+    pthread_mutex_lock(&self->lock);
+    mem_registered *entry = find_holder(self, (uintptr_t)at, bytes);
     if (entry && entry->pinned.begin == entry->pinned.end) entry = NULL;
     if (entry) {
         entry->users++;

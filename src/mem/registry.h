@@ -40,6 +40,9 @@ typedef struct mem_pinned_range {
 mem_registered *mem_registry_enter(mem_registry *registry, const void *at, uint64_t bytes, mem_pinned_range *pinned);
 void mem_registry_leave(mem_registry *registry, mem_registered *registered);
 
+/* Returns whether [at, at + bytes) is in one registration. *on_gpu: it is memory of a GPU. */
+bool mem_registry_holds(mem_registry *registry, const void *at, uint64_t bytes, bool *on_gpu);
+
 /* Returns whether the driver takes [at, at + bytes) for one copy: it does not leave memory that the registry has
    pinned. */
 bool mem_registry_permits(mem_registry *registry, const void *at, uint64_t bytes);

@@ -24,7 +24,8 @@ typedef struct heap_card {
     uint64_t memory_bytes, unit_bytes;
     cu_address base; /* base of its own heap, for ranks that are threads of this process */
     uint64_t whole_bytes;
-    int32_t kind; /* heap_kind that it can use */
+    int32_t kind;   /* heap_kind that it can use */
+    bool meets_all; /* its GPU reaches all PEs with atomics */
 } heap_card;
 
 /* ---- agreement --------------------------------------------------------------------------------------------------- */
@@ -185,6 +186,14 @@ static expar_status heap_open_range(device_heap *self)
     return status == EXPAR_OK ? heap_reserve(self) : status;
 }
 
+static bool meets_all(const device_heap *self)
+{
+    bool meets = true;
+    for (int32_t r = 0; r < self->sym->size; r++)
+        meets = meets && (heap_is_own(self, r) || (self->reaches[r] && self->atomics[r]));
+    return meets;
+}
+
 /* Two rounds: the first exchanges each rank's GPU; the second agrees that all reach all, and exchanges addresses. */
 static expar_status heap_meet(device_heap *self, int32_t index, heap_card *cards)
 {
@@ -195,9 +204,13 @@ static expar_status heap_meet(device_heap *self, int32_t index, heap_card *cards
     status = find_devices(self, cards);
     if (status == EXPAR_OK) status = heap_open_range(self);
     card.base = self->bases[self->sym->rank];
+    card.meets_all = meets_all(self);
     status = heap_agree(self, create, &word, status);
     for (int32_t r = 0; r < self->sym->size && status == EXPAR_OK && self->sym->by_threads; r++)
         self->bases[r] = self->reaches[r] ? cards[r].base : 0;
+    self->kernels_meet = status == EXPAR_OK;
+    for (int32_t r = 0; r < self->sym->size; r++)
+        self->kernels_meet = self->kernels_meet && cards[r].meets_all;
     return status;
 }
 
@@ -381,6 +394,15 @@ bool device_heap_finds(const device_heap *self, cu_address address, uint64_t byt
     return finds_registered(self, *offset, bytes);
 }
 
+bool device_heap_serves(const device_heap *self, uint64_t offset, uint64_t bytes)
+{
+    uint64_t found;
+    const uint64_t flag_bytes = KINDS_SYNC_ROWS * (uint64_t)self->sym->size * sizeof(uint64_t);
+    if (!heap_mapped(self)) return false;
+    return (self->for_node && lies_in(offset, bytes, 0, flag_bytes)) ||
+           device_heap_finds(self, device_heap_at(self, offset), bytes, &found);
+}
+
 void device_heap_users_range(const device_heap *self, uint64_t *begin, uint64_t *end)
 {
     *begin = self->first_bytes;
@@ -390,6 +412,11 @@ void device_heap_users_range(const device_heap *self, uint64_t *begin, uint64_t 
 bool device_heap_has_atomics(const device_heap *self, int32_t pe)
 {
     return self->atomics[pe];
+}
+
+bool device_heap_kernels_meet(const device_heap *self)
+{
+    return self->kernels_meet;
 }
 
 bool device_heap_maps(const device_heap *self, cu_address address)

@@ -114,6 +114,9 @@ cu_address device_heap_at(const device_heap *heap, uint64_t offset);
 bool device_heap_offset(const device_heap *heap, cu_address address, uint64_t bytes, uint64_t *offset);
 /* The same for the symmetric part alone, without its first block, and for registered memory. */
 bool device_heap_finds(const device_heap *heap, cu_address address, uint64_t bytes, uint64_t *offset);
+/* Returns whether other ranks may reach [offset, offset + bytes) by messages: what device_heap_finds finds, and the
+   flags of barriers. */
+bool device_heap_serves(const device_heap *heap, uint64_t offset, uint64_t bytes);
 /* Returns whether the address is in any PE's symmetric part as this rank maps it. */
 bool device_heap_maps(const device_heap *heap, cu_address address);
 /* Returns whether a block of the symmetric part starts at the offset, and its size. */
@@ -122,6 +125,8 @@ bool device_heap_block_bytes(device_heap *heap, uint64_t offset, uint64_t *bytes
 void device_heap_users_range(const device_heap *heap, uint64_t *begin, uint64_t *end);
 /* Returns whether atomics of kernels of this rank's GPU on pe's memory are atomic with those of other GPUs. */
 bool device_heap_has_atomics(const device_heap *heap, int32_t pe);
+/* Returns whether that holds for the GPUs of all ranks on the memory of all ranks. The same on all ranks. */
+bool device_heap_kernels_meet(const device_heap *heap);
 /* How full the symmetric part is. */
 typedef struct device_heap_facts {
     mem_arena_stats arena;

@@ -372,6 +372,20 @@ bool kinds_points_to_device(const sym *self, const void *address)
     return cuda_place_of(address).kind != CUDA_PLACE_HOST;
 }
 
+bool kinds_serves_device(const sym *self, uint64_t offset, uint64_t bytes)
+{
+    const device_heap *device = device_of(self);
+    return device && device_heap_serves(device, offset, bytes);
+}
+
+bool kinds_knows(const sym *self, const void *address, uint64_t bytes, bool *on_device)
+{
+    kinds_place place;
+    if (!kinds_find(self, address, bytes, &place)) return mem_registry_holds(self->registry, address, bytes, on_device);
+    *on_device = place.memory == TRANSPORT_DEVICE;
+    return true;
+}
+
 mem_side kinds_side(const sym *self, const void *address, uint64_t bytes, bool device)
 {
     uint64_t offset;
@@ -418,6 +432,12 @@ bool kinds_users_range(const sym *self, transport_memory memory, kinds_range *ou
         device_heap_users_range(device_of(self), &out->begin, &out->end);
     }
     return out->end > out->begin;
+}
+
+bool kinds_kernels_meet(const sym *self)
+{
+    const device_heap *device = device_of(self);
+    return device && device_heap_kernels_meet(device);
 }
 
 bool kinds_has_gpu_atomics(const sym *self, transport_memory memory, int32_t pe)

@@ -99,9 +99,18 @@ void kinds_get_stats(sym *sym, transport_memory memory, struct expar_heap_stats 
 bool kinds_users_range(const sym *sym, transport_memory memory, kinds_range *out);
 /* The same for memory of kinds_register, by number below KINDS_MOST_REGISTERED; false: there is none of that number. */
 bool kinds_registered_range(const sym *sym, int32_t number, kinds_range *out);
+/* Returns whether the GPUs of all ranks reach the device memory of all ranks, with atomics. The same on all ranks. */
+bool kinds_kernels_meet(const sym *sym);
 /* Returns whether atomics of this rank's GPU on that memory of pe are atomic with those of all others: for device
    memory, of kernels; for pinned memory, of CPUs, too. */
 bool kinds_has_gpu_atomics(const sym *sym, transport_memory memory, int32_t pe);
+
+/* Returns whether kernels of any rank may reach these bytes of device memory by messages: users' memory, and the flags
+   of barriers. */
+bool kinds_serves_device(const sym *sym, uint64_t offset, uint64_t bytes);
+/* Returns whether [address, address + bytes) is symmetric, or was registered for own operations. *on_device: it is
+   memory of a GPU. Unlike kinds_is_device it takes any address. */
+bool kinds_knows(const sym *sym, const void *address, uint64_t bytes, bool *on_device);
 
 bool kinds_points_to_device(const sym *sym, const void *address);
 /* Returns whether the address is memory of a GPU, of the group or any other: no CPU may touch it. Groups without device
@@ -116,6 +125,9 @@ static inline mem_copier *kinds_copier(const sym *self)
 {
     return atomic_load_explicit(&self->copier, memory_order_acquire);
 }
+/* Carries a put or a get between memory of this rank's GPU (request->on_device) and memory that transports reach. It
+   passes through pinned pieces, and is complete when this returns (copies/pieces.c). */
+expar_status kinds_carry_pieces(sym *sym, const transport_request *request);
 /* Describes an address for the copier. device: kinds_is_device holds for it. */
 mem_side kinds_side(const sym *sym, const void *address, uint64_t bytes, bool device);
 

@@ -2,6 +2,7 @@
 /* The rank's proxies, if EXPAR_PROXY asks for them: rings of its non-blocking operations, and a thread for each
  * ring. */
 #include "base/knobs.h"
+#include "shmem/kinds.h"
 #include "shmem/parts.h"
 
 #define NUM_SLOTS 256u
@@ -9,6 +10,12 @@
 static void ring_doorbell_of(void *context, int32_t pe)
 {
     sym_ring(context, pe);
+}
+
+/* The device heap has holes. */
+static bool serves_device(void *context, transport_memory memory, uint64_t offset, uint64_t bytes)
+{
+    return memory == TRANSPORT_DEVICE && kinds_serves_device(context, offset, bytes);
 }
 
 proxy_plan sym_proxy_plan(sym *self)
@@ -19,6 +26,7 @@ proxy_plan sym_proxy_plan(sym *self)
         .driven = &self->driven,
         .bounds[TRANSPORT_HOST] = {.begin = SYM_CONTROL_BYTES, .end = &self->grown_bytes},
         .bounds[TRANSPORT_PINNED] = {.begin = SYM_PINNED_BEGIN, .end = &self->pinned_bytes},
+        .serves = serves_device,
         .num_slots = NUM_SLOTS,
         .nap_ns = knob(KNOB_PROXY_IDLE_NAP_NS),
         .delivered = ring_doorbell_of,

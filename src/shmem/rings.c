@@ -2,6 +2,7 @@
 /* Command rings for kernels (rings.h). */
 #include "shmem/rings.h"
 #include "base/knobs.h"
+#include "shmem/kinds.h"
 #include "shmem/parts.h"
 
 #include <stdlib.h>
@@ -84,6 +85,12 @@ static expar_status ring_serve(const sym_rings *rings, proxy *ring, cu_address *
     return EXPAR_OK;
 }
 
+/* proxy_plan.find_local */
+static bool rings_find_local(void *context, const void *at, uint64_t bytes, bool *on_device)
+{
+    return kinds_knows(context, at, bytes, on_device);
+}
+
 /* More rings than ranks that are not mapped would have nothing to do. */
 static int32_t most_rings(const sym *self, const rings_request *request)
 {
@@ -107,6 +114,10 @@ static expar_status rings_make(sym *self, const rings_request *request, sym_ring
     if (status == EXPAR_OK) status = proxy_crew_open(count, &made->crew);
     plan.crew = made->crew;
     plan.failed = request->failed;
+    if (request->user == SYM_RINGS_HANDLES_GPU) {
+        plan.find_local = rings_find_local;
+        plan.on_device = atomic_load_explicit(&self->copies, memory_order_acquire);
+    }
     for (int32_t i = 0; i < count && status == EXPAR_OK; i++) {
         status = proxy_open(&plan, &made->proxies[i]);
         if (status != EXPAR_OK) break;

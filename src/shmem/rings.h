@@ -3,8 +3,9 @@
  *
  * They are made when they are first asked for, and live as long as the group. Kernels take the ports, which lie in the
  * GPU's memory, or the process's if the CPU runs the kernels. The library's kernels use link/device/ring.h, the
- * program's expar/device.h. Commands name offsets in the host's and the pinned heap. Their sources lie where the CPU
- * reads them, as in the pinned heap. */
+ * program's expar/device.h. Commands name offsets in the heaps. For the library's kernels their sources lie where the
+ * CPU reads them, as in the pinned heap. For handles of a GPU they lie in any memory that the rank knows
+ * (kinds_knows). */
 #ifndef EXPAR_SHMEM_RINGS_H
 #define EXPAR_SHMEM_RINGS_H
 

@@ -315,6 +315,12 @@ static expar_status shim_settle(transport *self, transport_batch *batch)
 
 /* ---- passed through ---------------------------------------------------------------------------------------------- */
 
+static expar_status shim_add(transport *self, transport_memory memory)
+{
+    transport *inner = shim_of(self)->inner;
+    return inner->ops->add ? inner->ops->add(inner, memory) : EXPAR_OK;
+}
+
 static expar_status shim_grow(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes)
 {
     transport *inner = shim_of(self)->inner;
@@ -376,6 +382,7 @@ static void shim_close(transport *self)
 
 static const transport_ops shim_ops = {
     .name = "shim",
+    .add = shim_add,
     .grow = shim_grow,
     .register_own = shim_register_own,
     .unregister_own = shim_unregister_own,

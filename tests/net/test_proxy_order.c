@@ -705,6 +705,122 @@ static void test_rejects_nonsense(void **state)
     stage_close(s);
 }
 
+/* ---- memory that the host looks up ------------------------------------------------------------------------------- */
+
+/* Two blocks of a GPU that touch, and memory of the CPU before them. Nothing else is known. */
+static uint8_t local_memory[4][64];
+
+static bool lies_in(const void *at, uint64_t bytes, const uint8_t *begin, uint64_t size)
+{
+    const uint64_t from = (uint64_t)((uintptr_t)at - (uintptr_t)begin);
+    return from < size && bytes <= size - from;
+}
+
+static bool find_local(void *context, const void *at, uint64_t bytes, bool *on_device)
+{
+    (void)context;
+    const bool by_cpu = lies_in(at, bytes, local_memory[0], 64);
+    *on_device = !by_cpu;
+    return by_cpu || lies_in(at, bytes, local_memory[1], 64) || lies_in(at, bytes, local_memory[2], 64);
+}
+
+static bool serves(void *context, transport_memory memory, uint64_t offset, uint64_t bytes)
+{
+    (void)context;
+    return memory == TRANSPORT_DEVICE && offset == 128 && bytes <= 64;
+}
+
+/* The other transport carries what a GPU has. */
+static stage *stage_with_device(void)
+{
+    stage *s = stage_with_busy_peer();
+    s->proxy->plan.find_local = find_local;
+    s->proxy->plan.serves = serves;
+    s->proxy->plan.on_device = &s->other.base;
+    s->ways[TRANSPORT_DEVICE * PES + 1] = (transport_ways){.data = &s->other.base, .words = &s->other.base};
+    return s;
+}
+
+static proxy_command found_put(int block, uint64_t at, uint64_t bytes)
+{
+    return (proxy_command){.kind = PROXY_PUT,
+                           .pe = 1,
+                           .memory = TRANSPORT_HOST | PROXY_FIND_LOCAL,
+                           .offset = BEGIN + (uint64_t)block * 64 + at,
+                           .local = (uintptr_t)&local_memory[block][at],
+                           .bytes = bytes};
+}
+
+/* Puts of one block join. Those of two blocks do not, nor those of a GPU and of the CPU. */
+static void test_looks_whose_memory_it_is(void **state)
+{
+    (void)state;
+    stage *s = stage_with_device();
+    proxy_command get = found_put(1, 0, 8), plain = touching_put(9);
+    get.kind = PROXY_GET;
+    issue(s, found_put(0, 32, 32));
+    issue(s, found_put(1, 0, 32));
+    issue(s, found_put(1, 32, 32));
+    issue(s, found_put(2, 0, 64));
+    issue(s, get);
+    issue(s, plain);
+    let_go(s, 6);
+    await_posts(s, 1, 5);
+    const bool on_device[] = {false, true, true, true, false};
+    const size_t bytes[] = {32, 64, 64, 8, 64};
+    for (size_t i = 0; i < 5; i++) {
+        const transport_request one = post_at(s, i);
+        assert_int_equal(one.on_device, on_device[i]);
+        assert_int_equal(one.memory, TRANSPORT_HOST);
+        assert_int_equal(one.bytes, bytes[i]);
+        complete(s, i, EXPAR_OK);
+    }
+    assert_true(post_at(s, 3).kind == TRANSPORT_KIND_GET && post_at(s, 3).dest == local_memory[1]);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    stage_close(s);
+}
+
+static void test_memory_that_is_not_known_fails(void **state)
+{
+    (void)state;
+    stage *s = stage_with_device();
+    let_go(s, 0);
+    issue(s, found_put(3, 0, 8));
+    expect_failure(s, EXPAR_ERR_ADDRESS, "rank 1");
+    issue(s, found_put(2, 32, 40)); /* it ends later than the block */
+    expect_failure(s, EXPAR_ERR_ADDRESS, "rank 1");
+    proxy_command word = found_put(0, 0, 8); /* an atomic has no memory of the caller's */
+    word.kind = PROXY_ATOMIC;
+    issue(s, word);
+    expect_failure(s, EXPAR_ERR_ADDRESS, "rank 1");
+    assert_int_equal(count_posts(s, -1), 0);
+    /* No memory of a GPU can be carried. */
+    s->proxy->plan.on_device = NULL; /* the thread sees it with the next command */
+    issue(s, found_put(1, 0, 8));
+    expect_failure(s, EXPAR_ERR_UNSUPPORTED, "rank 1");
+    stage_close(s);
+}
+
+static void test_asks_what_memory_without_bounds_serves(void **state)
+{
+    (void)state;
+    stage *s = stage_with_device();
+    let_go(s, 0);
+    proxy_command put = found_put(1, 0, 8);
+    put.memory = TRANSPORT_DEVICE | PROXY_FIND_LOCAL;
+    issue(s, put);
+    expect_failure(s, EXPAR_ERR_ADDRESS, "rank 1");
+    put.offset = 128;
+    issue(s, put);
+    await_posts(s, 1, 1);
+    assert_true(post_at(s, 0).memory == TRANSPORT_DEVICE && post_at(s, 0).on_device);
+    complete(s, 0, EXPAR_OK);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    stage_close(s);
+}
+
+/* ---- growth ------------------------------------------------------------------------------------------------------ */
+
 /* The last byte of what has grown is the heap's, and what grows later is so from then on. */
 static void test_takes_what_has_grown(void **state)
 {
@@ -869,6 +985,9 @@ int main(void)
         cmocka_unit_test(test_others_stay_apart),
         cmocka_unit_test(test_joined_ones_fail_together),
         cmocka_unit_test(test_rejects_nonsense),
+        cmocka_unit_test(test_looks_whose_memory_it_is),
+        cmocka_unit_test(test_memory_that_is_not_known_fails),
+        cmocka_unit_test(test_asks_what_memory_without_bounds_serves),
         cmocka_unit_test(test_takes_what_has_grown),
         cmocka_unit_test(test_nothing_is_done_at_once),
         cmocka_unit_test(test_failed_ones_are_told),

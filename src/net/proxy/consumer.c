@@ -15,7 +15,7 @@ static bool in_flight(const proxy *self)
     return self->taken != self->done;
 }
 
-static void attend(proxy *self, bool begins)
+void proxy_attend(proxy *self, bool begins)
 {
     if (self->attends == begins) return;
     self->attends = begins;
@@ -27,7 +27,7 @@ static void attend(proxy *self, bool begins)
 static bool drive(proxy *self)
 {
     if (!in_flight(self) || self->plan.driven->count == 0) return false;
-    attend(self, true);
+    proxy_attend(self, true);
     bool moved = transport_progress_all(self->plan.driven);
     /* Other threads may wait for what has arrived. */
     self->plan.site->arrived(self->plan.site->context);
@@ -70,7 +70,7 @@ static void consumer_nap(proxy *self, uint32_t naps)
     if (limit_ns > most_ns) limit_ns = most_ns;
     if (!in_flight(self)) limit_ns = self->plan.nap_ns;
     if (self->plan.kernels && limit_ns > self->plan.poll_ns) limit_ns = self->plan.poll_ns;
-    attend(self, false);
+    proxy_attend(self, false);
     proxy_gate_wait(&self->work, is_wanted, self, limit_ns);
 }
 
@@ -125,7 +125,7 @@ static void idle(proxy *self)
         const int64_t now_ns = clock_ns();
         consumer_judge(self, now_ns);
         if (rests(self, now_ns)) {
-            attend(self, false);
+            proxy_attend(self, false);
             proxy_crew_rest(self);
             look_at_announcement(self);
             return;
@@ -177,7 +177,7 @@ void *proxy_consume(void *argument)
             idle(self);
         }
     }
-    attend(self, false);
+    proxy_attend(self, false);
     proxy_crew_leave_watch(self);
     end_ring(self, EXPAR_ERR_ABORTED);
     tell_moves(self);

@@ -135,6 +135,7 @@ static transport_request data_of(const flight *f)
 {
     const proxy_command *c = &f->command;
     transport_request request = {.pe = c->pe, .memory = c->memory, .offset = c->offset, .bytes = f->message_bytes};
+    request.on_device = f->on_device;
     if (c->kind == PROXY_GET) {
         request.kind = TRANSPORT_KIND_GET;
         request.dest = (void *)(uintptr_t)c->local;
@@ -175,7 +176,7 @@ static transport_request flight_request(proxy *self, flight *f)
     }
     proxy_join(self, f);
     transport_request data = data_of(f);
-    f->via = ways_of(self, c->memory, c->pe)->data;
+    f->via = f->on_device ? self->plan.on_device : ways_of(self, c->memory, c->pe)->data;
     if (c->kind != PROXY_GET) carry_signal(self, f, &data);
     return data;
 }
@@ -227,6 +228,12 @@ static void count_posted(proxy *self, const flight *f, const transport_request *
         add_to_count(&self->sent_bytes, request->bytes + (request->signals ? sizeof(uint64_t) : 0));
 }
 
+/* Operations on memory of a GPU may wait until they are complete, and drive the network meanwhile. */
+static bool may_wait(const transport_request *request)
+{
+    return request->on_device || request->memory == TRANSPORT_DEVICE;
+}
+
 /* Returns false if it must be tried again: its PE has its share on the way, or its transport has no free space. */
 static bool post(proxy *self, proxy_peer *peer, flight *f)
 {
@@ -239,6 +246,7 @@ static bool post(proxy *self, proxy_peer *peer, flight *f)
     }
     proxy_between_steps(self);
     expar_status status = EXPAR_OK;
+    if (may_wait(&request)) proxy_attend(self, false);
     if (request.bytes > 0) status = f->via->ops->post(f->via, &request, &f->batch);
     if (status == EXPAR_ERR_BUSY) return false;
     peer->messages++;

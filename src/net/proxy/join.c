@@ -11,8 +11,15 @@ static bool is_put(const flight *f)
 static bool touches(const flight *a, const flight *b)
 {
     const proxy_command *first = &a->command, *second = &b->command;
-    return first->memory == second->memory && first->offset + first->bytes == second->offset &&
-           first->local + first->bytes == second->local;
+    return a->on_device == b->on_device && first->memory == second->memory &&
+           first->offset + first->bytes == second->offset && first->local + first->bytes == second->local;
+}
+
+/* Memory of a GPU that touches may have been allocated apart, and no copy goes across. */
+static bool is_one_block(const proxy *self, const flight *f, uint64_t bytes)
+{
+    bool on_device;
+    return !f->on_device || proxy_find_local(self, &f->command, bytes, &on_device);
 }
 
 void proxy_join(proxy *self, flight *f)
@@ -23,8 +30,9 @@ void proxy_join(proxy *self, flight *f)
     while (last->command.kind == PROXY_PUT && last->next != PROXY_NONE) {
         flight *more = &self->flights[last->next];
         if (!is_put(more) || more->command.bytes == 0 || more->epoch != f->epoch || !touches(last, more)) return;
-        if (f->message_bytes + more->command.bytes > PROXY_JOINED_BYTES) return;
-        f->message_bytes += more->command.bytes;
+        const uint64_t bytes = f->message_bytes + more->command.bytes;
+        if (bytes > PROXY_JOINED_BYTES || !is_one_block(self, f, bytes)) return;
+        f->message_bytes = bytes;
         f->num_joined++;
         last = more;
     }

@@ -48,6 +48,8 @@ typedef struct flight {
     bool signals;
     /* the message carries the signal of its last flight, too */
     bool carries_signal;
+    /* its local memory is a GPU's */
+    bool on_device;
     /* number of fences before it */
     uint64_t epoch;
     /* place of the next flight to the same PE, or PROXY_NONE */
@@ -175,6 +177,8 @@ static inline flight *proxy_flight(const proxy *self, uint64_t number)
 void proxy_begin_flight(proxy *self, flight *f);
 /* Records the failure of a command that never was on its way; its PE may be none. */
 void proxy_reject(proxy *self, flight *f, expar_status status);
+/* Finds whose memory [local, local + bytes) is; false: it is not known. */
+bool proxy_find_local(const proxy *self, const proxy_command *command, uint64_t bytes, bool *on_device);
 /* Moves every flight on as far as it goes; true if one moved. */
 bool proxy_move_flights(proxy *self);
 /* Raises `done` as far as flights have ended; true if it moved. */
@@ -208,6 +212,8 @@ void proxy_crew_leave_watch(proxy *self);
 
 /* ---- consumer.c -------------------------------------------------------------------------------------------------- */
 
+/* The thread begins or ends to drive the network. */
+void proxy_attend(proxy *self, bool begins);
 /* The thread's main function; argument: the proxy. */
 void *proxy_consume(void *argument);
 

@@ -29,7 +29,7 @@ typedef struct proxy proxy;
 typedef struct proxy_bounds {
     uint64_t begin;
     /* Read when a command is taken. The owner raises it (release), the thread reads it (acquire). NULL: there is no
-       such segment. */
+       such segment, or proxy_plan.serves knows it. */
     const _Atomic uint64_t *end;
 } proxy_bounds;
 
@@ -49,6 +49,14 @@ typedef struct proxy_plan {
     /* the transports that need progress */
     const transport_driven *driven;
     proxy_bounds bounds[TRANSPORT_MEMORIES];
+    /* Returns whether commands may reach these bytes; for memory without bounds. NULL: they may not. */
+    bool (*serves)(void *context, transport_memory memory, uint64_t offset, uint64_t bytes);
+    /* For commands with PROXY_FIND_LOCAL: returns whether the rank knows this memory. *on_device: a GPU has it. NULL:
+       no memory is known. */
+    bool (*find_local)(void *context, const void *at, uint64_t bytes, bool *on_device);
+    /* Carries puts and gets if a GPU has their local memory. Its operations are complete when `post` returns. NULL:
+       such commands fail. */
+    transport *on_device;
     /* of the ring: a power of two */
     uint32_t num_slots;
     /* number of the first command */
@@ -64,7 +72,8 @@ typedef struct proxy_plan {
     bool yields;
     /* A number that was claimed, and not published for so long, ends the ring; 0: it does not. */
     int64_t orphan_ns;
-    /* Called from the proxy's thread when a command has failed, before a counter passes it. NULL: no call. */
+    /* Called from the proxy's thread when a command has failed, before a counter passes it. The command still has
+       PROXY_FIND_LOCAL if its local memory is not known. NULL: no call. */
     void (*failed)(void *context, const proxy_command *command, expar_status status);
     /* Called from the proxy's thread when something that pe may wait for has been delivered to it. */
     void (*delivered)(void *context, int32_t pe);

@@ -50,9 +50,13 @@ typedef struct proxy_command {
     uint8_t kind;
     /* transport_atomic_op, also of the signal: TRANSPORT_SET or TRANSPORT_ADD */
     uint8_t op;
-    /* transport_memory */
+    /* transport_memory; `memory` of puts and gets may have PROXY_FIND_LOCAL with it */
     uint8_t memory, signal_memory;
 } proxy_command;
+
+/* The producer does not know whose memory `local` is. The thread asks (proxy_plan.find_local), and rejects memory that
+   is not known. Without this bit the thread itself accesses `local`. */
+#define PROXY_FIND_LOCAL 0x80
 
 /* Returns the word by which producers that share a ring tell their failed commands apart (proxy_plan.failed). */
 PORTABLE_FUNC uint64_t proxy_tag(const proxy_command *command)

@@ -9,8 +9,10 @@
    together. */
 static bool is_within(const proxy *self, uint8_t memory, uint64_t offset, uint64_t bytes)
 {
-    if (memory >= TRANSPORT_MEMORIES || !self->plan.bounds[memory].end) return false;
+    if (memory >= TRANSPORT_MEMORIES) return false;
     const proxy_bounds *bounds = &self->plan.bounds[memory];
+    if (!bounds->end)
+        return self->plan.serves && self->plan.serves(self->plan.context, (transport_memory)memory, offset, bytes);
     uint64_t end = atomic_load_explicit(bounds->end, memory_order_acquire);
     return bytes == 0 || (offset >= bounds->begin && offset < end && bytes <= end - offset);
 }
@@ -50,6 +52,23 @@ static expar_status check_command(const proxy *self, const proxy_command *c)
     return fits ? EXPAR_OK : EXPAR_ERR_ADDRESS;
 }
 
+bool proxy_find_local(const proxy *self, const proxy_command *c, uint64_t bytes, bool *on_device)
+{
+    const void *at = (const void *)(uintptr_t)c->local;
+    return self->plan.find_local && self->plan.find_local(self->plan.context, at, bytes, on_device);
+}
+
+/* After success the command is like one whose producer knew its memory. */
+static expar_status flight_find_local(const proxy *self, flight *f)
+{
+    proxy_command *c = &f->command;
+    const bool has_local = c->kind == PROXY_PUT || c->kind == PROXY_GET || c->kind == PROXY_PUT_SIGNAL;
+    if (!has_local || !(c->memory & PROXY_FIND_LOCAL)) return EXPAR_OK;
+    if (c->bytes > 0 && !proxy_find_local(self, c, c->bytes, &f->on_device)) return EXPAR_ERR_ADDRESS;
+    c->memory &= (uint8_t)~PROXY_FIND_LOCAL;
+    return EXPAR_OK;
+}
+
 /* ---- taking ------------------------------------------------------------------------------------------------------ */
 
 static bool is_there(const proxy *self, uint64_t number)
@@ -73,7 +92,8 @@ static expar_status standing_of(proxy *self, const proxy_command *c)
 
 static void command_begin(proxy *self, flight *f)
 {
-    expar_status status = check_command(self, &f->command);
+    expar_status status = flight_find_local(self, f);
+    if (status == EXPAR_OK) status = check_command(self, &f->command);
     if (f->command.kind == PROXY_FENCE || f->command.kind == PROXY_REST) {
         if (f->command.kind == PROXY_FENCE)
             self->epoch++;

@@ -104,6 +104,23 @@ static void error_read_loss(const handle_slot *slot, expar_device_error *out)
     say_loss(slot, out);
 }
 
+/* Returns whether the first error is that of the command that failed. */
+static bool is_loss(const handle_slot *slot)
+{
+    const expar_dev_report *report = slot->report;
+    return slot_has_lost(slot) && report->status == report->lost_status &&
+           report->operation == report->lost_operation && report->pe == report->lost_pe &&
+           report->offset == report->lost_offset;
+}
+
+/* Returns whether a wait has ended for a reason that is not its own. */
+static bool is_in_vain(const handle_slot *slot, expar_status status)
+{
+    if (slot->ended && slot->report->ending == (uint32_t)status) return true;
+    return status != EXPAR_ERR_ADDRESS && status != EXPAR_ERR_ALIGNMENT && status != EXPAR_ERR_UNSUPPORTED &&
+           status != EXPAR_ERR_ARGUMENT;
+}
+
 /* The process's lock is held, so the slot is not given to another handle meanwhile. */
 static void error_read(const handle_slot *slot, uint32_t generation, expar_device_error *out)
 {
@@ -125,9 +142,9 @@ static void error_read(const handle_slot *slot, uint32_t generation, expar_devic
     out->offset = report->offset;
     out->seen = report->seen;
     out->awaited = report->awaited;
-    const bool in_vain = out->status != EXPAR_ERR_ADDRESS && out->status != EXPAR_ERR_ALIGNMENT &&
-                         out->status != EXPAR_ERR_UNSUPPORTED && out->status != EXPAR_ERR_ARGUMENT;
-    if (is_of_wait(report->operation) && in_vain)
+    if (is_loss(slot))
+        say_loss(slot, out);
+    else if (is_of_wait(report->operation) && is_in_vain(slot, out->status))
         say_wait(slot, out);
     else
         say_call(slot, out);

@@ -48,6 +48,7 @@ SAME_NUMBER(EXPAR_DEV_RING_PUT_SIGNAL, PROXY_PUT_SIGNAL);
 SAME_NUMBER(EXPAR_DEV_RING_ATOMIC, PROXY_ATOMIC);
 SAME_NUMBER(EXPAR_DEV_RING_FENCE, PROXY_FENCE);
 SAME_NUMBER(EXPAR_DEV_RING_P, PROXY_P);
+SAME_NUMBER(EXPAR_DEV_RING_FIND_LOCAL, PROXY_FIND_LOCAL);
 SAME_NUMBER(EXPAR_DEV_FETCH, TRANSPORT_FETCH);
 SAME_NUMBER(EXPAR_DEV_SET, TRANSPORT_SET);
 SAME_NUMBER(EXPAR_DEV_SWAP, TRANSPORT_SWAP);
@@ -68,11 +69,11 @@ static bool target_uses_host(const handle_slot *slot)
     return slot->gpu < 0;
 }
 
-/* Commands name memory that the CPU accesses. Data and signals go by two transports at most. */
+/* Data and signals go by two transports at most. */
 static bool has_proxy(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank)
 {
     const transport_ways *ways = sym_ways(self, memory, rank);
-    return slot->rings && memory != TRANSPORT_DEVICE && ways->data && ways->words;
+    return slot->rings && ways->data && ways->words;
 }
 
 expar_dev_way ways_of_data(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank, bool mapped)
@@ -82,12 +83,14 @@ expar_dev_way ways_of_data(const sym *self, const handle_slot *slot, transport_m
 }
 
 /* CPUs are atomic with each other where all ranks use loads and stores, and with transports that say so. All ranks have
-   chosen alike for the owner's memory (shmem/reach.c). GPUs are atomic with CPUs if their link has atomics. */
+   chosen alike for the owner's memory (shmem/reach.c). GPUs are atomic with CPUs if their link has atomics. Words of
+   device memory are changed by kernels alone where all ranks' GPUs reach each other, and by the owners' CPUs
+   elsewhere. */
 static bool stores_are_atomic(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank)
 {
     const transport_ways *ways = sym_ways(self, memory, rank);
+    if (memory == TRANSPORT_DEVICE) return kinds_kernels_meet(self);
     if (!target_uses_host(slot) && !kinds_has_gpu_atomics(self, memory, rank)) return false;
-    if (memory == TRANSPORT_DEVICE) return true;
     return ways->words ? ways->words == ways->map : rank == self->rank;
 }
 
@@ -110,18 +113,30 @@ static void command_failed(void *context, const proxy_command *command, expar_st
                                    .lost_offset = command->offset};
     char why[HANDLE_TEXT];
     snprintf(why, sizeof why, "rank %d: %s", command->pe, expar_status_text(status));
+    if (command->memory & PROXY_FIND_LOCAL)
+        snprintf(why, sizeof why,
+                 "the caller's memory at %#llx is not known to the host, which must reach it for rank %d: expected "
+                 "symmetric memory, or memory of expar_register",
+                 (unsigned long long)command->local, command->pe);
     const bool is_rank = command->pe >= 0 && command->pe < ((const sym *)context)->size;
     if (is_rank && sym_check_pe(context, command->pe, "a command of a kernel") != EXPAR_OK)
         snprintf(why, sizeof why, "%s", expar_last_error());
     slot_lose((uint32_t)(tag & 0xffffff), (uint32_t)(tag >> 32), &lost, why);
 }
 
-/* Returns whether kernels need commands for that rank, for some memory that the target uses. */
+static bool memory_needs_commands(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank)
+{
+    const kinds_place start = {.memory = memory};
+    return !kinds_peer_at(self, &start, rank) || !stores_are_atomic(self, slot, memory, rank);
+}
+
+/* Returns whether kernels need commands for that rank, for some memory that the target uses. A GPU with a handle has
+   both kinds; the CPU's pinned memory is reached as its host memory. */
 static bool slot_needs_commands(const sym *self, const handle_slot *slot, int32_t rank)
 {
-    const transport_ways *ways = sym_ways(self, TRANSPORT_HOST, rank);
-    if (rank != self->rank && !self->peers[rank]) return true;
-    return target_uses_host(slot) && ways->words && ways->words != ways->map;
+    if (target_uses_host(slot)) return memory_needs_commands(self, slot, TRANSPORT_HOST, rank);
+    return memory_needs_commands(self, slot, TRANSPORT_DEVICE, rank) ||
+           memory_needs_commands(self, slot, TRANSPORT_PINNED, rank);
 }
 
 expar_status ways_open_rings(const expar_team *team, handle_slot *slot)
@@ -129,8 +144,6 @@ expar_status ways_open_rings(const expar_team *team, handle_slot *slot)
     sym *self = team->group->sym;
     expar_dev_state *state = slot->image;
     bool needed = false;
-    /* Kernels on GPUs issue no commands yet, so their PEs that are not mapped are not supported. */
-    if (slot->gpu >= 0) return EXPAR_OK;
     for (int32_t pe = 0; pe < team->size; pe++)
         needed = needed || slot_needs_commands(self, slot, team->start + pe * team->stride);
     if (!needed) return EXPAR_OK;

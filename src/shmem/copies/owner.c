@@ -53,12 +53,11 @@ static expar_status copy_data(copies *self, mem_side dest, mem_side source, uint
 /* Checks what a request says: nothing else protects this rank's memory from a peer that has gone wrong. */
 static bool is_sound_request(const copies *self, const mail_head *head)
 {
-    uint64_t offset;
     const bool word = head->kind == MAIL_CHANGE;
     if (word && ((head->bytes != 4 && head->bytes != 8) || head->offset % head->bytes != 0 || head->op > TRANSPORT_XOR))
         return false;
     return head->kind >= MAIL_PUT && head->kind <= MAIL_CHANGE && head->bytes <= mail_most(self) &&
-           device_heap_finds(self->device, device_heap_at(self->device, head->offset), head->bytes, &offset);
+           device_heap_serves(self->device, head->offset, head->bytes);
 }
 
 static expar_status serve_change(copies *self, const mail_head *request, mail_head *answer)

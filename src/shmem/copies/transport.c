@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transport of device memory: what a rank reaches by copies, and what it asks the owner for. */
+/* The transport of device memory: what a rank reaches by copies, and what it asks the owner for. Puts and gets of other
+ * memory come here if the caller's side is memory of a GPU. */
 #include "shmem/copies/parts.h"
 #include "shmem/kinds.h"
 
@@ -64,6 +65,7 @@ static mem_side peer_side(const copies *self, const transport_request *r)
 
 static expar_status put_data(copies *self, const transport_request *r, bool waits)
 {
+    if (r->memory != TRANSPORT_DEVICE) return kinds_carry_pieces(self->sym, r);
     const mem_side source = caller_side(self, r, r->source);
     if (is_direct(self, r->pe)) return mem_copier_copy(self->copier, peer_side(self, r), source, r->bytes);
     return mail_put(self, r->pe, r->offset, source, r->bytes, waits);
@@ -71,6 +73,7 @@ static expar_status put_data(copies *self, const transport_request *r, bool wait
 
 static expar_status get_data(copies *self, const transport_request *r)
 {
+    if (r->memory != TRANSPORT_DEVICE) return kinds_carry_pieces(self->sym, r);
     const mem_side dest = caller_side(self, r, r->dest);
     if (is_direct(self, r->pe)) return mem_copier_copy(self->copier, dest, peer_side(self, r), r->bytes);
     return mail_get(self, r->pe, r->offset, dest, r->bytes);
@@ -106,7 +109,8 @@ static expar_status change_signal(copies *self, const transport_request *put, bo
 static expar_status carry(transport *via, const transport_request *r, bool waits)
 {
     copies *self = (copies *)via;
-    if (r->memory != TRANSPORT_DEVICE) return transport_reject(via, (transport_memory)r->memory);
+    const bool takes_data = r->on_device && r->kind != TRANSPORT_KIND_ATOMIC;
+    if (r->memory != TRANSPORT_DEVICE && !takes_data) return transport_reject(via, (transport_memory)r->memory);
     if (r->kind == TRANSPORT_KIND_GET) return get_data(self, r);
     if (r->kind == TRANSPORT_KIND_ATOMIC) return copies_change(self, r, waits);
     const bool ends = waits && !r->signals;

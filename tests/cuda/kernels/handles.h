@@ -25,6 +25,7 @@ typedef enum handles_test {
     HANDLES_WAIT,     /* waits for a word that no rank changes */
     HANDLES_SYNC,     /* a barrier to which a rank does not come */
     HANDLES_LOST,     /* puts to rank `peer`, until they fail */
+    HANDLES_SEND,     /* a put to rank `peer`, for whose end nobody waits */
     HANDLES_BAD,      /* bad input number `with`, by the first thread */
     HANDLES_TESTS
 } handles_test;
@@ -39,6 +40,9 @@ typedef enum handles_with {
     HANDLES_WITHS
 } handles_with;
 
+/* HANDLES_WAIT: HANDLES_SEND comes before it. */
+enum { HANDLES_SENDS = 1 };
+
 /* Bad inputs, each with its error. */
 typedef enum handles_bad {
     HANDLES_BAD_PE = 0,
@@ -50,7 +54,9 @@ typedef enum handles_bad {
     HANDLES_BAD_WAIT, /* a wait for words at `words`, which are not symmetric */
     HANDLES_BAD_CMP,
     HANDLES_BAD_OP,
-    HANDLES_BAD_FAR, /* a put to rank `peer`, to which no mapped way leads */
+    HANDLES_BAD_FAR,   /* a put to rank `peer`, to which no way leads */
+    HANDLES_BAD_LOCAL, /* a put to rank `peer` from memory that the host does not know */
+    HANDLES_BAD_DEST,  /* a get from there into such memory */
     HANDLES_BAD_SYNC,
     HANDLES_BADS
 } handles_bad;

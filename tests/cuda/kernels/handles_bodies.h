@@ -300,9 +300,16 @@ BODY_FUNC void body_script(const expar_device_handle *h, const handles_call *c)
 
 /* ---- trouble ----------------------------------------------------------------------------------------------------- */
 
+BODY_FUNC void body_send(const expar_device_handle *h, const handles_call *c)
+{
+    if (body_thread() == 0) expar_kernel_put_nbi(h, c->words + 8, c->own, 8, c->peer);
+    c->status[body_thread()] = EXPAR_OK;
+}
+
 BODY_FUNC void body_wait(const expar_device_handle *h, const handles_call *c)
 {
     int status = EXPAR_OK;
+    if (c->with == HANDLES_SENDS) body_send(h, c);
     if (c->scope == EXPAR_DEV_BLOCK)
         status = expar_kernel_signal_wait_until_block(h, c->words, EXPAR_CMP_GE, 7, 0);
     else if (c->scope == EXPAR_DEV_THREAD)
@@ -364,6 +371,12 @@ BODY_FUNC void body_bad(const expar_device_handle *h, const handles_call *c)
     case HANDLES_BAD_FAR:
         expar_kernel_put(h, words, words + 1, 8, c->peer);
         break;
+    case HANDLES_BAD_LOCAL:
+        expar_kernel_put_signal(h, words, c->own, 8, words + 1, 1, EXPAR_SIGNAL_SET, c->peer);
+        break;
+    case HANDLES_BAD_DEST:
+        expar_kernel_get(h, c->own, words, 8, c->peer);
+        break;
     default:
         status = expar_kernel_sync(h);
     }
@@ -398,6 +411,9 @@ BODY_FUNC void body_run(const expar_device_handle *h, const handles_call *c)
         break;
     case HANDLES_WAIT:
         body_wait(h, c);
+        break;
+    case HANDLES_SEND:
+        body_send(h, c);
         break;
     case HANDLES_LOST:
         body_lost(h, c);

@@ -118,12 +118,15 @@ void *runner_alloc(runner *r, size_t bytes)
     CHECK_OK(CUDA_CALL(MemAlloc, &at, bytes));
     cuda_leave();
     CHECK_OK(mem_device_clear(k->device, at, bytes));
+    /* Kernels use it for ranks that are not mapped, too. */
+    CHECK_OK(expar_register(r->group, (void *)(uintptr_t)at, bytes));
     return (void *)(uintptr_t)at;
 }
 
 void runner_free(runner *r, void *memory)
 {
     gpu_kernels *k = r->target;
+    CHECK_OK(expar_unregister(r->group, memory));
     if (!CHECK_OK(cuda_enter(k->device))) return;
     CHECK_OK(CUDA_CALL(MemFree, (cu_address)(uintptr_t)memory));
     cuda_leave();

@@ -6,8 +6,6 @@
 #include "pgas/late.h"
 #include "shmem/kind.h"
 
-#include "cuda/cuda.h"
-
 #include <stdio.h>
 
 #define RANKS  4
@@ -120,19 +118,10 @@ static void run_well(setting *s, expar_group *group, const expar_device_handle *
     CHECK_OK(expar_group_barrier(group));
 }
 
-/* Adds by kernels to pinned words need a GPU whose atomics CPUs see. */
-static bool has_atomics(const expar_group *group, expar_memory_kind kind)
-{
-    cuda_device facts;
-    if (kind != EXPAR_MEMORY_PINNED || runner_target() == EXPAR_DEVICE_CPU) return true;
-    return CHECK_OK(cuda_device_read(runner_gpu(group), &facts)) && facts.host_atomics;
-}
-
 static void pass_messages(setting *s, expar_group *group, expar_memory_kind words, expar_memory_kind data)
 {
     for (int with = 0; with < HANDLES_WITHS; with++)
         for (int scope = EXPAR_DEV_THREAD; scope <= EXPAR_DEV_BLOCK; scope++) {
-            if ((with == HANDLES_ADD || with == HANDLES_QUIET) && !has_atomics(group, words)) continue;
             handles_call call = call_open(group, HANDLES_PASS, words, data, &s->runner);
             call.with = with;
             call.scope = scope;
@@ -442,7 +431,7 @@ static void test_order_holds_between_nodes(void **state)
 {
     const ranks_plan apart = {.ranks_per_node = 1};
     (void)state;
-    if (runner_target() == EXPAR_DEVICE_GPU || kind_is_mix || !network_can_be_judged) skip();
+    if (kind_is_mix || !network_can_be_judged) skip();
     kind_run(apart, 2, litmus);
     seed = 1;
     kind_run(apart, 3, litmus);
@@ -458,25 +447,27 @@ static void test_order_holds_between_nodes(void **state)
     kind_run(apart, 2, bad_kernels);
 }
 
-/* Nodes of one rank: no kernel of a GPU reaches another one. */
-static void far_ranks(expar_group *group, void *shared)
+/* Nodes of one rank. The host does not know memory of the program that was not registered. */
+static void bad_memory(expar_group *group, void *shared)
 {
     setting s;
     (void)shared;
     if (!setting_open(&s, group, 1)) return;
     handles_call call = {
         .test = HANDLES_BAD, .words = s.first, .own = runner_alloc(&s.runner, 64), .peer = 1 - group->rank};
-    one_bad(&s, group, call, HANDLES_BAD_FAR, EXPAR_ERR_UNSUPPORTED, "no way of kernels leads to");
-    one_bad(&s, group, call, HANDLES_BAD_SYNC, EXPAR_ERR_UNSUPPORTED, "no way of kernels leads to");
+    CHECK_OK(expar_unregister(group, call.own));
+    one_bad(&s, group, call, HANDLES_BAD_LOCAL, EXPAR_ERR_ADDRESS, "expar_register");
+    one_bad(&s, group, call, HANDLES_BAD_DEST, EXPAR_ERR_ADDRESS, "get: PE");
+    CHECK_OK(expar_register(group, call.own, 64));
     runner_free(&s.runner, call.own);
     setting_close(&s, group);
 }
 
-static void test_ranks_that_are_not_mapped_are_told(void **state)
+static void test_memory_that_the_host_does_not_know_is_told(void **state)
 {
     (void)state;
     if (runner_target() == EXPAR_DEVICE_CPU) skip();
-    kind_run((ranks_plan){.ranks_per_node = 1}, 2, far_ranks);
+    kind_run((ranks_plan){.ranks_per_node = 1}, 2, bad_memory);
 }
 
 static void bad_calls(expar_group *group, void *shared)
@@ -497,7 +488,7 @@ static void bad_calls(expar_group *group, void *shared)
     }
     options.version = EXPAR_DEVICE_VERSION + 1;
     CHECK_STATUS(EXPAR_ERR_VERSION, expar_device_get(group, &options, &handle));
-    CHECK_TEXT("too new", "expected version 2");
+    CHECK_TEXT("too new", "expected version 3");
     options.version = 0;
     CHECK_STATUS(EXPAR_ERR_VERSION, expar_device_get(group, &options, &handle));
     CHECK_TEXT("too old");
@@ -546,7 +537,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_handles_end_with_their_context),
         cmocka_unit_test(test_the_first_error_of_a_kernel_stays),
         cmocka_unit_test(test_order_holds_between_nodes),
-        cmocka_unit_test(test_ranks_that_are_not_mapped_are_told),
+        cmocka_unit_test(test_memory_that_the_host_does_not_know_is_told),
         cmocka_unit_test(test_calls_reject_bad_arguments),
     };
     kind_read(argc, argv);

@@ -251,16 +251,26 @@ static bool gpu_moments(const struct bench_session *session, struct bench_moment
 
 /* ---- the site ---------------------------------------------------------------------------------------------------- */
 
-/* The library's default (exec/cuda/create.c). */
-#define DEFAULT_SMS 24
+/* The library's choice, within the rank's share of its GPU. */
+static int shared_sms(const struct bench_world *world, knob_id usual)
+{
+    const struct gpu_rank *rank = world->gpu;
+    const int gpus = rank->crew->options->num_gpus, sharers = (world->size + gpus - 1) / gpus;
+    const int most = rank->device->num_sms / sharers, chosen = (int)knob(usual);
+    return most < chosen ? most : chosen;
+}
 
 static int default_sms(const struct bench_world *world)
 {
-    const struct gpu_rank *rank = world->gpu;
-    int gpus = rank->crew->options->num_gpus, sharers = (world->size + gpus - 1) / gpus;
-    int most = rank->device->num_sms / sharers;
-    return most < DEFAULT_SMS ? most : DEFAULT_SMS;
+    return shared_sms(world, KNOB_CUDA_SMS);
 }
+
+static int default_mover_sms(const struct bench_world *world)
+{
+    return shared_sms(world, KNOB_CUDA_HOSTED_SMS);
+}
+
+const struct bench_site gpu_normal_nodes_site = {.default_workers = default_mover_sms, NODES_SITE};
 
 const struct bench_site gpu_normal_site = {
     .default_workers = default_sms,

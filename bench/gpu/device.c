@@ -192,6 +192,6 @@ static bool gpu_marks_read(const struct bench_world *world, void *marks, int cou
 
 const struct bench_device bench_cuda = {GPU, .copies = {"push_us", "pull_us"},
                                         .sites = {&gpu_normal_site, &gpu_ll_site}, .ll = &ll_cuda};
-/* Normal mode is not measured there (normal/options.c). */
 const struct bench_device bench_cuda_nodes = {GPU, .copies = {"whole_puts_us", "piece_puts_us"},
-                                              .sites = {&gpu_normal_site, &gpu_ll_nodes_site}, .ll = &ll_cuda_nodes};
+                                              .sites = {&gpu_normal_nodes_site, &gpu_ll_nodes_site},
+                                              .ll = &ll_cuda_nodes};

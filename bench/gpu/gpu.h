@@ -62,7 +62,8 @@ void gpu_give_up(struct gpu_rank *rank);
 /* The check of gpu_normal_site. It rejects rows that do not fit its kernels. */
 bool gpu_copy_check(const struct bench_world *world, const struct bench_options *options);
 expar_status gpu_copy_load(struct gpu_rank *rank);
-extern const struct bench_site gpu_normal_site;
+/* The second one is for ranks of several nodes, whose host carries calls out. */
+extern const struct bench_site gpu_normal_site, gpu_normal_nodes_site;
 
 /* ---- encode.c ---------------------------------------------------------------------------------------------------- */
 expar_status gpu_encode_load(struct gpu_rank *rank);

@@ -83,6 +83,12 @@ bool coded_verify(const struct normal_call *self, uint64_t salt);
 /* ---- nodes.c, copy_limit.c --------------------------------------------------------------------------------------- */
 
 extern const struct bench_site normal_nodes_site, normal_cpu_site;
+/* The functions of a site across nodes, on any device. */
+bool nodes_open(struct bench_session *session);
+void nodes_close(struct bench_session *session, bool sound);
+int nodes_add_limits(struct bench_session *session, bool combine, struct contender *contenders);
+struct bench_traffic nodes_traffic(const struct bench_session *session);
+#define NODES_SITE .open = nodes_open, .close = nodes_close, .add_copies = nodes_add_limits, .traffic = nodes_traffic
 /* Verifies that a call between nodes has sent as many rows as the routing demands; says what is wrong. */
 bool nodes_sent_right(const struct bench_call *call);
 /* Verifies that bare puts have arrived completely. */

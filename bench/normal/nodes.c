@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Across nodes, on the CPU: the ranks' shares, the network limits of both operations, and the check that as many rows
+/* Across nodes: the ranks' shares, the network limits of both operations, and the check that as many rows
  * were sent as the routing demands. */
 #include "bench/frame/network.h"
 #include "bench/normal/mode.h"
@@ -93,19 +93,37 @@ static struct network_limit *make_limit(const struct bench_session *session, boo
     return limit;
 }
 
-/* Allocates rows in memory that peers of the node reach, as inside a node. */
+static bool on_gpu(const struct bench_world *world)
+{
+    return world->place.type == EXPAR_CUDA;
+}
+
+/* Allocates rows in memory that peers of the node reach, as inside a node. On a GPU they are the caller's own. */
 static bool make_rows(struct bench_session *session)
 {
     const struct bench_world *world = session->world;
     const size_t bytes = (size_t)(session->problem->most_received + 1) * session->problem->row_bytes;
-    void *rows;
+    void *rows = NULL;
+    if (on_gpu(world)) {
+        session->rows = world->device->alloc(world, bytes);
+        return session->rows || bench_complain(world, "out of memory");
+    }
     if (!bench_good(world, expar_malloc(world->group, bytes, &rows))) return false;
     memset(rows, 0, bytes);
     session->rows = rows;
     return true;
 }
 
-static bool nodes_open(struct bench_session *session)
+static void free_rows(const struct bench_session *session)
+{
+    const struct bench_world *world = session->world;
+    if (on_gpu(world))
+        world->device->free(world, session->rows);
+    else
+        bench_good(world, expar_free(world->group, session->rows));
+}
+
+bool nodes_open(struct bench_session *session)
 {
     struct nodes_state *state = calloc(1, sizeof *state);
     if (!state) return bench_complain(session->world, "out of memory");
@@ -115,7 +133,7 @@ static bool nodes_open(struct bench_session *session)
            (state->combine = make_limit(session, true));
 }
 
-static void nodes_close(struct bench_session *session, bool sound)
+void nodes_close(struct bench_session *session, bool sound)
 {
     struct nodes_state *state = session->copies;
     if (state) {
@@ -123,10 +141,10 @@ static void nodes_close(struct bench_session *session, bool sound)
         network_limit_free(state->dispatch, sound);
         free(state);
     }
-    if (sound) bench_good(session->world, expar_free(session->world->group, session->rows));
+    if (sound) free_rows(session);
 }
 
-static int nodes_add_limits(struct bench_session *session, bool combine, struct contender *contenders)
+int nodes_add_limits(struct bench_session *session, bool combine, struct contender *contenders)
 {
     struct nodes_state *state = session->copies;
     return network_limit_contenders(combine ? state->combine : state->dispatch, contenders);
@@ -140,7 +158,7 @@ bool nodes_limit_verify(const struct bench_session *session, bool combine)
 
 /* ---- what was sent ----------------------------------------------------------------------------------------------- */
 
-static struct bench_traffic nodes_traffic(const struct bench_session *session)
+struct bench_traffic nodes_traffic(const struct bench_session *session)
 {
     const struct nodes_state *state = session->copies;
     const link_sent sent = ep_sent_so_far(session->ep);
@@ -157,10 +175,4 @@ bool nodes_sent_right(const struct bench_call *call)
                                   : "a dispatch has not sent one record for each other node of a token");
 }
 
-const struct bench_site normal_nodes_site = {
-    .default_workers = bench_cpu_threads,
-    .open = nodes_open,
-    .close = nodes_close,
-    .add_copies = nodes_add_limits,
-    .traffic = nodes_traffic,
-};
+const struct bench_site normal_nodes_site = {.default_workers = bench_cpu_threads, NODES_SITE};

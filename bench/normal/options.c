@@ -74,9 +74,6 @@ void normal_options_check(struct argp_state *state, struct bench_options *option
     if (options->mpi && !options->dispatch && !options->combine)
         argp_failure(state, EX_USAGE, 0, "--mpi: the baseline is of dispatch and combine, not of layout");
     check_ranks(state, options);
-    if (options->cuda && options->nodes > 1 && !options->ll.wanted)
-        argp_failure(state, EX_USAGE, 0, "--nodes %d: bench measures GPUs of several nodes with ll only",
-                     options->nodes);
     if (options->num_ranks % options->nodes)
         argp_failure(state, EX_USAGE, 0, "--nodes %d does not divide -n %d", options->nodes, options->num_ranks);
     check_routing(state, options);

@@ -235,6 +235,44 @@ static void more_sms_than_there_are_are_rejected(void **state)
     free(text);
 }
 
+static double member_of(const json_t *result, const char *object, const char *name)
+{
+    return json_number_value(json_object_get(json_object_get(result, object), name));
+}
+
+/* Every token goes to all ranks, but as one record to the other node. */
+static void assert_across(const json_t *result, double tokens, double ranks_beside)
+{
+    assert_true(json_is_true(json_object_get(result, "verified")));
+    assert_string_equal(text_of(result, "path"), "network");
+    assert_true(json_number_value(json_object_get(result, "network_limit_us")) > 0);
+    assert_true(member_of(result, "network", "rows") == tokens);
+    assert_true(member_of(result, "network", "bytes") > tokens * 2 * 256);
+    assert_true(member_of(result, "node", "rows") == 2 * tokens * ranks_beside);
+}
+
+/* Two simulated nodes, whose host carries calls out. Each rank has a GPU of its own, or shares one. */
+static void test_nodes_are_verified(void **state)
+{
+    (void)state;
+    for (int32_t each = 1; each <= 2; each++) {
+        struct bench_options options = small();
+        options.nodes = 2;
+        options.num_ranks = 2 * each;
+        options.num_gpus = num_gpus < options.num_ranks ? num_gpus : options.num_ranks;
+        options.topk = options.experts;
+        options.tokens[0] = 5;
+        options.patterns = BENCH_ISOLATED | BENCH_STEADY;
+        json_t *json = capture_json(&options), *list = json_object_get(json, "results");
+        assert_int_equal(json_array_size(list), 6);
+        for (size_t i = 0; i < 3; i++)
+            assert_across(json_array_get(list, i), 5, each - 1);
+        for (size_t i = 3; i < 6; i++)
+            assert_true(json_is_true(json_object_get(json_array_get(list, i), "verified")));
+        json_decref(json);
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -245,6 +283,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_patterns_are_verified),
         cmocka_unit_test(test_patterns_period),
         cmocka_unit_test(test_patterns_period_of_coded_rows),
+        cmocka_unit_test(test_nodes_are_verified),
         cmocka_unit_test(more_sms_than_there_are_are_rejected),
     };
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

@@ -67,6 +67,7 @@
     X("EXPAR_GDA_ACK_TIMEOUT", "0 to 31", "20",                                                                        \
       "a device waits for 4.096 us, doubled so often, before it sends again")                                          \
     X("EXPAR_GDA_READS", "1 to 128, a power of two", "16", "gets and atomics that each queue of gda has in flight")    \
+    X("EXPAR_GDA_ADAPTIVE_ROUTING", "0, 1", "0", "1: the network may deliver writes of gda in another order")          \
     X("EXPAR_GDA_QUEUE_MEMORY", "host, pinned, device", "host", "where queues for kernels lie; host: there are none")  \
     X("EXPAR_GDA_RINGER", "gpu, cpu, auto", "auto", "who rings: the threads that post, or a thread of the host")       \
     X("EXPAR_RANKS_PER_NODE", "a divisor of the number of ranks", "ranks of the host",                                 \

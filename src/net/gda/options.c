@@ -105,7 +105,7 @@ static const struct {
     {"delay", offsetof(nic_faults, delay_turns)},       {"drop", offsetof(nic_faults, drop_one_in)},
     {"lose", offsetof(nic_faults, lose_answer_one_in)}, {"coalesce", offsetof(nic_faults, coalesce_one_in)},
     {"shuffle", offsetof(nic_faults, shuffle_one_in)},  {"late", offsetof(nic_faults, late_reads_one_in)},
-    {"fail", offsetof(nic_faults, fail_one_in)},
+    {"fail", offsetof(nic_faults, fail_one_in)},        {"reroute", offsetof(nic_faults, reroute_one_in)},
 };
 
 static bool parse_count(const char *text, size_t length, uint64_t *value)
@@ -147,7 +147,7 @@ static expar_status read_faults(nic_faults *out)
         if (!take_fault(at, length, out))
             return error_set(EXPAR_ERR_ARGUMENT,
                              "EXPAR_GDA_NIC_FAULTS=%s: expected words such as drop=10, with commas between them; the "
-                             "names are seed, delay, drop, lose, coalesce, shuffle, late, fail",
+                             "names are seed, delay, drop, lose, coalesce, shuffle, late, fail, reroute",
                              SHOWN(text));
         at += length + (at[length] == ',');
     }
@@ -159,7 +159,7 @@ static expar_status read_faults(nic_faults *out)
 expar_status gda_options_read(gda_options *out)
 {
     gda_options o = {.depth = 1024, .batch = 16};
-    int64_t queues = 1, gid_index = -1;
+    int64_t queues = 1, gid_index = -1, adaptive = 0;
     expar_status status = read_nic(&o);
     if (status == EXPAR_OK) status = read_faults(&o.faults);
     if (status == EXPAR_OK) status = env_int("EXPAR_GDA_QPS_PER_PEER", 1, GDA_MOST_QUEUES, &queues);
@@ -167,11 +167,13 @@ expar_status gda_options_read(gda_options *out)
     if (status == EXPAR_OK) status = read_power("EXPAR_GDA_BATCH", 1, GDA_MOST_BATCH, &o.batch);
     if (status == EXPAR_OK) status = read_ringer(&o);
     if (status == EXPAR_OK) status = read_place(&o.place);
+    if (status == EXPAR_OK) status = env_int("EXPAR_GDA_ADAPTIVE_ROUTING", 0, 1, &adaptive);
     if (status == EXPAR_OK) status = env_int("EXPAR_GDA_GID_INDEX", 0, 255, &gid_index);
     if (status == EXPAR_OK) status = read_connection(&o);
     if (status != EXPAR_OK) return status;
     o.queues_per_peer = (uint32_t)queues;
     o.gid_index = (int32_t)gid_index;
+    o.reorders = adaptive != 0;
     o.devices = env_string("EXPAR_GDA_DEVICES");
     *out = o;
     return EXPAR_OK;

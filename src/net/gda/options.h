@@ -22,6 +22,7 @@ typedef struct gda_options {
     gda_ringer ringer;
     bool ringer_is_free; /* `auto`: another one may ring where kernels cannot write doorbells */
     gda_place place;     /* of queues for kernels; GDA_PLACE_HOST: there are none */
+    bool reorders;       /* the network may deliver writes of a queue in another order */
     const char *devices; /* names, with commas between them; NULL: all */
     int32_t gid_index;   /* -1: the first that is fit */
     /* Connections of devices */

@@ -77,13 +77,15 @@ static void fill_atomic(gda_request *r, transport_atomic_op op, size_t bytes, ui
     }
 }
 
-/* The signal of a put. No atomic meets the flag of a put with `flagged`, so that is written; others are atomics. */
+/* The signal of a put. No atomic meets the flag of a put with `flagged`, so that is written; others are atomics. With
+   adaptive routing a write may overtake the data before it, and an atomic may not: then flags are atomics, too. */
 static expar_status fill_signal(gda *g, gda_lane *lane, const transport_request *r, bool flagged, gda_request *signal)
 {
+    const bool writes = flagged && !g->options.reorders;
     *signal = (gda_request){.form = GDA_WRITE_INLINE, .bytes = sizeof r->operand};
     memcpy(signal->data, &r->operand, sizeof r->operand);
-    if (!flagged) fill_atomic(signal, r->op, sizeof r->operand, r->operand, 0);
-    if (!flagged) gda_to_sink(&lane->queue, signal);
+    if (!writes) fill_atomic(signal, r->op, sizeof r->operand, r->operand, 0);
+    if (!writes) gda_to_sink(&lane->queue, signal);
     return aim(g, lane, (transport_memory)r->signal_memory, r->signal_offset, signal);
 }
 

@@ -538,6 +538,38 @@ static void test_relaxed_ordering(void **state)
     }
 }
 
+/* With adaptive routing a flag that is written overtakes its data. A flag by an atomic does not. */
+static void test_adaptive_routing(void **state)
+{
+    (void)state;
+    for (int atomic = 0; atomic < 2; atomic++) {
+        world w;
+        uint64_t end = 0;
+        const nic_faults faults = {.reroute_one_in = 1};
+        gda_request signal = {
+            .form = atomic ? GDA_ADD_64 : GDA_WRITE_INLINE, .operand = 7, .bytes = 8, .data = {7}, .flags = 0};
+        world_begin(&w, &made_small, &faults, WORLD_ACCESS);
+        made *m = queue_to(&w, 1);
+        world_aim(&w, &signal, 1, 8);
+        gda_to_sink(&m->queue, &signal);
+        memset(w.ranks[0].heap + 256, 0x66, 64);
+        /* the signal asks for no CQE, since data arrive before that */
+        assert_true(gda_reserve(&m->queue, 2, &end));
+        gda_request data = {.form = GDA_WRITE, .local = (uintptr_t)w.ranks[0].heap + 256, .lkey = htobe32(0x1000)};
+        data.bytes = 64;
+        world_aim(&w, &data, 1, 1024);
+        gda_write(&m->queue, end, &data);
+        gda_write(&m->queue, end + 1, &signal);
+        assert_true(gda_commit(&m->queue, end, 2));
+        nic_turn(w.nic);
+        assert_true(*word_of(&w, 1, 8) == 7);
+        assert_int_equal(w.ranks[1].heap[1024], atomic ? 0x66 : 0);
+        settle(&w);
+        assert_int_equal(w.ranks[1].heap[1024], 0x66);
+        world_end(&w);
+    }
+}
+
 /* Data of a read that is late arrives before a fence, as a flush has one, and before any CQE. */
 static void test_late_reads(void **state)
 {
@@ -747,6 +779,7 @@ int main(void)
         cmocka_unit_test(test_overrun),
         cmocka_unit_test(test_silent_device),
         cmocka_unit_test(test_relaxed_ordering),
+        cmocka_unit_test(test_adaptive_routing),
         cmocka_unit_test(test_late_reads),
         cmocka_unit_test(test_immediate),
         cmocka_unit_test(test_bad_input),

@@ -60,6 +60,8 @@ static void test_values(void **state)
     assert_int_equal(with("EXPAR_GDA_RINGER", "gpu").ringer, GDA_RINGER_GPU);
     assert_int_equal(with("EXPAR_GDA_RINGER", "cpu").ringer, GDA_RINGER_CPU);
     assert_int_equal(with("EXPAR_GDA_RINGER", "auto").ringer, GDA_RINGER_GPU);
+    assert_false(with("EXPAR_GDA_ADAPTIVE_ROUTING", "0").reorders);
+    assert_true(with("EXPAR_GDA_ADAPTIVE_ROUTING", "1").reorders);
     assert_true(with("EXPAR_GDA_RINGER", "auto").ringer_is_free);
     assert_false(with("EXPAR_GDA_RINGER", "gpu").ringer_is_free);
     assert_int_equal(with("EXPAR_GDA_QUEUE_MEMORY", "host").place, GDA_PLACE_HOST);
@@ -72,7 +74,7 @@ static void test_values(void **state)
     assert_string_equal(named.devices, "mlx5_0,mlx5_3");
     unsetenv("EXPAR_GDA_DEVICES");
     const nic_faults faults = with("EXPAR_GDA_NIC_FAULTS", "seed=7,delay=1,drop=2,lose=3,coalesce=4,shuffle=5,late=6,"
-                                                           "fail=999999999")
+                                                           "fail=999999999,reroute=9")
                                   .faults;
     const nic_faults expected = {.seed = 7,
                                  .delay_turns = 1,
@@ -82,6 +84,7 @@ static void test_values(void **state)
                                  .shuffle_one_in = 5,
                                  .late_reads_one_in = 6,
                                  .fail_one_in = 999999999,
+                                 .reroute_one_in = 9,
                                  .rnr_retries = 7};
     assert_memory_equal(&faults, &expected, sizeof expected);
 }
@@ -109,6 +112,7 @@ static const struct {
     {"EXPAR_GDA_ACK_TIMEOUT", "32", "EXPAR_GDA_ACK_TIMEOUT=32: expected a whole number from 0 to 31"},
     {"EXPAR_GDA_READS", "3", "EXPAR_GDA_READS=3: expected a power of two"},
     {"EXPAR_GDA_RINGER", "nic", "EXPAR_GDA_RINGER=nic: expected gpu, cpu or auto"},
+    {"EXPAR_GDA_ADAPTIVE_ROUTING", "2", "EXPAR_GDA_ADAPTIVE_ROUTING=2: expected a whole number from 0 to 1"},
     {"EXPAR_GDA_QUEUE_MEMORY", "gpu", "EXPAR_GDA_QUEUE_MEMORY=gpu: expected host, pinned or device"},
     {"EXPAR_GDA_QUEUE_MEMORY", "Device", "EXPAR_GDA_QUEUE_MEMORY=Device: expected host, pinned or device"},
     {"EXPAR_GDA_NIC_FAULTS", "drop", "EXPAR_GDA_NIC_FAULTS=drop: expected words such as drop=10"},

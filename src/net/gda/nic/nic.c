@@ -84,6 +84,7 @@ static void write_entry(nic *n, nic_pair *pair, uint64_t index, uint8_t cqe_opco
     _Atomic uint32_t *to = next_entry(n, pair, &owner);
     entry e = {0};
     nic_deliver(&pair->reads);
+    nic_deliver(&pair->rerouted);
     if (!to) {
         pair->failed = true;
         return;
@@ -263,8 +264,11 @@ static void look_at_doorbell(nic *n, nic_pair *pair)
 static bool pair_serve(nic *n, nic_pair *pair)
 {
     const uint64_t before = pair->next, known = pair->end;
-    bool busy = pair->writes != NULL;
-    if (pair->next == pair->end) nic_deliver(&pair->writes); /* they were late by a turn at least */
+    bool busy = pair->writes != NULL || pair->rerouted != NULL;
+    if (pair->next == pair->end) { /* they were late by a turn at least */
+        nic_deliver(&pair->writes);
+        nic_deliver(&pair->rerouted);
+    }
     look_at_doorbell(n, pair);
     for (int i = 0; i < REQUESTS_TURN && pair->next != pair->end; i++)
         if (!do_request(n, pair)) break;
@@ -330,6 +334,7 @@ void nic_close(nic *n)
     for (size_t i = 0; i < n->num_pairs; i++) {
         nic_deliver(&n->pairs[i].reads);
         nic_deliver(&n->pairs[i].writes);
+        nic_deliver(&n->pairs[i].rerouted);
     }
     pthread_mutex_destroy(&n->lock);
     free(n->table.list);
@@ -439,6 +444,7 @@ void nic_remove_queue(nic *n, uint32_t port, uint32_t qpn)
     if (pair) {
         nic_drop(&pair->reads);
         nic_drop(&pair->writes);
+        nic_drop(&pair->rerouted);
         *pair = n->pairs[--n->num_pairs];
     }
     pthread_mutex_unlock(&n->lock);

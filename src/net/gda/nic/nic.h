@@ -83,7 +83,10 @@ typedef struct nic_faults {
     uint32_t shuffle_one_in;     /* a write's bytes arrive in pieces, in any order */
     uint32_t late_reads_one_in;  /* a read's data arrives after later requests, but before a fence or a CQE */
     uint32_t
-        overtake_one_in;  /* a write to NIC_RELAXED memory arrives when the queue is idle, so later ones overtake it */
+        overtake_one_in; /* a write to NIC_RELAXED memory arrives when the queue is idle, so later ones overtake it */
+    /* A write that is no single word takes another way, as with adaptive routing: later writes arrive before it. It
+       arrives before the next read, atomic or CQE of its queue. */
+    uint32_t reroute_one_in;
     uint32_t fail_one_in; /* it fails with GDA_SYNDROME_REMOTE_OPERATION, whether or not it asked for a CQE */
     uint32_t rnr_retries; /* attempts at a receiver without receive requests */
     bool atomics_twice;   /* a broken device: an atomic is carried out again if its answer was lost */

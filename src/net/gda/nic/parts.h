@@ -84,7 +84,7 @@ typedef struct nic_pair {
     /* the answer to the atomic at `next`, in case it is sent again */
     bool answered;
     uint64_t answer;
-    nic_parcel *reads, *writes; /* in the order of the requests */
+    nic_parcel *reads, *writes, *rerouted; /* in the order of the requests */
 } nic_pair;
 
 /* Memory and random numbers of a device (perform.c). */

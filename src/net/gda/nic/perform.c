@@ -213,6 +213,9 @@ static nic_verdict perform_write(nic_table *table, nic_pair *pair, const nic_req
     if (has & NIC_RELAXED && nic_chance(table, table->faults.overtake_one_in) &&
         keep_late(&pair->writes, dest, source, r->bytes))
         return well;
+    if (r->bytes != 4 && r->bytes != 8 && nic_chance(table, table->faults.reroute_one_in) &&
+        keep_late(&pair->rerouted, dest, source, r->bytes))
+        return well;
     const bool shuffles = r->bytes > 128 && nic_chance(table, table->faults.shuffle_one_in);
     const bool stored = shuffles ? store_shuffled(dest, source, r->bytes) : perform_copy(dest, source, r->bytes);
     return stored ? well : out_of_reach();
@@ -317,6 +320,7 @@ nic_verdict nic_perform(nic_table *table, nic_pair *pair, const nic_request *r)
         return (nic_verdict){MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, NIC_GONE};
     if (nic_chance(table, table->faults.fail_one_in))
         return (nic_verdict){MLX5_CQE_SYNDROME_REMOTE_OP_ERR, NIC_INJECTED};
+    if (nic_is_atomic(r) || r->opcode == MLX5_OPCODE_RDMA_READ) nic_deliver(&pair->rerouted);
     if (nic_is_atomic(r)) return perform_atomic(table, pair, r);
     switch (r->opcode) {
     case MLX5_OPCODE_RDMA_WRITE:

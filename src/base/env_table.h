@@ -79,6 +79,10 @@
       "1: processes share GPU memory by CUDA IPC, as where the driver gives no file descriptors for it")               \
     X("EXPAR_DEVICE_HEAP_SIZE", "bytes, or with a suffix K, M, G, T", "256M",                                          \
       "by CUDA IPC: the symmetric memory of a rank's GPU, all of which its first allocation takes")                    \
+    X("EXPAR_DEVICE_TRANSPORTS", "mapped, proxy, separated by commas", "mapped,proxy",                                 \
+      "by what operations of programs' kernels go, in order of preference; what is not named is not used")             \
+    X("EXPAR_DEVICE_ATOMICS", "auto, node, owner", "auto",                                                             \
+      "node: kernels do atomics on device memory, inside a node alone; owner: the owner's CPU does all of them")       \
     X("EXPAR_STAGE", "0 or 1", "0",                                                                                    \
       "1: calls reach symmetric memory of other ranks' GPUs only through pinned memory of its owner")                  \
     X("EXPAR_STREAM_CALLS", "1 to 1048576", "4096",                                                                    \

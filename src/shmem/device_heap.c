@@ -24,8 +24,10 @@ typedef struct heap_card {
     uint64_t memory_bytes, unit_bytes;
     cu_address base; /* base of its own heap, for ranks that are threads of this process */
     uint64_t whole_bytes;
-    int32_t kind;   /* heap_kind that it can use */
-    bool meets_all; /* its GPU reaches all PEs with atomics */
+    int32_t kind;        /* heap_kind that it can use */
+    bool prefers_mapped; /* by EXPAR_DEVICE_TRANSPORTS */
+    bool meets_all;      /* its GPU reaches all PEs with atomics */
+    int32_t atomics_by;  /* kernel_atomics */
 } heap_card;
 
 /* ---- agreement --------------------------------------------------------------------------------------------------- */
@@ -78,6 +80,19 @@ static expar_status read_whole_bytes(const device_heap *self, heap_card *card)
     return env_bytes("EXPAR_DEVICE_HEAP_SIZE", CHUNK_UNIT_MIN, UINT64_C(1) << 46, &card->whole_bytes);
 }
 
+/* Heaps of the library's own have no handles. */
+static expar_status read_settings(const device_heap *self, heap_card *card)
+{
+    kernel_ways ways;
+    kernel_atomics atomics_by = KERNEL_ATOMICS_AUTO;
+    if (!self->for_node) return EXPAR_OK;
+    expar_status status = kernel_ways_read(&ways);
+    if (status == EXPAR_OK) status = kernel_atomics_read(&atomics_by);
+    card->prefers_mapped = status == EXPAR_OK && ways.list[0] == KERNEL_WAY_MAPPED;
+    card->atomics_by = (int32_t)atomics_by;
+    return status;
+}
+
 /* Threads of one process share addresses. Processes send each other descriptors if they can. */
 static expar_status choose_kind(const device_heap *self, int32_t *kind)
 {
@@ -95,6 +110,7 @@ static expar_status open_own(device_heap *self, int32_t index, heap_card *card)
     if (status == EXPAR_OK) status = cuda_device_open(index, &self->device);
     if (status == EXPAR_OK) status = choose_kind(self, &card->kind);
     if (status == EXPAR_OK) status = read_whole_bytes(self, card);
+    if (status == EXPAR_OK) status = read_settings(self, card);
     if (status == EXPAR_OK && card->kind == HEAP_CHUNKS)
         status = mem_chunk_granularity(self->device, &card->unit_bytes);
     if (status != EXPAR_OK) return status;
@@ -162,6 +178,18 @@ static expar_status check_rank(const device_heap *self, int32_t r, const heap_ca
     return check_reach(self, r, card, index);
 }
 
+/* All ranks find the same. */
+static expar_status find_atomics(device_heap *self, const heap_card *cards)
+{
+    self->atomics_by = (kernel_atomics)cards[0].atomics_by;
+    for (int32_t r = 1; r < self->sym->size; r++)
+        if (cards[r].atomics_by != cards[0].atomics_by)
+            return error_set(EXPAR_ERR_MISMATCH, "EXPAR_DEVICE_ATOMICS is %s on rank 0 and %s on rank %d",
+                             kernel_atomics_name((kernel_atomics)cards[0].atomics_by),
+                             kernel_atomics_name((kernel_atomics)cards[r].atomics_by), r);
+    return EXPAR_OK;
+}
+
 /* A process whose ranks are threads maps for all their GPUs; else it maps for its own GPU. */
 static expar_status find_devices(device_heap *self, const heap_card *cards)
 {
@@ -186,9 +214,9 @@ static expar_status heap_open_range(device_heap *self)
     return status == EXPAR_OK ? heap_reserve(self) : status;
 }
 
-static bool meets_all(const device_heap *self)
+static bool meets_all(const device_heap *self, const heap_card *card)
 {
-    bool meets = true;
+    bool meets = card->prefers_mapped && self->atomics_by != KERNEL_ATOMICS_OWNER;
     for (int32_t r = 0; r < self->sym->size; r++)
         meets = meets && (heap_is_own(self, r) || (self->reaches[r] && self->atomics[r]));
     return meets;
@@ -201,10 +229,11 @@ static expar_status heap_meet(device_heap *self, int32_t index, heap_card *cards
     heap_word word = {.mine = &card, .all = cards, .mine_bytes = sizeof card};
     expar_status status = heap_agree(self, create, &word, open_own(self, index, &card));
     if (status != EXPAR_OK) return status;
-    status = find_devices(self, cards);
+    status = find_atomics(self, cards);
+    if (status == EXPAR_OK) status = find_devices(self, cards);
     if (status == EXPAR_OK) status = heap_open_range(self);
     card.base = self->bases[self->sym->rank];
-    card.meets_all = meets_all(self);
+    card.meets_all = meets_all(self, &card);
     status = heap_agree(self, create, &word, status);
     for (int32_t r = 0; r < self->sym->size && status == EXPAR_OK && self->sym->by_threads; r++)
         self->bases[r] = self->reaches[r] ? cards[r].base : 0;
@@ -412,6 +441,11 @@ void device_heap_users_range(const device_heap *self, uint64_t *begin, uint64_t 
 bool device_heap_has_atomics(const device_heap *self, int32_t pe)
 {
     return self->atomics[pe];
+}
+
+kernel_atomics device_heap_atomics_by(const device_heap *self)
+{
+    return self->atomics_by;
 }
 
 bool device_heap_kernels_meet(const device_heap *self)

@@ -17,6 +17,7 @@
 #define EXPAR_SHMEM_DEVICE_HEAP_H
 
 #include "mem/device.h"
+#include "shmem/kernel_ways.h"
 #include "shmem/sym.h"
 
 typedef struct device_heap device_heap;
@@ -125,8 +126,11 @@ bool device_heap_block_bytes(device_heap *heap, uint64_t offset, uint64_t *bytes
 void device_heap_users_range(const device_heap *heap, uint64_t *begin, uint64_t *end);
 /* Returns whether atomics of kernels of this rank's GPU on pe's memory are atomic with those of other GPUs. */
 bool device_heap_has_atomics(const device_heap *heap, int32_t pe);
-/* Returns whether that holds for the GPUs of all ranks on the memory of all ranks. The same on all ranks. */
+/* Returns whether that holds for the GPUs of all ranks on the memory of all ranks, and the settings of all ranks leave
+   atomics to kernels. The same on all ranks. */
 bool device_heap_kernels_meet(const device_heap *heap);
+/* Returns EXPAR_DEVICE_ATOMICS, which is the same on all ranks. */
+kernel_atomics device_heap_atomics_by(const device_heap *heap);
 /* How full the symmetric part is. */
 typedef struct device_heap_facts {
     mem_arena_stats arena;

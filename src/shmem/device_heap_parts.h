@@ -71,8 +71,10 @@ struct device_heap {
     bool for_node;
     /* [size] this rank's GPU reaches that of the PE; and its atomics there are atomic with other GPUs' */
     bool *reaches, *atomics;
-    /* that holds for all ranks and all PEs */
+    /* That holds for all ranks and all PEs, and the settings leave atomics to kernels. */
     bool kernels_meet;
+    /* EXPAR_DEVICE_ATOMICS of all ranks */
+    kernel_atomics atomics_by;
     /* The arena's first block, so that no offset given to a caller is 0. Groups have words in it. */
     uint64_t first_bytes;
     /* by CUDA IPC: the least size of the one piece, the same on all ranks; 0: what the first take needs */

@@ -440,6 +440,12 @@ bool kinds_kernels_meet(const sym *self)
     return device && device_heap_kernels_meet(device);
 }
 
+kernel_atomics kinds_atomics_by(const sym *self)
+{
+    const device_heap *device = device_of(self);
+    return device ? device_heap_atomics_by(device) : KERNEL_ATOMICS_AUTO;
+}
+
 bool kinds_has_gpu_atomics(const sym *self, transport_memory memory, int32_t pe)
 {
     const device_heap *device = device_of(self);

@@ -99,8 +99,11 @@ void kinds_get_stats(sym *sym, transport_memory memory, struct expar_heap_stats 
 bool kinds_users_range(const sym *sym, transport_memory memory, kinds_range *out);
 /* The same for memory of kinds_register, by number below KINDS_MOST_REGISTERED; false: there is none of that number. */
 bool kinds_registered_range(const sym *sym, int32_t number, kinds_range *out);
-/* Returns whether the GPUs of all ranks reach the device memory of all ranks, with atomics. The same on all ranks. */
+/* Returns whether kernels change words of device memory, and not the owners' CPUs. Then the GPUs of all ranks reach the
+   device memory of all ranks with atomics, and the settings permit it. The same on all ranks. */
 bool kinds_kernels_meet(const sym *sym);
+/* Returns EXPAR_DEVICE_ATOMICS of all ranks; KERNEL_ATOMICS_AUTO without device memory. */
+kernel_atomics kinds_atomics_by(const sym *sym);
 /* Returns whether atomics of this rank's GPU on that memory of pe are atomic with those of all others: for device
    memory, of kernels; for pinned memory, of CPUs, too. */
 bool kinds_has_gpu_atomics(const sym *sym, transport_memory memory, int32_t pe);

@@ -27,7 +27,7 @@ table='
 3 net/gda/nic      nic.h (process.h)
 3 net/p2p          access.h
 3 net/proxy        proxy.h ring.h waits.h
-4 shmem            sym.h kinds.h rings.h device_heap.h doorbell.h tree.h (pinned_heap.h)
+4 shmem            sym.h kinds.h kernel_ways.h rings.h device_heap.h doorbell.h tree.h (pinned_heap.h)
 4 shmem/copies     (copies.h)
 5 group            group.h members.h tools.h
 5 link             link.h

@@ -79,8 +79,10 @@ static void say_call(const handle_slot *slot, expar_device_error *out)
         break;
     case EXPAR_ERR_UNSUPPORTED:
         if (out->pe >= 0)
-            snprintf(text, bytes, "%s: PE %d: no way of kernels leads to that memory for this operation", name,
-                     out->pe);
+            snprintf(text, bytes,
+                     "%s: PE %d: no way of kernels leads to that memory for this operation "
+                     "(EXPAR_DEVICE_TRANSPORTS, EXPAR_DEVICE_ATOMICS)",
+                     name, out->pe);
         else
             snprintf(text, bytes, "%s: the team was formed without communication", name);
         break;

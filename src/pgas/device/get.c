@@ -18,6 +18,7 @@ typedef struct handle_request {
     expar_team *team; /* whose numbers the handle has */
     int32_t gpu;      /* -1: the CPU */
     int64_t orphan_ms;
+    kernel_ways ways;
 } handle_request;
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
@@ -99,6 +100,10 @@ static expar_status request_read(expar_group *group, const expar_device_options 
     if (status == EXPAR_OK) status = sym_check_self(group->sym, what);
     if (status == EXPAR_OK) status = find_target(group, out);
     if (status == EXPAR_OK) status = env_seconds_ms("EXPAR_CUDA_ORPHAN_TIMEOUT", &out->orphan_ms);
+    if (status == EXPAR_OK) {
+        status = kernel_ways_read(&out->ways);
+        if (status != EXPAR_OK) error_prefix(status, "%s", what);
+    }
     return status == EXPAR_OK ? find_team(group, out) : status;
 }
 
@@ -123,6 +128,7 @@ static void fill_handle(const expar_group *group, const handle_request *request,
     };
     slot->team = request->options.team || request->options.ctx ? team : NULL;
     slot->ctx = request->options.ctx;
+    slot->ways = request->ways;
 }
 
 static expar_status handle_make(expar_group *group, const handle_request *request, expar_device_handle *out)

@@ -5,6 +5,7 @@
 
 #include "mem/device.h"
 #include "pgas/device/handles.h"
+#include "shmem/kernel_ways.h"
 #include "shmem/kinds.h"
 #include "shmem/rings.h"
 #include <expar/device.h>
@@ -44,6 +45,8 @@ typedef struct handle_slot {
     /* next of the group's */
     struct handle_slot *next;
     expar_device_handle handle;
+    /* EXPAR_DEVICE_TRANSPORTS */
+    kernel_ways ways;
     /* by which commands reach members of the handle's team that kernels do not map; NULL: there are none */
     const sym_rings *rings;
     /* Why a command has failed. The first thread whose command has failed writes it under the process's lock, before

@@ -76,29 +76,45 @@ static bool has_proxy(const sym *self, const handle_slot *slot, transport_memory
     return slot->rings && ways->data && ways->words;
 }
 
+/* The first way of the settings that is there. */
+static expar_dev_way choose(const handle_slot *slot, bool by_stores, bool by_proxy)
+{
+    for (int i = 0; i < KERNEL_WAYS; i++) {
+        if (slot->ways.list[i] == KERNEL_WAY_MAPPED && by_stores) return EXPAR_DEV_WAY_MAPPED;
+        if (slot->ways.list[i] == KERNEL_WAY_PROXY && by_proxy) return EXPAR_DEV_WAY_PROXY;
+    }
+    return EXPAR_DEV_WAY_NONE;
+}
+
+/* Kernels reach memory of their own rank by stores, whatever the settings say. */
 expar_dev_way ways_of_data(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank, bool mapped)
 {
-    if (mapped) return EXPAR_DEV_WAY_MAPPED;
-    return has_proxy(self, slot, memory, rank) ? EXPAR_DEV_WAY_PROXY : EXPAR_DEV_WAY_NONE;
+    if (rank == self->rank && mapped) return EXPAR_DEV_WAY_MAPPED;
+    return choose(slot, mapped, has_proxy(self, slot, memory, rank));
 }
 
 /* CPUs are atomic with each other where all ranks use loads and stores, and with transports that say so. All ranks have
-   chosen alike for the owner's memory (shmem/reach.c). GPUs are atomic with CPUs if their link has atomics. Words of
-   device memory are changed by kernels alone where all ranks' GPUs reach each other, and by the owners' CPUs
-   elsewhere. */
+   chosen alike for the owner's memory (shmem/reach.c). GPUs are atomic with CPUs if their link has atomics. */
 static bool stores_are_atomic(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank)
 {
     const transport_ways *ways = sym_ways(self, memory, rank);
-    if (memory == TRANSPORT_DEVICE) return kinds_kernels_meet(self);
     if (!target_uses_host(slot) && !kinds_has_gpu_atomics(self, memory, rank)) return false;
     return ways->words ? ways->words == ways->map : rank == self->rank;
+}
+
+/* Words of device memory are changed by kernels alone, or by the owners' CPUs alone. */
+static expar_dev_way way_of_device_atomics(const sym *self, const handle_slot *slot, int32_t rank, bool mapped)
+{
+    const bool node = kinds_atomics_by(self) == KERNEL_ATOMICS_NODE;
+    if (!node && !kinds_kernels_meet(self)) return choose(slot, false, has_proxy(self, slot, TRANSPORT_DEVICE, rank));
+    return mapped && kinds_has_gpu_atomics(self, TRANSPORT_DEVICE, rank) ? EXPAR_DEV_WAY_MAPPED : EXPAR_DEV_WAY_NONE;
 }
 
 expar_dev_way ways_of_atomics(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank,
                               bool mapped)
 {
-    if (mapped && stores_are_atomic(self, slot, memory, rank)) return EXPAR_DEV_WAY_MAPPED;
-    return has_proxy(self, slot, memory, rank) ? EXPAR_DEV_WAY_PROXY : EXPAR_DEV_WAY_NONE;
+    if (memory == TRANSPORT_DEVICE) return way_of_device_atomics(self, slot, rank, mapped);
+    return choose(slot, mapped && stores_are_atomic(self, slot, memory, rank), has_proxy(self, slot, memory, rank));
 }
 
 /* ---- rings ------------------------------------------------------------------------------------------------------- */
@@ -124,16 +140,20 @@ static void command_failed(void *context, const proxy_command *command, expar_st
     slot_lose((uint32_t)(tag & 0xffffff), (uint32_t)(tag >> 32), &lost, why);
 }
 
+/* Returns whether the settings, or the memory, leave commands as the way to some memory of the rank. */
 static bool memory_needs_commands(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank)
 {
     const kinds_place start = {.memory = memory};
-    return !kinds_peer_at(self, &start, rank) || !stores_are_atomic(self, slot, memory, rank);
+    const bool mapped = kinds_peer_at(self, &start, rank) != NULL;
+    return ways_of_data(self, slot, memory, rank, mapped) != EXPAR_DEV_WAY_MAPPED ||
+           ways_of_atomics(self, slot, memory, rank, mapped) != EXPAR_DEV_WAY_MAPPED;
 }
 
 /* Returns whether kernels need commands for that rank, for some memory that the target uses. A GPU with a handle has
    both kinds; the CPU's pinned memory is reached as its host memory. */
 static bool slot_needs_commands(const sym *self, const handle_slot *slot, int32_t rank)
 {
+    if (slot->ways.list[0] == KERNEL_WAY_PROXY) return true;
     if (target_uses_host(slot)) return memory_needs_commands(self, slot, TRANSPORT_HOST, rank);
     return memory_needs_commands(self, slot, TRANSPORT_DEVICE, rank) ||
            memory_needs_commands(self, slot, TRANSPORT_PINNED, rank);
@@ -144,6 +164,7 @@ expar_status ways_open_rings(const expar_team *team, handle_slot *slot)
     sym *self = team->group->sym;
     expar_dev_state *state = slot->image;
     bool needed = false;
+    if (!kernel_ways_have(&slot->ways, KERNEL_WAY_PROXY)) return EXPAR_OK;
     for (int32_t pe = 0; pe < team->size; pe++)
         needed = needed || slot_needs_commands(self, slot, team->start + pe * team->stride);
     if (!needed) return EXPAR_OK;

@@ -87,8 +87,22 @@ static expar_status change_own(copies *self, const transport_request *r)
     return status;
 }
 
+/* Kernels of the owner's node change the word meanwhile. Setting and reading it is no atomic change. */
+static expar_status check_change(const copies *self, const transport_request *r)
+{
+    const sym *symmetric = self->sym;
+    const bool changes = r->op != TRANSPORT_SET && r->op != TRANSPORT_FETCH;
+    if (!changes || device_heap_atomics_by(self->device) != KERNEL_ATOMICS_NODE) return EXPAR_OK;
+    if (symmetric->nodes[r->pe] == symmetric->nodes[symmetric->rank]) return EXPAR_OK;
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "an atomic on device memory of rank %d, which is on another node: EXPAR_DEVICE_ATOMICS=node",
+                     r->pe);
+}
+
 static expar_status copies_change(copies *self, const transport_request *r, bool waits)
 {
+    expar_status status = check_change(self, r);
+    if (status != EXPAR_OK) return status;
     return r->pe == self->sym->rank ? change_own(self, r) : mail_change(self, r, waits);
 }
 

@@ -20,6 +20,7 @@ typedef enum handles_test {
     HANDLES_PASS = 0, /* messages to the next rank, in the way of `scope` and `with` */
     HANDLES_STORES,   /* store buffering between two ranks */
     HANDLES_ADDS,     /* all ranks add to one word of rank 0 */
+    HANDLES_COUNT,    /* the same, and nobody looks: the host adds, too */
     HANDLES_BARRIERS, /* all ranks put to all, between barriers */
     HANDLES_SCRIPT,   /* a random script, which the host knows, too */
     HANDLES_WAIT,     /* waits for a word that no rank changes */
@@ -58,6 +59,7 @@ typedef enum handles_bad {
     HANDLES_BAD_LOCAL, /* a put to rank `peer` from memory that the host does not know */
     HANDLES_BAD_DEST,  /* a get from there into such memory */
     HANDLES_BAD_SYNC,
+    HANDLES_BAD_ADD, /* an added signal to rank `peer`, to which atomics have no way */
     HANDLES_BADS
 } handles_bad;
 

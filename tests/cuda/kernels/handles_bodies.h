@@ -199,6 +199,13 @@ BODY_FUNC void body_adds(const expar_device_handle *h, const handles_call *c)
     c->status[body_thread()] = status;
 }
 
+BODY_FUNC void body_count(const expar_device_handle *h, const handles_call *c)
+{
+    for (int round = 0; round < c->rounds; round++)
+        expar_kernel_atomic_add_u64(h, c->words + 2, 1, 0);
+    c->status[body_thread()] = expar_kernel_barrier_block(h);
+}
+
 /* ---- barriers ---------------------------------------------------------------------------------------------------- */
 
 BODY_FUNC int body_barrier(const expar_device_handle *h, int scope, int full)
@@ -377,6 +384,9 @@ BODY_FUNC void body_bad(const expar_device_handle *h, const handles_call *c)
     case HANDLES_BAD_DEST:
         expar_kernel_get(h, c->own, words, 8, c->peer);
         break;
+    case HANDLES_BAD_ADD:
+        expar_kernel_put_signal(h, words + 2, c->own, 8, words + 1, 1, EXPAR_SIGNAL_ADD, c->peer);
+        break;
     default:
         status = expar_kernel_sync(h);
     }
@@ -402,6 +412,9 @@ BODY_FUNC void body_run(const expar_device_handle *h, const handles_call *c)
         break;
     case HANDLES_ADDS:
         body_adds(h, c);
+        break;
+    case HANDLES_COUNT:
+        body_count(h, c);
         break;
     case HANDLES_BARRIERS:
         body_barriers(h, c);

@@ -470,6 +470,145 @@ static void test_memory_that_the_host_does_not_know_is_told(void **state)
     kind_run((ranks_plan){.ranks_per_node = 1}, 2, bad_memory);
 }
 
+/* ---- settings ---------------------------------------------------------------------------------------------------- */
+
+static void run_with(const char *variable, const char *value, ranks_plan plan, int32_t size, ranks_body body)
+{
+    setenv(variable, value, 1);
+    kind_run(plan, size, body);
+    unsetenv(variable);
+}
+
+/* All goes by rings inside a node, too. */
+static void test_order_holds_by_commands_inside_a_node(void **state)
+{
+    (void)state;
+    if (!network_can_be_judged && kind_is_mix) skip();
+    seed = 1;
+    run_with("EXPAR_DEVICE_TRANSPORTS", "proxy,mapped", (ranks_plan){0}, 2, litmus);
+    run_with("EXPAR_DEVICE_TRANSPORTS", "proxy", (ranks_plan){0}, RANKS, scripts);
+    seed = 0;
+}
+
+/* Nodes of one rank, whose kernels have no commands. */
+static void far_ranks(expar_group *group, void *shared)
+{
+    setting s;
+    (void)shared;
+    if (!setting_open(&s, group, 1)) return;
+    handles_call call = {
+        .test = HANDLES_BAD, .words = s.first, .own = runner_alloc(&s.runner, 64), .peer = 1 - group->rank};
+    one_bad(&s, group, call, HANDLES_BAD_FAR, EXPAR_ERR_UNSUPPORTED, "EXPAR_DEVICE_TRANSPORTS");
+    one_bad(&s, group, call, HANDLES_BAD_SYNC, EXPAR_ERR_UNSUPPORTED, "no way of kernels leads to");
+    runner_free(&s.runner, call.own);
+    setting_close(&s, group);
+}
+
+static void test_a_way_that_is_not_named_is_not_used(void **state)
+{
+    (void)state;
+    run_with("EXPAR_DEVICE_TRANSPORTS", "mapped", (ranks_plan){.ranks_per_node = 1}, 2, far_ranks);
+}
+
+/* The host and the kernels of all ranks add to one word of device memory. */
+static void count_together(expar_group *group, void *shared)
+{
+    enum { ADDS = 20 };
+    setting s;
+    uint64_t sum = 0;
+    (void)shared;
+    if (!setting_open(&s, group, 1)) return;
+    handles_call call = call_open(group, HANDLES_COUNT, runner_kind(), runner_kind(), &s.runner);
+    CHECK_OK(expar_group_barrier(group));
+    runner_start(&s.runner, &s.handle, &call);
+    for (int i = 0; i < ADDS; i++)
+        CHECK_OK(expar_atomic_add_u64(group, call.words + 2, 1, 0));
+    runner_await(&s.runner);
+    CHECK_OK(expar_quiet(group));
+    CHECK_OK(expar_group_barrier(group));
+    CHECK_OK(expar_get(group, &sum, call.words + 2, sizeof sum, 0));
+    const uint64_t expected = (uint64_t)group->size * (ADDS + (uint64_t)(call.rounds * s.runner.threads));
+    CHECK(sum == expected, "%llu adds, expected %llu", (unsigned long long)sum, (unsigned long long)expected);
+    CHECK_OK(expar_group_barrier(group));
+    call_close(group, &call, &s.runner);
+    setting_close(&s, group);
+}
+
+static void test_owners_let_all_atomics_meet(void **state)
+{
+    (void)state;
+    run_with("EXPAR_DEVICE_ATOMICS", "owner", (ranks_plan){0}, 2, count_together);
+    run_with("EXPAR_DEVICE_ATOMICS", "owner", (ranks_plan){0}, 2, litmus);
+    /* Between nodes they do so without being told. */
+    kind_run((ranks_plan){.ranks_per_node = 1}, 2, count_together);
+}
+
+/* Two nodes of two ranks: words of another node are for its own kernels. */
+static void add_across(expar_group *group, void *shared)
+{
+    setting s;
+    const int32_t far = (group->rank + 2) % 4;
+    (void)shared;
+    if (!setting_open(&s, group, 1)) return;
+    handles_call call = {.test = HANDLES_BAD, .words = s.first, .own = runner_alloc(&s.runner, 64), .peer = far};
+    one_bad(&s, group, call, HANDLES_BAD_ADD, EXPAR_ERR_UNSUPPORTED, "EXPAR_DEVICE_ATOMICS");
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_atomic_add_u64(group, s.first, 1, far));
+    CHECK_TEXT("another node: EXPAR_DEVICE_ATOMICS=node");
+    CHECK_OK(expar_atomic_set_u64(group, call.words + 8, 1, far));
+    CHECK_OK(expar_quiet(group));
+    runner_free(&s.runner, call.own);
+    setting_close(&s, group);
+}
+
+static void differ_in_atomics(expar_group *group, void *shared)
+{
+    void *block = NULL;
+    expar_memory_options options = EXPAR_MEMORY_OPTIONS_INIT;
+    (void)shared;
+    options.kind = EXPAR_MEMORY_DEVICE;
+    options.device = runner_gpu(group);
+    options.bytes = 64;
+    setenv("EXPAR_DEVICE_ATOMICS", group->rank == 0 ? "node" : "owner", 1);
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_memory_alloc(group, &options, &block));
+    CHECK_TEXT("EXPAR_DEVICE_ATOMICS is node on rank 0 and owner on rank 1");
+}
+
+static void test_atomics_stay_in_a_node(void **state)
+{
+    (void)state;
+    if (runner_target() == EXPAR_DEVICE_CPU) skip();
+    run_with("EXPAR_DEVICE_ATOMICS", "node", (ranks_plan){.ranks_per_node = 2}, 4, add_across);
+    if (kind_of_ranks == RANKS_PROCESSES) kind_run((ranks_plan){0}, 2, differ_in_atomics);
+}
+
+static void bad_settings(expar_group *group, void *shared)
+{
+    expar_device_handle handle;
+    void *block = NULL;
+    const expar_device_options options = options_for(NULL);
+    expar_memory_options memory = EXPAR_MEMORY_OPTIONS_INIT;
+    (void)shared;
+    memory.kind = runner_kind();
+    memory.device = memory.kind == EXPAR_MEMORY_HOST ? 0 : runner_gpu(group);
+    memory.bytes = 64;
+    expar_status status = expar_memory_alloc(group, &memory, &block);
+    if (status == EXPAR_OK) status = expar_device_get(group, &options, &handle);
+    CHECK(status == EXPAR_ERR_ARGUMENT || status == EXPAR_ERR_REMOTE, "status %d", (int)status);
+    CHECK_TEXT("EXPAR_DEVICE_", "expected ");
+}
+
+static void test_settings_are_checked(void **state)
+{
+    (void)state;
+    run_with("EXPAR_DEVICE_TRANSPORTS", "mapped,", (ranks_plan){0}, 1, bad_settings);
+    run_with("EXPAR_DEVICE_TRANSPORTS", "mapped,mapped", (ranks_plan){0}, 1, bad_settings);
+    run_with("EXPAR_DEVICE_TRANSPORTS", "wire", (ranks_plan){0}, 2, bad_settings);
+    if (runner_target() == EXPAR_DEVICE_GPU)
+        run_with("EXPAR_DEVICE_ATOMICS", "nodes", (ranks_plan){0}, 2, bad_settings);
+}
+
+/* ---- bad calls --------------------------------------------------------------------------------------------------- */
+
 static void bad_calls(expar_group *group, void *shared)
 {
     expar_device_handle handle = {.number = 77};
@@ -538,6 +677,11 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_the_first_error_of_a_kernel_stays),
         cmocka_unit_test(test_order_holds_between_nodes),
         cmocka_unit_test(test_memory_that_the_host_does_not_know_is_told),
+        cmocka_unit_test(test_order_holds_by_commands_inside_a_node),
+        cmocka_unit_test(test_a_way_that_is_not_named_is_not_used),
+        cmocka_unit_test(test_owners_let_all_atomics_meet),
+        cmocka_unit_test(test_atomics_stay_in_a_node),
+        cmocka_unit_test(test_settings_are_checked),
         cmocka_unit_test(test_calls_reject_bad_arguments),
     };
     kind_read(argc, argv);

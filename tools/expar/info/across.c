@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How calls on GPUs reach ranks of other nodes, and why not by a faster way. */
 #include "info.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* Returns the first transport that reaches other nodes; NULL: none does. */
@@ -24,9 +25,23 @@ static json_t *reason_of(const json_t *transports)
                         json_string_value(json_object_get(json_object_get(network, "memory"), "device")));
 }
 
+static const char *setting(const char *name, const char *fallback)
+{
+    const char *given = getenv(name);
+    return given && *given ? given : fallback;
+}
+
+/* Kernels of programs (expar/device.h). */
+static json_t *kernels_of(void)
+{
+    return json_pack("{s:s, s:s}", "ways", setting("EXPAR_DEVICE_TRANSPORTS", "mapped,proxy"), "atomics",
+                     setting("EXPAR_DEVICE_ATOMICS", "auto"));
+}
+
 json_t *info_across(const json_t *transports)
 {
     if (!json_is_object(transports)) return json_null();
-    return json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:o}", "low_latency", "way", "proxy", "buffers", "pinned memory",
-                     "normal", "way", "host", "buffers", "host memory", "reason", reason_of(transports));
+    return json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:o, s:o}", "low_latency", "way", "proxy", "buffers",
+                     "pinned memory", "normal", "way", "host", "buffers", "host memory", "kernels", kernels_of(),
+                     "reason", reason_of(transports));
 }

@@ -209,6 +209,12 @@ static void put_way(struct table *table, const json_t *mode, const char *what)
     put_running(table, table_cell, text);
 }
 
+static void put_kernels(struct table *table, const json_t *kernels)
+{
+    label(table, "programs' kernels");
+    table_cell(table, "ways %s; atomics on device memory: %s", text_of(kernels, "ways"), text_of(kernels, "atomics"));
+}
+
 static void put_across(struct table *table, const json_t *across)
 {
     if (!json_is_object(across)) return;
@@ -218,6 +224,7 @@ static void put_across(struct table *table, const json_t *across)
     put_way(table, json_object_get(across, "normal"), "normal mode: threads of the host carry calls out");
     label(table, "");
     put_running(table, table_cell, text_of(across, "reason"));
+    put_kernels(table, json_object_get(across, "kernels"));
 }
 
 static bool print_cuda(const json_t *info)

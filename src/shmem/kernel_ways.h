@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The settings for operations of programs' kernels (expar/device.h): by what they go, and what changes words.
+ *
+ * The device heap reads them when it is made, and pgas for each handle; they call base. */
+#ifndef EXPAR_SHMEM_KERNEL_WAYS_H
+#define EXPAR_SHMEM_KERNEL_WAYS_H
+
+#include "base/base.h"
+
+/* EXPAR_DEVICE_TRANSPORTS: the ways, in order of preference. */
+typedef enum kernel_way { KERNEL_WAY_NONE = 0, KERNEL_WAY_MAPPED = 1, KERNEL_WAY_PROXY = 2 } kernel_way;
+#define KERNEL_WAYS 2
+typedef struct kernel_ways {
+    /* KERNEL_WAY_NONE after the last one */
+    kernel_way list[KERNEL_WAYS];
+} kernel_ways;
+/* EXPAR_ERR_ARGUMENT: the text names the word, and those that are expected. */
+expar_status kernel_ways_read(kernel_ways *out);
+bool kernel_ways_have(const kernel_ways *ways, kernel_way way);
+
+/* EXPAR_DEVICE_ATOMICS: what changes words of device memory for kernels. */
+typedef enum kernel_atomics {
+    /* kernels, if those of all ranks reach all words; else the owners' CPUs */
+    KERNEL_ATOMICS_AUTO = 0,
+    /* kernels; no rank changes words of another node */
+    KERNEL_ATOMICS_NODE,
+    /* the owners' CPUs, so atomics of kernels, streams and the host meet */
+    KERNEL_ATOMICS_OWNER,
+    KERNEL_ATOMICS
+} kernel_atomics;
+/* EXPAR_ERR_ARGUMENT: as above. */
+expar_status kernel_atomics_read(kernel_atomics *out);
+const char *kernel_atomics_name(kernel_atomics atomics);
+
+#endif

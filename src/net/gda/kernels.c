@@ -30,6 +30,10 @@ typedef struct kernel_queue {
     gda_queue seen; /* the queue with addresses of the host, for the host's ringer */
     uint64_t rung;
     bool is_reported;
+    /* The last word of its completion entry, for kernels; what the reaper saw there last, and since when. */
+    const void *entry;
+    uint32_t last;
+    transport_patience patience;
 } kernel_queue;
 
 struct gda_kernels {
@@ -39,7 +43,11 @@ struct gda_kernels {
     int32_t num_queues;
     gda_space words; /* kernel_words [num_queues] */
     gda_space state;
+    mem_copier *copier;
+    int64_t looked_ns; /* when the reaper last looked at the device's progress */
 };
+
+enum { LOOK_NS = 100000000 }; /* between two looks at the progress of the device */
 
 /* ---- places in `state` ------------------------------------------------------------------------------------------- */
 
@@ -121,6 +129,7 @@ static expar_status make_queue(gda *g, gda_kernels *k, int32_t i)
     parts.told = seen_word(k, &words->told);
     parts.wanted = k->plan.ringer == GDA_RINGER_CPU ? seen_word(k, &words->wanted) : NULL;
     gda_queue_start(&queue, &k->plan, &parts, q->address.qpn, pe);
+    q->entry = (const void *)(parts.cqes + GDA_CQE_LAST);
     parts.record = parts.host_record;
     parts.doorbell = parts.host_doorbell;
     parts.wanted = &words->wanted;
@@ -156,6 +165,8 @@ static expar_status make_queues(gda *g, gda_kernels *k)
     const uint64_t words_bytes = (uint64_t)k->num_queues * sizeof(kernel_words);
     if (status == EXPAR_OK) status = gda_space_open(GDA_PLACE_PINNED, k->gpu, words_bytes, &k->words);
     if (status == EXPAR_OK) status = gda_space_open(GDA_PLACE_DEVICE, k->gpu, state_lay_out(g).bytes, &k->state);
+    if (status == EXPAR_OK) status = mem_copier_create(k->gpu->index, NULL, &k->copier);
+    k->state.copier = k->copier;
     for (int32_t i = 0; i < k->num_queues && status == EXPAR_OK; i++)
         status = make_queue(g, k, i);
     return status == EXPAR_OK ? write_view(g, k) : status;
@@ -179,6 +190,7 @@ static void kernels_free(gda_kernels *k)
 {
     gda_space_close(&k->words);
     gda_space_close(&k->state);
+    mem_copier_destroy(k->copier);
     free(k->queues);
     free(k);
 }
@@ -245,14 +257,44 @@ static bool is_out_of_reach(const gda *g, int32_t pe)
     return is_lost;
 }
 
+/* Reads how far the device was told to go, and the last word of the completion entry. */
+static expar_status read_progress(const gda *g, const gda_kernels *k, int32_t i, uint64_t *end, uint32_t *last)
+{
+    const mem_side entry = {.at = (void *)(uintptr_t)k->queues[i].entry, .kind = MEM_DEVICE};
+    const uint64_t at = state_lay_out(g).queues + (uint64_t)i * sizeof(gda_queue) + offsetof(gda_queue, prod_idx);
+    expar_status status = mem_copier_copy(k->copier, (mem_side){.at = last, .kind = MEM_PAGEABLE}, entry, sizeof *last);
+    return status == EXPAR_OK ? gda_space_read(&k->state, at, end, sizeof *end) : status;
+}
+
+/* Returns whether the device has made no progress on rung requests for too long. All submissions ask for a completion,
+   so the counter in the entry comes to the end of them. */
+static bool is_stuck(const gda *g, const gda_kernels *k, int32_t i)
+{
+    kernel_queue *q = &k->queues[i];
+    uint64_t end = 0;
+    uint32_t last = 0;
+    if (read_progress(g, k, i, &end, &last) != EXPAR_OK) return false; /* the GPU has failed; others say so */
+    const bool is_done = ((gda_cqe_counter_of(last) + 1 - end) & GDA_INDEX_MASK) == 0;
+    if (is_done || gda_is_error(last) || last != q->last) {
+        q->patience = (transport_patience){0};
+        q->last = last;
+        return false;
+    }
+    return !transport_waits_on(g->site, &q->patience, q->seen.pe, clock_ns());
+}
+
 void gda_kernels_watch(gda *g, gda_kernels *k)
 {
+    const int64_t now_ns = clock_ns();
+    const bool looks = now_ns - k->looked_ns >= LOOK_NS;
+    if (looks) k->looked_ns = now_ns;
     for (int32_t i = 0; i < k->num_queues; i++) {
         kernel_queue *q = &k->queues[i];
         kernel_words *words = words_of(k, i);
         const uint64_t failure = gda_load_system(&words->told);
         if (failure && !q->is_reported) report_failure(q, failure);
-        if (failure || gda_load_system(&words->stop) || !is_out_of_reach(g, q->seen.pe)) continue;
+        if (failure || gda_load_system(&words->stop)) continue;
+        if (!is_out_of_reach(g, q->seen.pe) && !(looks && is_stuck(g, k, i))) continue;
         gda_store_system(&words->stop, gda_failure(GDA_FAILED_BY_HOST, 0, 0, 0));
         if (g->device->ops->stop) g->device->ops->stop(g->device, (uint32_t)(g->num_lanes + i));
     }

@@ -87,6 +87,9 @@ static expar_status space_copy_entered(const gda_space *s, uint64_t offset, void
 
 static expar_status space_copy(const gda_space *s, uint64_t offset, void *here, uint64_t bytes, bool writes)
 {
+    const mem_side there = {.at = (uint8_t *)(uintptr_t)s->address + offset, .kind = MEM_DEVICE};
+    const mem_side near = {.at = here, .kind = MEM_PAGEABLE};
+    if (s->copier) return mem_copier_copy(s->copier, writes ? there : near, writes ? near : there, bytes);
     expar_status status = cuda_enter(s->gpu);
     if (status != EXPAR_OK) return status;
     status = space_copy_entered(s, offset, here, bytes, writes);

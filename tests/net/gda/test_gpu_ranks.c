@@ -8,6 +8,7 @@
 #include "cuda/kernels/gda_programs.h"
 #include "cuda/test_sources.h"
 #include "mem/device.h"
+#include "net/gda/parts.h"
 #include "oracle/random.h"
 #include "shmem/kind.h"
 
@@ -47,13 +48,14 @@ static void *seen(const poster *p, const void *at)
 
 /* ---- a rank ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t view_of(const sym *symmetric)
+/* Returns the transport that has queues for kernels; NULL: there is none. */
+static const transport *gda_among(const sym *symmetric)
 {
     for (int32_t t = 0; t < symmetric->num_transports; t++) {
         const transport *via = symmetric->transports[t];
-        if (via->ops->kernels && via->ops->kernels(via)) return via->ops->kernels(via);
+        if (via->ops->kernels && via->ops->kernels(via)) return via;
     }
-    return 0;
+    return NULL;
 }
 
 static bool load(poster *p)
@@ -74,8 +76,8 @@ static bool begin(poster *p, expar_group *group)
     options.zeroed = 1;
     if (!CHECK_OK(expar_memory_alloc(group, &options, &heap))) return false;
     p->heap = heap;
-    const uint64_t view = view_of(group->sym);
-    if (!CHECK(view != 0, "gda has no queues for kernels")) return false;
+    const transport *via = gda_among(group->sym);
+    if (!CHECK(via != NULL, "gda has no queues for kernels")) return false;
     if (!CHECK_OK(cuda_device_open(0, &p->device)) || !CHECK_OK(cuda_enter(p->device))) return false;
     if (!CHECK_OK(mem_pinned_create(sizeof(own_words), &p->own)) || !load(p)) return false;
     if (!CHECK_OK(CUDA_CALL(StreamCreate, &p->stream, CU_STREAM_NON_BLOCKING))) return false;
@@ -86,7 +88,7 @@ static bool begin(poster *p, expar_group *group)
                     .wrong = seen(p, own->wrong),
                     .seen = seen(p, own->seen),
                     .seed = 7,
-                    .view = (const gda_view *)(uintptr_t)view,
+                    .view = (const gda_view *)(uintptr_t)via->ops->kernels(via),
                     .rank = (uint32_t)group->rank,
                     .at = (uint64_t)(p->heap - (uint8_t *)group->sym->site.segments[TRANSPORT_PINNED].region->base)};
     p->call.heaps[group->rank] = p->heap;
@@ -200,6 +202,38 @@ static void abort_under_kernel(expar_group *group, void *shared)
     CHECK_OK(expar_group_destroy(group));
 }
 
+/* The device of each rank stops answering. The kernels end, and the host's own queues work when it goes on. */
+static void hold_under_kernel(expar_group *group, void *shared)
+{
+    poster p;
+    (void)shared;
+    if (!begin(&p, group) || !CHECK_OK(expar_barrier_all(group))) return;
+    nic *device = ((gda *)(uintptr_t)gda_among(group->sym))->nic;
+    int64_t (*patience)(void *, int32_t, int64_t) = group->sym->site.patience;
+    group->sym->site.timeout_ms = 300;
+    group->sym->site.patience = NULL;
+    nic_hold(device, true);
+    if (launch(&p, "gda_programs", 1000) && await(&p)) {
+        int stopped = 0;
+        for (int w = 0; w < GDAP_WARPS; w++)
+            stopped += words_of(&p)->wrong[w] != 0;
+        CHECK(stopped == OWN_WARPS, "%d warps have noticed", stopped);
+    }
+    nic_hold(device, false);
+    group->sym->site.patience = patience;
+    CHECK_OK(expar_barrier_all(group));
+    end(&p);
+}
+
+static void test_silent_device(void **state)
+{
+    const char *device = getenv("EXPAR_GDA_NIC");
+    (void)state;
+    if (device && strcmp(device, "device") == 0) skip(); /* the simulated one is out of reach of this program */
+    assert_true(ranks_run(&(ranks_plan){.kind = kind_of_ranks, .size = GDAP_RANKS, .ranks_per_node = 1},
+                          hold_under_kernel, NULL));
+}
+
 static void test_abort(void **state)
 {
     (void)state;
@@ -237,6 +271,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_programs_and_messages),
         cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_silent_device),
     };
     kind_read(argc, argv);
     if (gpus_count(1) < 1) return GPUS_SKIP;

@@ -22,7 +22,9 @@ static void stage_make(hosted_executor *self, hosted_stage *stage, uint64_t byte
 {
     mem_block *block = NULL;
     int mode;
-    if (mem_pool_take(self->inner->pool, align_up(bytes, MEM_POOL_LARGE_BYTES), &block) != EXPAR_OK) return;
+    /* Numbers of rows vary from call to call: a quarter more spares most of the next growths. */
+    const uint64_t wanted = align_up(bytes + bytes / 4, MEM_POOL_LARGE_BYTES);
+    if (mem_pool_take(self->inner->pool, wanted, &block) != EXPAR_OK) return;
     expar_status status = gpu_leave_captures(&mode);
     if (status == EXPAR_OK) {
         status = mem_host_register(self->device, block->data, block->bytes);

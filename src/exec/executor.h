@@ -130,8 +130,9 @@ typedef struct executor_ops {
     expar_status (*join)(executor *self, const exec_call *call, expar_event *event);
     /* Comes before another thread carries out the rest of the call, with a copy of `call`. Puts work on the stream that
        lasts until the call ends, so later work there comes after the call. *mark gets a mark after that work; NULL:
-       there is none. A failure is the result of the call's next step. */
-    void (*depart)(executor *self, exec_call *call, cuda_mark **mark);
+       there is none. A failure is the result of the call's next step. event: the thread waits for it; NULL: for none.
+       The work comes after the event if that is on a stream. */
+    void (*depart)(executor *self, exec_call *call, expar_event *event, cuda_mark **mark);
 
     /* ---- a call ends ---- */
 

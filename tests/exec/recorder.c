@@ -305,9 +305,9 @@ static expar_status join(executor *base, const exec_call *call, expar_event *eve
 }
 
 /* It has no stream. */
-static void depart(executor *base, exec_call *call, cuda_mark **mark)
+static void depart(executor *base, exec_call *call, expar_event *event, cuda_mark **mark)
 {
-    (void)base, (void)call;
+    (void)base, (void)call, (void)event;
     *mark = NULL;
 }
 

@@ -279,7 +279,7 @@ static void depart(ep_call *call)
 {
     executor *exec = call->buffer->exec;
     cuda_mark *mark = NULL;
-    exec->ops->depart(exec, &call->exec, &mark);
+    exec->ops->depart(exec, &call->exec, call->wait_event, &mark);
     if (mark) event_keep(call->event, &(event_keeper){.mark = mark});
 }
 

@@ -5,6 +5,7 @@
  *
  * Ranks that are threads share a GPU, so streams copy for them, and a call returns after its end. For ranks that are
  * processes the mover copies, and a call with async_finish returns while its stream waits for work before it. */
+#include "cuda/find_controls.h"
 #include "ep/harness/check.h"
 #include "ep/harness/idle_rank.h"
 #include "ep/harness/ranks.h"
@@ -205,6 +206,41 @@ static void drop_rows(bench *b)
     b->came = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
 }
 
+/* Says how many kernels run on the rank's GPU. */
+static int kernels_now(void)
+{
+    return atomic_load(&controls_find()->running[0]);
+}
+
+/* The call waits for an event on another stream. No kernel of it runs before the event has happened. */
+static void come_after_other_stream(bench *b)
+{
+    cu_stream other;
+    float *y = b->sees.host;
+    expar_event *held = NULL, *recorded = NULL;
+    expar_ep_combine_result result = EXPAR_EP_COMBINE_RESULT_INIT;
+    expar_ep_combine_args from = combine_args(b);
+    CHECK_OK(CUDA_CALL(StreamCreate, &other, CU_STREAM_NON_BLOCKING));
+    CHECK_OK(CUDA_CALL(MemsetD8Async, b->y, 0xff, BYTES, b->one.stream));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, b->one.stream));
+    CHECK_OK(expar_event_create(&held));
+    CHECK_OK(expar_event_stream_wait(held, other));
+    CHECK_OK(expar_event_record(other, &recorded));
+    from.wait_event = recorded;
+    if (!returns_early()) CHECK_OK(expar_event_signal(held));
+    if (!CHECK_OK(expar_ep_combine(b->one.ep, &from, &result))) return;
+    check_returned(result.event);
+    if (returns_early()) CHECK(kernels_now() == 0, "a kernel runs before the event that its call waits for");
+    if (returns_early()) CHECK_OK(expar_event_signal(held));
+    await_end(result.event);
+    CHECK_OK(CUDA_CALL(MemcpyDtoHAsync, y, b->y, BYTES, b->one.stream));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, b->one.stream));
+    check_values(y, b->rank, "sums of a combine that waited for an event");
+    expar_event_release(recorded);
+    expar_event_release(held);
+    CHECK_OK(CUDA_CALL(StreamDestroy, other));
+}
+
 /* Another stream waits for the event of a call that has not ended. */
 static void follow_on_other_stream(bench *b)
 {
@@ -311,6 +347,7 @@ static void trial(expar_group *group, void *shared)
     if (check_failures() == 0) drop_rows(&b);
     if (check_failures() == 0) order_on_stream(&b);
     if (check_failures() == 0) follow_on_other_stream(&b);
+    if (check_failures() == 0) come_after_other_stream(&b);
     if (check_failures() == 0) reject_captures(&b);
     if (check_failures() == 0) reject_many_sms(&b);
     if (check_failures() == 0) combine_as_ever(&b);

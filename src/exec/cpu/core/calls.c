@@ -39,9 +39,9 @@ expar_status cpu_join(executor *base, const exec_call *call, expar_event *event)
 }
 
 /* There is no stream. */
-void cpu_depart(executor *base, exec_call *call, cuda_mark **mark)
+void cpu_depart(executor *base, exec_call *call, expar_event *event, cuda_mark **mark)
 {
-    (void)base, (void)call;
+    (void)base, (void)call, (void)event;
     *mark = NULL;
 }
 

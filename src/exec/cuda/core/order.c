@@ -277,9 +277,9 @@ expar_status gpu_take_place(executor *base, exec_call *call)
 }
 
 /* Kernels carry calls out, so no thread needs to. */
-void gpu_depart(executor *base, exec_call *call, cuda_mark **mark)
+void gpu_depart(executor *base, exec_call *call, expar_event *event, cuda_mark **mark)
 {
-    (void)base, (void)call;
+    (void)base, (void)call, (void)event;
     *mark = NULL;
 }
 

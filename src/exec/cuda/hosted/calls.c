@@ -101,13 +101,21 @@ expar_status hosted_await_inputs(hosted_executor *self, const exec_call *call)
     return status == EXPAR_OK ? hosted_run_reach(self, &own->run) : status;
 }
 
-void hosted_depart(executor *base, exec_call *call, cuda_mark **mark)
+/* The stream waits for the event, so that no SM does. */
+static expar_status begin_run_after(hosted_executor *self, const exec_call *call, expar_event *event)
+{
+    const bool waits = event && event_on_stream(event, 0);
+    const expar_status status = waits ? expar_event_stream_wait(event, call->stream) : EXPAR_OK;
+    return status == EXPAR_OK ? begin_run(self, call) : status;
+}
+
+void hosted_depart(executor *base, exec_call *call, expar_event *event, cuda_mark **mark)
 {
     hosted_executor *self = hosted_of(base);
     hosted_call *own = call->own;
     *mark = NULL;
     if (!self->mover.on || !own) return;
-    error_keep(&own->departing, begin_run(self, call));
+    error_keep(&own->departing, begin_run_after(self, call, event));
     own->departed = true;
     *mark = own->run.mark;
     if (*mark) cuda_mark_hold(*mark);

@@ -101,7 +101,8 @@ EXPAR_API expar_status expar_ctx_query(expar_ctx *ctx);
 /* The streams of all members wait for each other. All members put the collectives of a team on their streams in one
    order, and their streams come to them in that order. They need no order with the host's collectives. A member whose
    arguments are rejected does not come, and those of the others fail with its reason. Teams that were formed without
-   communication are EXPAR_ERR_UNSUPPORTED. The first call of these two on a group without teams is collective, as
+   communication have one order for the collectives of all of them, as on the host: put them on one stream. The first
+   call of these two on a group without teams is collective, as
    expar_team_get_world. */
 EXPAR_API expar_status expar_barrier_all_on_stream(expar_group *group, void *stream);
 EXPAR_API expar_status expar_sync_all_on_stream(expar_group *group, void *stream);

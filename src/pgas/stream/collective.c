@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Barriers and collectives of expar/stream.h. A team's collectives on streams have a thread and a channel of their own.
- * The thread makes the host's collective when the stream comes to the call. */
+ * The thread makes the host's collective when the stream comes to the call. Formed teams share a thread and a
+ * channel. */
 #include "pgas/stream/parts.h"
 #include <expar/collective.h>
 #include <expar/stream.h>
@@ -101,16 +102,6 @@ static expar_status call_check_memory(const stream_call *call, const collective_
     return status;
 }
 
-static expar_status call_check_team(const stream_call *call, const expar_team *team)
-{
-    expar_status status = team_check(call->name, team);
-    if (status != EXPAR_OK || team->slot != TEAM_FORMED_SLOT) return status;
-    return error_set(
-        EXPAR_ERR_UNSUPPORTED,
-        "%s: the team was formed without communication; expected a standing one, or one that was split off",
-        call->name);
-}
-
 static expar_status put_collective(const stream_call *call, const expar_team *team, const collective_args *args)
 {
     stream_job *job;
@@ -154,7 +145,7 @@ static expar_status collective_begun(const stream_call *call, const expar_team *
 static expar_status enqueue_ended(const char *name, const expar_team *team, const collective_args *args, void *stream)
 {
     stream_call call = {.name = name, .group = team ? team->group : NULL, .stream = stream};
-    expar_status status = call_check_team(&call, team);
+    expar_status status = team_check(name, team);
     if (status == EXPAR_OK) status = stream_call_begin(&call);
     if (status == EXPAR_OK) status = stream_call_end(&call, collective_begun(&call, team, args));
     return team_ended(team, status);

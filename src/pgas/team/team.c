@@ -40,7 +40,7 @@ expar_status team_note(const expar_team *team, expar_status status)
 
 sym_ranks team_awaited(const expar_team *team)
 {
-    if (team->slot == TEAM_FORMED_SLOT) return (sym_ranks){.start = 0, .stride = 1, .size = team->group->size};
+    if (team_is_formed(team)) return (sym_ranks){.start = 0, .stride = 1, .size = team->group->size};
     return (sym_ranks){.start = team->start, .stride = team->stride, .size = team->size};
 }
 
@@ -335,6 +335,7 @@ expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, 
     expar_team made = {
         .group = group, .table = table, .start = start, .stride = stride, .size = size, .slot = TEAM_FORMED_SLOT};
     made.me = team_member(&made, group->rank);
+    made.number = team_number();
     made.config = (expar_team_config)EXPAR_TEAM_CONFIG_INIT;
     expar_team *copy = NULL;
     if (made.me >= 0) status = keep_formed(call, &made, &copy);

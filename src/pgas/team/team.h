@@ -71,12 +71,18 @@ struct expar_team {
     expar_team_config config;
 };
 
+/* Returns whether the team was formed without communication; also for its calls on streams. */
+static inline bool team_is_formed(const expar_team *team)
+{
+    return team->slot == TEAM_FORMED_SLOT || team->slot == TEAM_FORMED_SLOT + TEAM_ON_STREAM;
+}
+
 /* Returns the topic of waits on a team's channel. Formed teams share one channel, and are distinguished by their
    members. */
 static inline boot_topic team_topic(const expar_team *team)
 {
     boot_topic topic = {.kind = BOOT_KIND_TEAM, .object = (uint32_t)team->slot};
-    if (team->slot == TEAM_FORMED_SLOT)
+    if (team_is_formed(team))
         topic.number = (uint64_t)team->start << 32 | (uint64_t)team->size << 16 | (uint16_t)team->stride;
     return topic;
 }
@@ -191,8 +197,8 @@ void team_slot_drop(team_table *table, int32_t slot);
 /* Marks a slot as taken. A slot that was never used gets those counts; otherwise they are freed. */
 void team_slot_use(team_table *table, int32_t slot, team_peer *peers);
 
-/* Fills the team whose collectives use the second channel of this one, which is not formed. It is good as long as this
-   one is. EXPAR_ERR_MEMORY. */
+/* Fills the team whose collectives use the second channel of this one. It is good as long as this one is. All formed
+   teams share that channel, too; one thread of the rank uses it. EXPAR_ERR_MEMORY. */
 expar_status team_on_stream(const char *call, const expar_team *team, expar_team *out);
 
 /* These enclose each use of a team's channel. Different threads may use different teams at once. Formed teams share one

@@ -15,8 +15,8 @@
 typedef struct gda_space {
     gda_place place;
     const cuda_device *gpu; /* GDA_PLACE_DEVICE: whose memory it is */
-    /* GDA_PLACE_DEVICE: makes the copies, if the space's owner has set it. Else each copy makes a stream, which may wait
-       for kernels. */
+    /* GDA_PLACE_DEVICE: makes the copies, if the owner has set it. Else each copy makes a stream, which may wait for
+       kernels. */
     mem_copier *copier;
     uint64_t bytes;
     uint8_t *host;    /* its address for threads of the CPU; GDA_PLACE_DEVICE: NULL */

@@ -3,8 +3,7 @@
  * in as many messages as pieces. So do sums that are not rounded, which are larger than their rows, and rows that go
  * back by themselves. */
 #include "ep/harness/stage.h"
-#include "ep/normal/normal.h"
-#include "exec/cpu/nodes/rails.h"
+#include "exec/cpu/nodes/carrier.h"
 #include "oracle/unit.h"
 
 #include <stdlib.h>
@@ -44,7 +43,7 @@ static stage_plan plan_without_limits(const traffic_forms *f)
 /* Messages of the last call, and pieces of its slots. */
 static void check_pieces(const stage *s, const traffic *t, uint64_t messages)
 {
-    const cpu_rails *rails = ((const cpu_executor *)s->ep->base.exec)->rails;
+    const cpu_rails *rails = carrier_of(s->ep)->rails;
     const uint64_t bytes = rails->slot.bytes, place = rails->shape.chunk_bytes;
     int32_t tokens[RANKS / RANKS_PER_NODE];
     oracle_tokens_per_node(&t->job, s->rank, tokens);
@@ -61,7 +60,7 @@ static void check_pieces(const stage *s, const traffic *t, uint64_t messages)
 static void trial_widths(stage *s, void *shared)
 {
     const traffic_forms *f = shared;
-    const cpu_rails *rails = ((const cpu_executor *)s->ep->base.exec)->rails;
+    const cpu_rails *rails = carrier_of(s->ep)->rails;
     for (int i = 0; i < FORMS; i++)
         for (expar_ep_path path = EXPAR_EP_PATH_AUTO; path <= EXPAR_EP_PATH_QUEUE; path += EXPAR_EP_PATH_QUEUE) {
             const trial_choice choice = {.path = path};
@@ -91,7 +90,7 @@ static void test_rows_in_pieces(void **state)
 static void combine_ones(stage *s, const traffic *t, const expar_ep_handle *handle, int64_t hidden,
                          expar_ep_nodes_sum nodes)
 {
-    const cpu_rails *rails = ((const cpu_executor *)s->ep->base.exec)->rails;
+    const cpu_rails *rails = carrier_of(s->ep)->rails;
     const int64_t tokens = t->inputs[s->rank].num_tokens, rows = t->arrivals[s->rank].num_rows;
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     uint16_t *x = traffic_alloc((size_t)(rows * hidden), sizeof *x);

@@ -8,9 +8,8 @@
  * learn by themselves, in one they have all that they waited for. */
 #include "ep/harness/pitched.h"
 #include "ep/harness/stage.h"
-#include "ep/normal/normal.h"
 #include "exec/cpu/create.h"
-#include "exec/cpu/nodes/rails.h"
+#include "exec/cpu/nodes/carrier.h"
 #include "oracle/unit.h"
 
 #include <limits.h>
@@ -375,10 +374,10 @@ static void spoil_words(void *context)
 /* For the next call on the buffer. */
 static void plant(spoiler *s, const rogue *what, expar_ep *ep, int32_t rank)
 {
-    *s = (spoiler){.what = what, .cpu = (cpu_executor *)ep->base.exec, .epoch = (uint32_t)ep->base.calls + 1};
-    if (rank == ROGUE && (what->header || what->chunk)) executor_cpu_delay(ep->base.exec, spoil_contents, s);
-    if (rank == VICTIM && (what->tail || what->head)) executor_cpu_delay(ep->base.exec, spoil_words, s);
-    if (rank == VICTIM && what->garbage) executor_cpu_delay(ep->base.exec, spoil_by_garbage, s);
+    *s = (spoiler){.what = what, .cpu = carrier_of(ep), .epoch = (uint32_t)ep->base.calls + 1};
+    if (rank == ROGUE && (what->header || what->chunk)) executor_cpu_delay(&s->cpu->base, spoil_contents, s);
+    if (rank == VICTIM && (what->tail || what->head)) executor_cpu_delay(&s->cpu->base, spoil_words, s);
+    if (rank == VICTIM && what->garbage) executor_cpu_delay(&s->cpu->base, spoil_by_garbage, s);
 }
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */

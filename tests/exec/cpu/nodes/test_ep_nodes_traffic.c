@@ -6,26 +6,12 @@
  * two one-way messages. */
 #include "ep/harness/pitched.h"
 #include "ep/harness/stage.h"
-#include "ep/normal/normal.h"
-#include "exec/cpu/nodes/rails.h"
-#ifdef MIRROR_RENAMES
-#include "exec/cuda/hosted/hosted.h"
-#endif
+#include "exec/cpu/nodes/carrier.h"
 #include "oracle/unit.h"
 
 #define RANKS          4
 #define RANKS_PER_NODE 2
 #define NODES          (RANKS / RANKS_PER_NODE)
-
-/* Returns the executor that sends. On GPUs that is the one of the CPU which carries calls out. */
-static const cpu_executor *sender_of(const stage *s)
-{
-#ifdef MIRROR_RENAMES
-    return (const cpu_executor *)hosted_of(s->ep->base.exec)->inner;
-#else
-    return (const cpu_executor *)s->ep->base.exec;
-#endif
-}
 
 /* Slots that went through this rank's rings to, or from, a node in the last call. */
 static int64_t slots_of(const cpu_executor *cpu, int32_t node, bool taken)
@@ -52,7 +38,7 @@ static void check_sent(const cpu_executor *cpu, uint64_t bytes_before, int64_t s
 /* Messages and flags of a dispatch beside those of one with its handle. */
 static void check_notify(stage *s, const traffic *t, link_sent fresh, expar_ep_handle *handle)
 {
-    const cpu_executor *cpu = sender_of(s);
+    const cpu_executor *cpu = carrier_of(s->ep);
     const trial_choice plain = {0};
     trial_arrival again;
     const link_sent before = link_sent_of(&cpu->rails->counts);
@@ -69,7 +55,7 @@ static void check_notify(stage *s, const traffic *t, link_sent fresh, expar_ep_h
 /* In one order: a row for each of the node's ranks that has a token. */
 static void check_rows(stage *s, const traffic *t, trial_arrival *arrival)
 {
-    const cpu_executor *cpu = sender_of(s);
+    const cpu_executor *cpu = carrier_of(s->ep);
     const int64_t tokens = t->inputs[s->rank].num_tokens;
     const uint64_t before = atomic_load(&cpu->rails->counts.bytes);
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
@@ -97,7 +83,7 @@ static void trial_counted(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];
     const answers *a = ((const void *const *)shared)[1];
-    const cpu_executor *cpu = sender_of(s);
+    const cpu_executor *cpu = carrier_of(s->ep);
     const int32_t own = s->rank / RANKS_PER_NODE;
     const trial_choice plain = {0};
     int32_t tokens[NODES];

@@ -89,14 +89,17 @@ static expar_status begin_run(hosted_executor *self, const exec_call *call)
 {
     hosted_call *own = call->own;
     if (own->run.number) return EXPAR_OK;
-    hosted_stage_grow(self);
+    if (!own->stage) hosted_stage_grow(self);
     return hosted_run_begin(self, call, &own->run);
 }
 
 expar_status hosted_await_inputs(hosted_executor *self, const exec_call *call)
 {
     hosted_call *own = call->own;
-    if (!self->mover.on) return call_await_mark(self, own);
+    if (!self->mover.on) {
+        if (!own->ready && !own->stage) hosted_stage_grow(self);
+        return call_await_mark(self, own);
+    }
     const expar_status status = own->departed ? error_restore(&own->departing) : begin_run(self, call);
     return status == EXPAR_OK ? hosted_run_reach(self, &own->run) : status;
 }

@@ -189,7 +189,7 @@ static expar_status take_host_block(executor *inner, hosted_copy *one)
 
 static expar_status take_host_memory(const hosted_step *step, hosted_copy *one)
 {
-    if (step->self->mover.on && hosted_stage_take(step->self, step->call, one)) return EXPAR_OK;
+    if (hosted_stage_take(step->self, step->call, one)) return EXPAR_OK;
     return take_host_block(step->self->inner, one);
 }
 

@@ -121,6 +121,7 @@ static void close_gpu_part(hosted_executor *self)
     close_stream(self);
     hosted_pool_close(self);
     hosted_mover_close(self);
+    if (!self->mover.on) hosted_stages_close(self);
     /* With the mover it is that of the order of calls. */
     if (self->core.fallback && !self->core.order) {
         gpu_fallback_settle(self->core.fallback, true);
@@ -239,6 +240,7 @@ expar_status hosted_create(const executor_plan *plan, executor **out)
     self->core.group = plan->group;
     self->core.sym = symmetric;
     self->core.with_threads = plan->group->threads && plan->group->size > 1;
+    hosted_stages_make(self);
     expar_status status = sym_agree(symmetric, &matter, make_part(self, plan));
     if (status == EXPAR_OK) status = gpu_count_sharers(&self->core, &sharers);
     if (status == EXPAR_OK) status = sym_agree(symmetric, &matter, make_rest(self, plan, sharers));

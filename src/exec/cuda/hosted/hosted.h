@@ -36,13 +36,19 @@ typedef struct hosted_source hosted_source;
 /* Runs of the mover at a time: calls that are issued and have not ended. The next one waits for the first. */
 #define HOSTED_RINGS 16
 
-/* Pinned memory of the buffer's that the copies of one call at a time use (stage.c). */
+/* Pinned memory of the buffer, which the copies of one call at a time use (stage.c). */
 typedef struct hosted_stage {
     mem_block *block; /* of the pool that peers reach; NULL: there is none yet */
     bool used;        /* by a call, or by the thread that makes it larger */
 } hosted_stage;
 /* Two calls may be open at a time. */
 #define HOSTED_STAGES 2
+typedef struct hosted_stages {
+    pthread_mutex_t lock; /* guards the members below */
+    hosted_stage all[HOSTED_STAGES];
+    uint64_t bytes; /* the most that the copies of a call have needed */
+    bool refused;   /* the driver does not register the host's memory, so there are no stages */
+} hosted_stages;
 
 /* The kernel that copies, and the memory that it shares with the host. */
 typedef struct hosted_mover {
@@ -52,13 +58,9 @@ typedef struct hosted_mover {
     gpu_scratch *scratch;
     mover_ring *rings;             /* [HOSTED_RINGS] pinned, at the host's address; the GPU has the same */
     uint8_t *bounces;              /* [HOSTED_RINGS] pinned, hosted_bounce_bytes() each, likewise */
-    mover_state *states;           /* [HOSTED_RINGS] device memory */
     pthread_mutex_t lock;          /* guards the members below */
     uint64_t runs;                 /* number of the last run */
     uint64_t run_of[HOSTED_RINGS]; /* the run that has the ring, until the mover has left it; 0: none */
-    hosted_stage stages[HOSTED_STAGES];
-    uint64_t stage_bytes; /* the most that the copies of a call have needed */
-    bool refused;         /* the driver does not register the host's memory, so there are no stages */
 } hosted_mover;
 
 typedef struct hosted_executor {
@@ -66,6 +68,7 @@ typedef struct hosted_executor {
        num_sms, halted. */
     gpu_core core;
     hosted_mover mover;
+    hosted_stages stages;
     executor *inner;     /* the CPU executor; NULL: it is not made yet */
     cuda_device *device; /* core.device, which this executor closes */
     mem_store *store;    /* memory of the pool */
@@ -167,8 +170,9 @@ static inline uint8_t *hosted_bounce(const hosted_executor *self, const hosted_r
 }
 
 /* ---- stage.c ----------------------------------------------------------------------------------------------------- */
+void hosted_stages_make(hosted_executor *self);
 /* Makes a stage large enough for calls like those before. The driver may wait for running kernels meanwhile, so the
-   call's thread has no run. */
+   thread has no run. */
 void hosted_stage_grow(hosted_executor *self);
 /* Takes memory from the call's stage for the copy, whose `bytes` are set. False: there is too little. */
 bool hosted_stage_take(hosted_executor *self, hosted_call *call, hosted_copy *copy);
@@ -176,6 +180,8 @@ bool hosted_stage_take(hosted_executor *self, hosted_call *call, hosted_copy *co
 void hosted_stage_leave(hosted_executor *self, hosted_call *call);
 /* Frees the stages that no call uses. */
 void hosted_stages_trim(hosted_executor *self);
+/* Frees all stages, which no copy uses any more. */
+void hosted_stages_close(hosted_executor *self);
 
 /* ---- copies.c ---------------------------------------------------------------------------------------------------- */
 /* A step that is being prepared. The first failure stays, and nothing is done after it. */

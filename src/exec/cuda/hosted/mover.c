@@ -260,7 +260,6 @@ void hosted_mover_close(hosted_executor *self)
         LOG(LOG_WARN, "work on a stream of GPU %d has not ended: memory of a buffer stays", self->device->index);
         return;
     }
-    hosted_stages_trim(self);
     mover->on = false;
     pthread_mutex_destroy(&mover->lock);
     give_parts(self);

@@ -179,6 +179,12 @@ void sym_rings_expect(const sym_rings *rings)
         proxy_expect(rings->proxies[i]);
 }
 
+void sym_rings_release(const sym_rings *rings)
+{
+    for (int32_t i = 0; i < rings->count; i++)
+        proxy_release(rings->proxies[i]);
+}
+
 expar_status sym_rings_quiet(const sym_rings *rings, const char *what)
 {
     expar_status status = EXPAR_OK;

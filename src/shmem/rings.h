@@ -36,6 +36,8 @@ const sym_rings *sym_rings_of(const sym *self, sym_rings_user user);
 void sym_rings_end(sym *self, sym_rings_user user);
 /* Call this before a launch: the threads spin until the call's last command on each ring (ring_rest). */
 void sym_rings_expect(const sym_rings *rings);
+/* The call has ended without ring_rest. */
+void sym_rings_release(const sym_rings *rings);
 /* Waits until all commands that kernels have issued before have ended, with success or not. One thread of the rank at a
    time. */
 expar_status sym_rings_quiet(const sym_rings *rings, const char *what);

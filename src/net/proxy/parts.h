@@ -119,8 +119,8 @@ struct proxy {
     int64_t busy_ns, judged_ns;
     /* when it first found that `taken` was claimed and not published; 0: it was not */
     int64_t hole_ns;
-    /* Calls that use the ring. proxy_expect raises it, the thread lowers it at PROXY_REST; relaxed, because it only
-       decides whether the thread naps. */
+    /* Calls that use the ring. proxy_expect raises it, the thread at PROXY_REST and proxy_release lower it; relaxed,
+       because it only decides whether the thread naps. */
     _Atomic int32_t users;
     /* EXPAR_OK, or the status with which proxy_poison ends all commands. Any thread stores it once (compare-swap), the
        proxy's thread reads it (acquire). */

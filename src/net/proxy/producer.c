@@ -148,6 +148,13 @@ void proxy_expect(proxy *self)
     proxy_gate_open(&self->work);
 }
 
+/* A kernel that was replayed says so without an announcement. */
+void proxy_release(proxy *self)
+{
+    if (atomic_fetch_sub_explicit(&self->users, 1, memory_order_relaxed) <= 0)
+        atomic_fetch_add_explicit(&self->users, 1, memory_order_relaxed);
+}
+
 void proxy_poison(proxy *self, expar_status status)
 {
     int32_t sound = EXPAR_OK;

@@ -99,6 +99,8 @@ expar_status proxy_quiet(proxy *self, const char *what);
 void proxy_wake(proxy *self);
 /* A call is about to use the ring: its thread spins until the call's last command, PROXY_REST. Any thread. */
 void proxy_expect(proxy *self);
+/* The call has ended without PROXY_REST, as calls of programs' kernels do. Any thread. */
+void proxy_release(proxy *self);
 /* Ends the ring for good: all waits on it, and all its commands, end with the status. Any thread, also again. */
 void proxy_poison(proxy *self, expar_status status);
 /* Pins the ring for kernels of the GPU, and gives a port in its memory, with which link/device/ring.h works. No command

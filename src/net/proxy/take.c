@@ -77,13 +77,6 @@ static bool is_there(const proxy *self, uint64_t number)
     return proxy_load(&slot->sequence) == number + 1;
 }
 
-/* A kernel that was replayed says it without an announcement. */
-static void command_rest(proxy *self)
-{
-    if (atomic_fetch_sub_explicit(&self->users, 1, memory_order_relaxed) <= 0)
-        atomic_fetch_add_explicit(&self->users, 1, memory_order_relaxed);
-}
-
 static expar_status standing_of(proxy *self, const proxy_command *c)
 {
     const expar_status poison = (expar_status)atomic_load_explicit(&self->poison, memory_order_acquire);
@@ -98,7 +91,7 @@ static void command_begin(proxy *self, flight *f)
         if (f->command.kind == PROXY_FENCE)
             self->epoch++;
         else
-            command_rest(self);
+            proxy_release(self);
         f->state = FLIGHT_ENDED;
         return;
     }

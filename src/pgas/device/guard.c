@@ -134,6 +134,7 @@ static void *handles_guard_run(void *argument)
         pthread_mutex_lock(&all->lock);
         for (handle_slot *slot = all->first; slot; slot = slot->next)
             slot_beat(all, slot);
+        launched_look(all);
         pthread_mutex_unlock(&all->lock);
         rest(all);
     }

@@ -15,7 +15,7 @@ static void handles_free(group_attachment *attachment)
     free(all);
 }
 
-static handles *handles_of(const expar_group *group)
+handles *handles_of(const expar_group *group)
 {
     return (handles *)group_kept(group, handles_free);
 }
@@ -56,6 +56,7 @@ static void handles_leave(group_attachment *attachment)
         guard_stop(all);
     }
     all->runs = false;
+    launched_free(all);
     pthread_mutex_lock(&all->lock);
     while (all->first) {
         handle_slot *slot = all->first;

@@ -9,6 +9,7 @@
  *   ways.c     by what kernels reach each rank: mapped memory, or rings of the proxy (shmem/rings.h)
  *   handles.c  all handles of a group
  *   guard.c    a thread that looks after waits of kernels, as that of exec/cuda/core does for expert parallelism
+ *   launched.c launches that have not ended, during which the threads of the rings spin
  *   get.c, error.c, launch.c  the public calls */
 #ifndef EXPAR_PGAS_DEVICE_HANDLES_H
 #define EXPAR_PGAS_DEVICE_HANDLES_H

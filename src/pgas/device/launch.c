@@ -29,7 +29,18 @@ static expar_status find_most_blocks(const cuda_device *device, const expar_laun
     return status;
 }
 
-static expar_status launch_entered(const cuda_device *device, const expar_launch_args *args, uint32_t *blocks)
+/* The rings look for commands all the time, as long as the kernel runs. */
+static expar_status launch_announced(const expar_group *group, const cuda_launch *launch, void **arguments)
+{
+    handles *all = handles_of(group);
+    const bool announced = launched_begin(all, launch->stream);
+    const expar_status status = cuda_launch_kernel(launch, arguments);
+    if (announced) launched_end(all, launch->stream, status);
+    return status;
+}
+
+static expar_status launch_entered(const expar_group *group, const cuda_device *device, const expar_launch_args *args,
+                                   uint32_t *blocks)
 {
     uint32_t most;
     expar_status status = find_most_blocks(device, args, &most);
@@ -44,7 +55,7 @@ static expar_status launch_entered(const cuda_device *device, const expar_launch
                                 .threads = args->threads,
                                 .shared_bytes = args->shared_bytes,
                                 .cooperative = true};
-    status = cuda_launch_kernel(&launch, args->arguments);
+    status = launch_announced(group, &launch, args->arguments);
     if (status == EXPAR_OK && blocks) *blocks = launch.blocks;
     return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", what);
 }
@@ -62,7 +73,7 @@ static expar_status launch_on(const expar_group *group, const expar_launch_args 
     if (status != EXPAR_OK) return status;
     status = cuda_enter(device);
     if (status == EXPAR_OK) {
-        status = launch_entered(device, &args, blocks);
+        status = launch_entered(group, device, &args, blocks);
         cuda_leave();
     }
     cuda_device_close(device);

@@ -104,6 +104,7 @@ expar_dev_way ways_of_atomics(const sym *self, const handle_slot *slot, transpor
 
 /* ---- handles.c, guard.c ------------------------------------------------------------------------------------------ */
 
+typedef struct launched launched;
 /* All handles of a group. */
 typedef struct handles {
     group_attachment attachment;
@@ -111,6 +112,8 @@ typedef struct handles {
     pthread_mutex_t lock;
     /* guarded by the lock */
     handle_slot *first;
+    /* kernels of expar_launch that may run, and places for later ones */
+    launched *launches, *unused;
     /* The guard's thread runs from the first handle on, until the group's end. */
     pthread_t thread;
     bool runs;
@@ -128,7 +131,21 @@ expar_status handles_open(const char *what, expar_group *group, handles **out);
 /* Takes over a slot whose state is published. */
 void handles_add(handles *all, handle_slot *slot);
 
+/* The group's handles; NULL: there are none. */
+handles *handles_of(const expar_group *group);
+
 expar_status guard_start(handles *all);
 void guard_stop(handles *all);
+
+/* ---- launched.c -------------------------------------------------------------------------------------------------- */
+
+/* The first two enclose a launch; the device is entered. launched_begin announces it to the rings. false: there are
+   none for it, and launched_end is not called. launched_end gets the status of the launch. */
+bool launched_begin(handles *all, void *stream);
+void launched_end(handles *all, void *stream, expar_status status);
+/* Tells the rings of kernels that have ended. Only the guard calls it, with the lock. */
+void launched_look(handles *all);
+/* Frees all of it; the guard has stopped. */
+void launched_free(handles *all);
 
 #endif

@@ -5,7 +5,11 @@
 #include "cuda/kernels/handles.h"
 #include "cuda/test_sources.h"
 #include "mem/device.h"
+#include "net/proxy/parts.h"
 #include "shmem/kind.h"
+#include "shmem/rings.h"
+
+#include <time.h>
 
 static int32_t num_gpus;
 
@@ -131,6 +135,65 @@ static void reject_grids(expar_group *group, void *shared)
     kernels_close(&k, group);
 }
 
+static int32_t users_of(const expar_group *group)
+{
+    const sym_rings *rings = sym_rings_of(group->sym, SYM_RINGS_HANDLES_GPU);
+    return rings ? atomic_load(&rings->proxies[0]->users) : -1;
+}
+
+static bool await_users(const expar_group *group, int32_t users)
+{
+    const int64_t end_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
+    while (users_of(group) != users && ranks_clock_ms() < end_ms)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return CHECK(users_of(group) == users, "%d users, expected %d", users_of(group), users);
+}
+
+/* The kernel's add makes the word 0, and it waits for 1. */
+static void let_kernel_end(const kernels *k, expar_group *group)
+{
+    const int64_t end_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
+    uint64_t word = UINT64_MAX;
+    while (word != 0 && ranks_clock_ms() < end_ms)
+        CHECK_OK(expar_get(group, &word, k->words, sizeof word, group->rank));
+    CHECK(word == 0, "the word holds %llu", (unsigned long long)word);
+    CHECK_OK(expar_atomic_set_u64(group, k->words, 1, group->rank));
+    CHECK_OK(expar_quiet(group));
+}
+
+/* Nodes of one rank. The rings' threads expect commands while the kernel waits, and not after its end. */
+static void announce_launches(expar_group *group, void *shared)
+{
+    kernels k;
+    (void)shared;
+    if (!kernels_open(&k, group)) return;
+    handles_launch launch = {.handle = k.handle, .call = {.words = k.words}};
+    launch.call.status = (int *)(uintptr_t)k.status.device;
+    void *arguments[] = {&launch};
+    expar_launch_args args = EXPAR_LAUNCH_ARGS_INIT;
+    args.function = k.function;
+    args.blocks = 1;
+    args.threads = HANDLES_THREADS;
+    args.arguments = arguments;
+    CHECK(users_of(group) == 0, "%d users", users_of(group));
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(expar_atomic_set_u64(group, k.words, UINT64_MAX, group->rank));
+        CHECK_OK(expar_quiet(group));
+        CHECK_OK(expar_launch(group, &args, NULL));
+        CHECK(users_of(group) == 1, "%d users, expected 1", users_of(group));
+        let_kernel_end(&k, group);
+        await_users(group, 0);
+    }
+    CHECK_OK(expar_group_barrier(group));
+    kernels_close(&k, group);
+}
+
+static void test_rings_expect_commands_of_launches(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.ranks_per_node = 1}, 2, announce_launches);
+}
+
 static void test_all_blocks_run_at_the_same_time(void **state)
 {
     (void)state;
@@ -148,6 +211,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_blocks_run_at_the_same_time),
         cmocka_unit_test(test_grids_that_do_not_fit_are_rejected),
+        cmocka_unit_test(test_rings_expect_commands_of_launches),
     };
     kind_read(argc, argv);
     num_gpus = gpus_count(1);

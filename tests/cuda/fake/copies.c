@@ -143,6 +143,7 @@ cu_result cuMemHostRegister_v2(void *data, size_t bytes, unsigned int flags)
         (flags & ~(unsigned int)CU_HOST_IOMEMORY) != (CU_HOST_PORTABLE | CU_HOST_MAPPED))
         return INVALID_VALUE;
     if (is_io && !setting("FAKE_IOMEMORY", 1)) return NOT_PERMITTED;
+    if (!is_io && !setting("FAKE_REGISTERS", 1)) return NOT_PERMITTED;
     if (atomic_load(&fake_controls_of()->no_pinned)) return CU_ERROR_OUT_OF_MEMORY;
     if (is_pinned(data) || is_pinned((char *)data + bytes - 1)) return ALREADY_REGISTERED;
     pinned *one = malloc(sizeof *one);

@@ -4,7 +4,8 @@
  *
  * gda_programs: random puts, gets, posts of some lanes and atomics on the warp's own areas at both ranks. A model in
  * the warp's own memory says what they must give. gda_messages: warp w of rank 0 and warp w of rank 1 send each other
- * data with a signal in turns, and answer. gda_fail: warps post until their queue has failed. No shared memory. */
+ * data with a signal in turns, and answer. gda_fail: warps post until their queue has failed. gda_rate: warps post
+ * adds, and do not wait. No shared memory. */
 #include "link/device/gda.h"
 #include "tests/cuda/kernels/gda_programs.h"
 
@@ -288,4 +289,40 @@ GPU_KERNEL(GDAP_THREADS) gda_fail(GPU_ARGS gdap_call c)
     gdap_expect(&w, gda_error(w.queue) != 0, GDAP_NO_FAILURE);
     gdap_expect(&w, !gda_post_warp(w.queue, 1, &r, &end) && !gda_quiet_warp(w.queue), GDAP_NO_FAILURE);
     if (w.lane == 0) c.seen[w.number] = gda_error(w.queue);
+}
+
+/* ---- rates ------------------------------------------------------------------------------------------------------- */
+
+/* Returns an add to word 0 of the queue's PE. */
+GPU_FUNC gda_request gdap_counted(const gdap_warp *w)
+{
+    gda_request r = {GDA_ADD_64, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, {0}};
+    gda_piece piece = {0, 0, 0, 0, 0};
+    uint64_t left = 0;
+    gda_find_remote(w->c->keys, w->queue->pe, 0, &piece, &left);
+    r.remote = piece.remote;
+    r.rkey = piece.rkey;
+    gda_to_sink(w->queue, &r);
+    return r;
+}
+
+GPU_KERNEL(GDAP_THREADS) gda_rate(GPU_ARGS gdap_call c)
+{
+    gdap_warp w = gdap_begin(&c);
+    uint64_t end = 0;
+    int good = 1;
+    if (!c.num_queues && (blockIdx.x || threadIdx.x)) return;
+    w.queue = c.queues + (c.num_queues ? blockIdx.x % c.num_queues : 0);
+    const gda_request add = gdap_counted(&w);
+    const uint64_t begin = clock_now();
+    for (int32_t round = 0; good && round < c.rounds; round++) {
+        if (c.num_queues)
+            good = gda_post_warp(w.queue, 1, &add, &end);
+        else
+            good = gda_post(w.queue, &add, &end) && gda_poll(w.queue, end);
+    }
+    gdap_expect(&w, good, GDAP_ADD);
+    if (w.lane) return;
+    atomicMin(c.times, (unsigned long long)begin);
+    atomicMax(c.times + 1, (unsigned long long)clock_now());
 }

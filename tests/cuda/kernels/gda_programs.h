@@ -51,6 +51,9 @@ typedef struct gdap_call {
     uint64_t *seen;  /* [GDAP_WARPS] gda_fail: the failure */
     uint64_t seed;
     int32_t rounds;
+    /* gda_rate: block b posts to queue b % num_queues; 0: one thread posts to queue 0 and waits each time */
+    uint32_t num_queues;
+    unsigned long long *times; /* the first and the last moment of all warps, in ns */
 } gdap_call;
 
 /* The oracle: the word after an atomic. */

@@ -62,7 +62,8 @@
     X(link_rate, link_rate_call)                                                                                       \
     X(gda_programs, gdap_call)                                                                                         \
     X(gda_messages, gdap_call)                                                                                         \
-    X(gda_fail, gdap_call)
+    X(gda_fail, gdap_call)                                                                                             \
+    X(gda_rate, gdap_call)
 
 #define DECLARE(name, type)                                                                                            \
     void name(const type a);                                                                                           \

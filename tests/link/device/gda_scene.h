@@ -50,6 +50,7 @@ typedef struct scene_own {
     uint32_t lkeys[SCENE_CHUNKS], rkeys[GDAP_RANKS * SCENE_CHUNKS];
     gda_keys keys[GDAP_RANKS];
     uint64_t adds[GDAP_WARPS], seen[GDAP_WARPS];
+    unsigned long long times[2];
     uint32_t wrong[GDAP_WARPS];
     uint8_t models[GDAP_WARPS][GDAP_RANKS][GDAP_AREA];
 } scene_own;
@@ -273,7 +274,7 @@ static inline void scene_end(gda_scene *s)
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-static inline void scene_launch(gda_scene *s, const char *kernel, int32_t rounds, uint64_t seed)
+static inline gdap_call scene_call(const gda_scene *s, int32_t rounds, uint64_t seed)
 {
     scene_own *own = scene_host(s);
     gdap_call call = {.queues = (gda_queue *)(uintptr_t)s->state.address,
@@ -283,12 +284,33 @@ static inline void scene_launch(gda_scene *s, const char *kernel, int32_t rounds
                       .wrong = scene_seen(s, own->wrong),
                       .seen = scene_seen(s, own->seen),
                       .seed = seed,
-                      .rounds = rounds};
+                      .rounds = rounds,
+                      .times = scene_seen(s, own->times)};
     for (int rank = 0; rank < GDAP_RANKS; rank++)
         call.heaps[rank] = (uint8_t *)(uintptr_t)s->heaps[rank].address;
+    return call;
+}
+
+static inline void scene_launch_call(const gda_scene *s, const char *kernel, gdap_call *call)
+{
     cuda_launch launch = {.blocks = GDAP_BLOCKS, .threads = GDAP_THREADS, .stream = s->stream};
     ASSERT_OK(cuda_program_kernel(s->program, kernel, 0, &launch.function));
-    ASSERT_OK(cuda_launch_kernel(&launch, (void *[]){&call}));
+    ASSERT_OK(cuda_launch_kernel(&launch, (void *[]){call}));
+}
+
+static inline void scene_launch(const gda_scene *s, const char *kernel, int32_t rounds, uint64_t seed)
+{
+    gdap_call call = scene_call(s, rounds, seed);
+    scene_launch_call(s, kernel, &call);
+}
+
+static inline expar_status scene_load(cuda_device *device, int64_t seed, cuda_program **out)
+{
+    const cuda_macro late = {"EXPAR_DELAYS", seed};
+    for (size_t i = 0; i < test_num_sources; i++)
+        if (strstr(test_sources[i].name, "kernels/gda_programs.cu"))
+            return cuda_program_make(device, &test_sources[i], &late, seed ? 1 : 0, out);
+    return error_set(EXPAR_ERR_ARGUMENT, "the tests have no kernel source gda_programs.cu");
 }
 
 /* The host gives all queues up: kernels end. */

@@ -34,15 +34,6 @@ static const nic_faults harmless = {.delay_turns = 2,
                                     .late_reads_one_in = 3,
                                     .rnr_retries = 3};
 
-static expar_status load_programs(cuda_device *device, int64_t seed, cuda_program **out)
-{
-    const cuda_macro late = {"EXPAR_DELAYS", seed};
-    for (size_t i = 0; i < test_num_sources; i++)
-        if (strstr(test_sources[i].name, "kernels/gda_programs.cu"))
-            return cuda_program_make(device, &test_sources[i], &late, seed ? 1 : 0, out);
-    return error_set(EXPAR_ERR_ARGUMENT, "the tests have no kernel source gda_programs.cu");
-}
-
 /* The body with each kind and plan, and with each seed of delays; a GPU without a compiler has none late. */
 static void with_all(void (*body)(gda_scene *s, random_source *random), const nic_faults *faults, const char *name)
 {
@@ -53,7 +44,7 @@ static void with_all(void (*body)(gda_scene *s, random_source *random), const ni
             gda_scene s;
             seeded.seed = random_bits(&random);
             scene_begin(&s, &kinds[k], &plans[(k + (size_t)seed) % ARRAY_LENGTH(plans)], &seeded);
-            ASSERT_OK(load_programs(s.device, seed, &s.program));
+            ASSERT_OK(scene_load(s.device, seed, &s.program));
             if (seed && cuda_program_is_generic(s.program))
                 printf("SKIPPED: no compiler for kernels, seed %d of delays\n", (int)seed);
             else
@@ -114,7 +105,7 @@ static void test_atomics_twice(void **state)
     broken.lose_answer_one_in = 2;
     broken.atomics_twice = true;
     scene_begin(&s, &kinds[0], &plans[0], &broken);
-    ASSERT_OK(load_programs(s.device, 0, &s.program));
+    ASSERT_OK(scene_load(s.device, 0, &s.program));
     scene_launch(&s, "gda_programs", ROUNDS, 17);
     scene_await(&s);
     for (int w = 0; w < GDAP_WARPS; w++)

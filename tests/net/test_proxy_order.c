@@ -819,6 +819,47 @@ static void test_asks_what_memory_without_bounds_serves(void **state)
     stage_close(s);
 }
 
+static _Atomic bool held;
+static _Atomic int32_t returned; /* the status of a quiet; -1: it has not returned */
+
+/* A post that is complete when it returns. */
+static expar_status hold(transport *self, const transport_request *request, transport_batch *batch)
+{
+    (void)self, (void)request, (void)batch;
+    for (int64_t since_ns = clock_ns(); atomic_load(&held);)
+        doze(since_ns);
+    return EXPAR_OK;
+}
+
+static void *call_quiet(void *argument)
+{
+    stage *s = argument;
+    atomic_store(&returned, (int32_t)proxy_quiet(s->proxy, "quiet"));
+    return NULL;
+}
+
+/* However late the transport is, a caller waits for it. */
+static void test_a_post_that_waits_is_waited_for(void **state)
+{
+    static const transport_ops holds = {.name = "holds", .post = hold, .drop = drop};
+    pthread_t caller;
+    (void)state;
+    stage *s = stage_open(32, 0, 20);
+    s->proxy->plan.find_local = find_local;
+    s->other.base.ops = &holds;
+    s->proxy->plan.on_device = &s->other.base;
+    atomic_store(&held, true);
+    atomic_store(&returned, -1);
+    issue(s, found_put(1, 0, 8));
+    assert_int_equal(pthread_create(&caller, NULL, call_quiet, s), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    assert_int_equal(atomic_load(&returned), -1);
+    atomic_store(&held, false);
+    pthread_join(caller, NULL);
+    assert_int_equal(atomic_load(&returned), EXPAR_OK);
+    stage_close(s);
+}
+
 /* ---- growth ------------------------------------------------------------------------------------------------------ */
 
 /* The last byte of what has grown is the heap's, and what grows later is so from then on. */
@@ -988,6 +1029,7 @@ int main(void)
         cmocka_unit_test(test_looks_whose_memory_it_is),
         cmocka_unit_test(test_memory_that_is_not_known_fails),
         cmocka_unit_test(test_asks_what_memory_without_bounds_serves),
+        cmocka_unit_test(test_a_post_that_waits_is_waited_for),
         cmocka_unit_test(test_takes_what_has_grown),
         cmocka_unit_test(test_nothing_is_done_at_once),
         cmocka_unit_test(test_failed_ones_are_told),

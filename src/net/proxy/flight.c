@@ -234,6 +234,17 @@ static bool may_wait(const transport_request *request)
     return request->on_device || request->memory == TRANSPORT_DEVICE;
 }
 
+static expar_status post_by_transport(proxy *self, flight *f, const transport_request *request)
+{
+    const bool waits = may_wait(request);
+    if (request->bytes == 0) return EXPAR_OK;
+    if (waits) proxy_attend(self, false);
+    atomic_store_explicit(&self->in_post, waits, memory_order_relaxed);
+    const expar_status status = f->via->ops->post(f->via, request, &f->batch);
+    atomic_store_explicit(&self->in_post, false, memory_order_relaxed);
+    return status;
+}
+
 /* Returns false if it must be tried again: its PE has its share on the way, or its transport has no free space. */
 static bool post(proxy *self, proxy_peer *peer, flight *f)
 {
@@ -245,9 +256,7 @@ static bool post(proxy *self, proxy_peer *peer, flight *f)
         return true;
     }
     proxy_between_steps(self);
-    expar_status status = EXPAR_OK;
-    if (may_wait(&request)) proxy_attend(self, false);
-    if (request.bytes > 0) status = f->via->ops->post(f->via, &request, &f->batch);
+    const expar_status status = post_by_transport(self, f, &request);
     if (status == EXPAR_ERR_BUSY) return false;
     peer->messages++;
     peer->bytes += f->message_bytes;

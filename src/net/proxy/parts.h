@@ -131,6 +131,9 @@ struct proxy {
     /* How often the thread has found a PE late but not gone, so that producers wait on. The thread raises it;
        relaxed. */
     _Atomic uint32_t excuses;
+    /* The thread is in a transport's post that may wait, and that looks after its PE itself. The thread writes it,
+       producers read it, so that they wait on; relaxed. */
+    _Atomic bool in_post;
     /* the thread sleeps there; producers, and threads that see completions, open it */
     proxy_gate work;
     /* producers sleep there; the thread opens it when counters have moved */

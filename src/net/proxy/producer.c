@@ -44,7 +44,8 @@ static expar_status wait_turn(wait *w)
     int64_t now_ns = clock_ns(), timeout_ms = knob(KNOB_PROXY_TIMEOUTS) * self->plan.site->timeout_ms;
     uint64_t done = proxy_load(&self->ring->done);
     uint32_t excuses = atomic_load_explicit(&self->excuses, memory_order_relaxed);
-    if (w->since_ns == 0 || done != w->seen || excuses != w->excuses) w->since_ns = now_ns;
+    const bool in_post = atomic_load_explicit(&self->in_post, memory_order_relaxed);
+    if (w->since_ns == 0 || done != w->seen || excuses != w->excuses || in_post) w->since_ns = now_ns;
     w->seen = done;
     w->excuses = excuses;
     if (now_ns - w->since_ns > timeout_ms * NS_PER_MS)

@@ -212,6 +212,8 @@ static void expect_loss(waiter *w, expar_group *group)
         CHECK(w->runner.status[i] == EXPAR_ERR_PEER, "thread %d: status %d", i, w->runner.status[i]);
     CHECK(error.status == EXPAR_ERR_PEER && strstr(error.text, "rank "), "%d: %s", (int)error.status, error.text);
     CHECK(*w->runner.wrong == 0, "%llu wrong", (unsigned long long)*w->runner.wrong);
+    /* Commands that no thread has waited for may still read their source. */
+    CHECK_OK(sym_rings_quiet(sym_rings_of(group->sym, rings_user()), "test"));
     runner_free(&w->runner, w->call.own);
     runner_close(&w->runner);
     expar_group_abandon(group);

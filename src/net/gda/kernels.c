@@ -228,6 +228,15 @@ uint64_t gda_kernels_view(const gda *g)
     return k ? k->state.address : 0;
 }
 
+void gda_kernels_describe(const gda *g, char *text, size_t text_bytes)
+{
+    const gda_kernels *k = atomic_load_explicit(&g->kernels, memory_order_acquire);
+    text[0] = '\0';
+    if (k)
+        snprintf(text, text_bytes, "; as many for kernels in %s memory, %s", gda_place_name(k->plan.place),
+                 k->plan.ringer == GDA_RINGER_CPU ? "for which a host thread rings" : "which ring");
+}
+
 /* ---- while kernels run ------------------------------------------------------------------------------------------- */
 
 bool gda_kernels_ring(gda_kernels *k)

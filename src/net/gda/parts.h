@@ -178,6 +178,8 @@ expar_status gda_kernels_open(gda *g, const cuda_device *gpu);
 void gda_kernels_close(gda *g);
 /* Returns the address of the gda_view for kernels; 0: there is none. */
 uint64_t gda_kernels_view(const gda *g);
+/* Writes a few words about queues for kernels, to follow others; "" if there are none. */
+void gda_kernels_describe(const gda *g, char *text, size_t text_bytes);
 /* Passes new keys of that memory to kernels. */
 expar_status gda_kernels_learn(gda *g, transport_memory memory);
 /* Rings where kernels wait for that. Returns true if it has rung. By the ringer alone. */

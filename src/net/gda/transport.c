@@ -256,11 +256,12 @@ static expar_status gda_run(transport *self, const transport_request *request)
 static void gda_describe(const transport *self, char *text, size_t text_bytes)
 {
     const gda *g = gda_of(self);
-    char device[160];
+    char device[160], kernels[96];
     g->device->ops->describe(g->device, device, sizeof device);
-    snprintf(text, text_bytes, "%s, %u queue%s of %u blocks to each of %d ranks; %s rings", device,
+    gda_kernels_describe(g, kernels, sizeof kernels);
+    snprintf(text, text_bytes, "%s, %u queue%s of %u blocks to each of %d ranks; %s rings%s", device,
              g->options.queues_per_peer, g->options.queues_per_peer == 1 ? "" : "s", g->options.depth, g->size,
-             g->options.ringer == GDA_RINGER_CPU ? "a host thread" : "the posting thread");
+             g->options.ringer == GDA_RINGER_CPU ? "a host thread" : "the posting thread", kernels);
 }
 
 static void gda_add_traffic(const transport *self, transport_traffic *sum)

@@ -161,11 +161,27 @@ static void check_adds(poster *p)
           (unsigned long long)seen_word);
 }
 
+/* The transport says where the queues are, and who rings. */
+static bool check_description(const expar_group *group)
+{
+    char text[512];
+    const transport *via = gda_among(group->sym);
+    const char *place = getenv("EXPAR_GDA_QUEUE_MEMORY"), *ringer = getenv("EXPAR_GDA_RINGER");
+    const char *maps = getenv("FAKE_IOMEMORY");
+    const bool host_rings = (ringer && strcmp(ringer, "cpu") == 0) || (maps && strcmp(maps, "0") == 0);
+    char expected[128];
+    via->ops->describe(via, text, sizeof text);
+    snprintf(expected, sizeof expected, "; as many for kernels in %s memory, %s", place ? place : "no",
+             host_rings ? "for which a host thread rings" : "which ring");
+    return CHECK(strstr(text, expected) != NULL, "'%s' does not say '%s'", text, expected);
+}
+
 static void programs(expar_group *group, void *shared)
 {
     poster p;
     (void)shared;
-    if (begin(&p, group) && launch(&p, "gda_programs", random_test_rounds(ROUNDS)) && await(&p)) {
+    if (begin(&p, group) && check_description(group) && launch(&p, "gda_programs", random_test_rounds(ROUNDS)) &&
+        await(&p)) {
         check_warps(&p);
         if (CHECK_OK(expar_barrier_all(group))) check_areas(&p);
         check_adds(&p);

@@ -110,7 +110,7 @@ class _Controls(ctypes.Structure):
     """As far as the counts of launches: tests/cuda/fake/controls.h."""
 
     _fields_ = [
-        ("running", ctypes.c_int * 2),
+        ("running", ctypes.c_int * 8),  # FAKE_MOST_GPUS
         *((name, ctypes.c_int) for name in ("loads", "waiting", "modules", "refusals")),
         ("streams", ctypes.c_void_p * 4096),
         ("blocks", ctypes.c_uint * 4096),

@@ -160,11 +160,23 @@ PORTABLE_FUNC int proxy_swap(uint64_t *word, uint64_t *expected, uint64_t desire
     *expected = seen;
     return taken;
 }
-/* The same, and what this thread has seen and written before is ordered before it. */
+/* Words of the port are shared by the GPU's own threads alone, so the GPU's scope is enough; a fence at system scope
+   takes longer. What a thread has acquired from the ring before, it passes on. */
+PORTABLE_FUNC uint64_t proxy_load_near(const uint64_t *word)
+{
+    uint64_t value;
+    asm volatile("ld.acquire.gpu.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+PORTABLE_FUNC void proxy_store_near(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.release.gpu.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+/* As proxy_swap, and what this thread has seen and written before is ordered before it. */
 PORTABLE_FUNC int proxy_swap_release(uint64_t *word, uint64_t *expected, uint64_t desired)
 {
     uint64_t seen;
-    asm volatile("atom.acq_rel.sys.cas.b64 %0, [%1], %2, %3;"
+    asm volatile("atom.acq_rel.gpu.cas.b64 %0, [%1], %2, %3;"
                  : "=l"(seen)
                  : "l"(word), "l"(*expected), "l"(desired)
                  : "memory");
@@ -180,6 +192,14 @@ PORTABLE_FUNC uint64_t proxy_load(const _Atomic uint64_t *word)
 PORTABLE_FUNC void proxy_store(_Atomic uint64_t *word, uint64_t value)
 {
     atomic_store_explicit(word, value, memory_order_release);
+}
+PORTABLE_FUNC uint64_t proxy_load_near(const _Atomic uint64_t *word)
+{
+    return proxy_load(word);
+}
+PORTABLE_FUNC void proxy_store_near(_Atomic uint64_t *word, uint64_t value)
+{
+    proxy_store(word, value);
 }
 /* Relaxed: it only assigns numbers; `consumed` and the sequences order the memory. */
 PORTABLE_FUNC int proxy_swap(_Atomic uint64_t *word, uint64_t *expected, uint64_t desired)
@@ -197,10 +217,10 @@ PORTABLE_FUNC int proxy_is_at(uint64_t a, uint64_t b)
 {
     return (int64_t)(a - b) >= 0;
 }
-/* Stores the number, unless the word is there already (release). */
+/* Stores the number in a word of the port, unless it is there already (release). */
 PORTABLE_FUNC void proxy_raise(PORTABLE_SHARED(uint64_t) * word, uint64_t number)
 {
-    uint64_t seen = proxy_load(word);
+    uint64_t seen = proxy_load_near(word);
     while (!proxy_is_at(seen, number) && !proxy_swap_release(word, &seen, number)) {
     }
 }
@@ -233,8 +253,8 @@ PORTABLE_FUNC PORTABLE_SHARED(uint64_t) * proxy_done_to(proxy_ring *ring, uint64
    taken. `freed` is loaded before `head`, so `head` is never smaller. */
 PORTABLE_FUNC int proxy_claim_known(proxy_port *port, uint64_t count, uint64_t *first)
 {
-    uint64_t freed = proxy_load(&port->freed);
-    uint64_t head = proxy_load(&port->head);
+    uint64_t freed = proxy_load_near(&port->freed);
+    uint64_t head = proxy_load_near(&port->head);
     do {
         if (head - freed + count > port->num_slots) return 0;
         PROXY_BETWEEN_STEPS(port);
@@ -275,7 +295,7 @@ PORTABLE_FUNC int proxy_try_issue(proxy_port *port, const proxy_command *command
 /* Quiet waits until `done` has reached the head that was read when it began. */
 PORTABLE_FUNC uint64_t proxy_head(proxy_port *port)
 {
-    return proxy_load(&port->head);
+    return proxy_load_near(&port->head);
 }
 PORTABLE_FUNC int proxy_has_done(const proxy_port *port, uint64_t head)
 {

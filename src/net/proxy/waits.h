@@ -36,6 +36,12 @@ PORTABLE_FUNC void proxy_load_counters(const proxy_ring *ring, uint64_t words[4]
                  : "l"(&ring->moves)
                  : "memory");
 }
+PORTABLE_FUNC uint64_t proxy_load_relaxed(const uint64_t *word)
+{
+    uint64_t value;
+    asm volatile("ld.relaxed.sys.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
 PORTABLE_FUNC void proxy_acquire(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
@@ -57,6 +63,11 @@ PORTABLE_FUNC void proxy_load_counters(proxy_ring *ring, uint64_t words[4])
     PROXY_BETWEEN_STEPS(ring);
     words[2] = proxy_load(&ring->moves);
 }
+/* proxy_acquire adds nothing here, so each load acquires. */
+PORTABLE_FUNC uint64_t proxy_load_relaxed(const _Atomic uint64_t *word)
+{
+    return proxy_load(word);
+}
 PORTABLE_FUNC void proxy_acquire(void)
 {
 }
@@ -73,6 +84,8 @@ PORTABLE_FUNC void proxy_acquire(void)
 #define PROXY_FRESH_NS 1000000u
 /* polls of a producer without the watch between two looks at the clock */
 #define PROXY_POLLS 16u
+/* counters of PEs that a watch loads at a time */
+#define PROXY_WATCH_PES 8
 
 /* A wait in progress: {port}, the other members 0. */
 typedef struct proxy_wait {
@@ -84,6 +97,8 @@ typedef struct proxy_wait {
     uint64_t moves, settled;
     /* when this watch last looked at the beat */
     uint64_t looked_ns;
+    /* 1: the wait ends when `done` has reached the number */
+    uint64_t awaits_done, number;
 } proxy_wait;
 
 /* ---- the watch --------------------------------------------------------------------------------------------------- */
@@ -92,19 +107,24 @@ typedef struct proxy_wait {
 PORTABLE_FUNC void proxy_watch_failure(proxy_port *port)
 {
     const uint64_t failure = proxy_load(&port->ring->failure);
-    if (failure) proxy_store(&port->failure, failure);
+    if (failure) proxy_store_near(&port->failure, failure);
 }
 
-PORTABLE_FUNC void proxy_watch_pe(proxy_port *port, int64_t pe)
+/* Copies the counters of up to PROXY_WATCH_PES PEs from that one on. Their loads are under way at a time. */
+PORTABLE_FUNC void proxy_watch_pes(proxy_port *port, int64_t first)
 {
-    const uint64_t done = proxy_load(&proxy_done_to(port->ring, port->num_slots)[pe]);
-    if (proxy_is_at(proxy_load(&port->done_to[pe]), done)) return;
+    uint64_t done[PROXY_WATCH_PES];
+    PORTABLE_SHARED(uint64_t) *counters = proxy_done_to(port->ring, port->num_slots);
+    for (int64_t i = 0; i < PROXY_WATCH_PES; i++)
+        done[i] = proxy_load_relaxed(&counters[first + i < port->size ? first + i : first]);
+    proxy_acquire();
     proxy_watch_failure(port);
-    proxy_raise(&port->done_to[pe], done);
+    for (int64_t i = 0; i < PROXY_WATCH_PES && first + i < port->size; i++)
+        proxy_raise(&port->done_to[first + i], done[i]);
 }
 
-/* Copies the ring's words if they have changed. `done` comes last: a reader that sees it also sees failures and
-   results.
+/* Copies the ring's words if they have changed. A reader that sees the copy of `done` also sees failures and results.
+   A watch whose own wait ends by that leaves the PEs' counters to the next one.
    A look may see `moves` raised, and yet an older `done`, because its loads have no order. So the next look copies the
    words once more: it comes after the fence that followed `moves`. */
 PORTABLE_FUNC void proxy_watch_counters(proxy_wait *w)
@@ -118,12 +138,13 @@ PORTABLE_FUNC void proxy_watch_counters(proxy_wait *w)
     w->settled = (uint64_t)known;
     w->moves = words[2];
     proxy_raise(&port->freed, words[0]);
-    if (words[3]) proxy_store(&port->ended, words[3]);
-    if (port->done_to)
-        for (int64_t pe = 0; pe < port->size; pe++)
-            proxy_watch_pe(port, pe);
+    if (words[3]) proxy_store_near(&port->ended, words[3]);
     proxy_watch_failure(port);
     proxy_raise(&port->done, words[1]);
+    if (w->awaits_done && proxy_is_at(words[1], w->number)) return;
+    if (port->done_to)
+        for (int64_t pe = 0; pe < port->size; pe += PROXY_WATCH_PES)
+            proxy_watch_pes(port, pe);
 }
 
 /* Ends the waits of all producers if the beat has stood still for too long; passes on what they wait for. Another watch
@@ -131,14 +152,14 @@ PORTABLE_FUNC void proxy_watch_counters(proxy_wait *w)
 PORTABLE_FUNC void proxy_watch_beat(proxy_wait *w, uint64_t now_ns)
 {
     proxy_port *port = w->port;
-    const uint64_t beat = proxy_load(&port->ring->beat) + w->moves, awaited = proxy_load(&port->awaited);
+    const uint64_t beat = proxy_load(&port->ring->beat) + w->moves, awaited = proxy_load_near(&port->awaited);
     const int stale = now_ns - w->looked_ns > PROXY_FRESH_NS;
     if (!proxy_is_at(proxy_load(&port->ring->awaited), awaited)) proxy_store(&port->ring->awaited, awaited);
-    if (stale || beat != proxy_load(&port->beat)) {
-        proxy_store(&port->beat, beat);
-        proxy_store(&port->beat_ns, now_ns);
-    } else if (port->orphan_ns && (int64_t)(now_ns - proxy_load(&port->beat_ns)) > (int64_t)port->orphan_ns) {
-        proxy_store(&port->ended, proxy_failure(1, PROXY_ORPHANED, 0));
+    if (stale || beat != proxy_load_near(&port->beat)) {
+        proxy_store_near(&port->beat, beat);
+        proxy_store_near(&port->beat_ns, now_ns);
+    } else if (port->orphan_ns && (int64_t)(now_ns - proxy_load_near(&port->beat_ns)) > (int64_t)port->orphan_ns) {
+        proxy_store_near(&port->ended, proxy_failure(1, PROXY_ORPHANED, 0));
     }
 }
 
@@ -149,13 +170,13 @@ PORTABLE_FUNC void proxy_watch(proxy_wait *w)
     if (now_ns - w->looked_ns < PROXY_WATCH_NS / 4) return;
     proxy_watch_beat(w, now_ns);
     w->looked_ns = now_ns;
-    proxy_store(&w->port->watched_ns, now_ns);
+    proxy_store_near(&w->port->watched_ns, now_ns);
 }
 
 /* Takes the watch when nobody has it, or its owner has not looked for a while. */
 PORTABLE_FUNC void proxy_watch_take(proxy_wait *w)
 {
-    uint64_t last_ns = proxy_load(&w->port->watched_ns);
+    uint64_t last_ns = proxy_load_near(&w->port->watched_ns);
     const uint64_t now_ns = proxy_now_ns();
     if (last_ns && (int64_t)(now_ns - last_ns) < (int64_t)PROXY_WATCH_NS) return;
     w->watches = (uint32_t)proxy_swap(&w->port->watched_ns, &last_ns, now_ns);
@@ -176,13 +197,13 @@ PORTABLE_FUNC uint64_t proxy_wait_turn(proxy_wait *w, uint64_t claimed)
         proxy_raise(&w->port->awaited, claimed);
         proxy_watch_take(w);
     }
-    return proxy_load(&w->port->ended);
+    return proxy_load_near(&w->port->ended);
 }
 
 /* Every wait ends with this, whether it was in vain or not. */
 PORTABLE_FUNC void proxy_wait_leave(proxy_wait *w)
 {
-    if (w->watches) proxy_store(&w->port->watched_ns, 0);
+    if (w->watches) proxy_store_near(&w->port->watched_ns, 0);
     w->watches = 0;
 }
 
@@ -191,10 +212,10 @@ PORTABLE_FUNC void proxy_wait_leave(proxy_wait *w)
 /* Takes the next `count` numbers, at most num_slots. In vain nothing was taken. */
 PORTABLE_FUNC uint64_t proxy_await_slots(proxy_port *port, uint64_t count, uint64_t *first)
 {
-    proxy_wait w = {port, 0, 0, 0, 0, 0};
-    uint64_t ended = proxy_load(&port->ended);
+    proxy_wait w = {port, 0, 0, 0, 0, 0, 0, 0};
+    uint64_t ended = proxy_load_near(&port->ended);
     while (!ended && !proxy_claim_known(port, count, first))
-        ended = proxy_wait_turn(&w, proxy_load(&port->head));
+        ended = proxy_wait_turn(&w, proxy_load_near(&port->head));
     proxy_wait_leave(&w);
     return ended;
 }
@@ -202,9 +223,9 @@ PORTABLE_FUNC uint64_t proxy_await_slots(proxy_port *port, uint64_t count, uint6
 /* Waits until all commands before the number are delivered or have failed; port->failure tells of failures. */
 PORTABLE_FUNC uint64_t proxy_await_done(proxy_port *port, uint64_t number)
 {
-    proxy_wait w = {port, 0, 0, 0, 0, 0};
+    proxy_wait w = {port, 0, 0, 0, 0, 0, 1, number};
     uint64_t ended = 0;
-    while (!ended && !proxy_is_at(proxy_load(&port->done), number))
+    while (!ended && !proxy_is_at(proxy_load_near(&port->done), number))
         ended = proxy_wait_turn(&w, number);
     proxy_wait_leave(&w);
     return ended;
@@ -213,9 +234,9 @@ PORTABLE_FUNC uint64_t proxy_await_done(proxy_port *port, uint64_t number)
 /* The same for the commands to that PE alone. */
 PORTABLE_FUNC uint64_t proxy_await_done_to(proxy_port *port, int32_t pe, uint64_t number)
 {
-    proxy_wait w = {port, 0, 0, 0, 0, 0};
+    proxy_wait w = {port, 0, 0, 0, 0, 0, 0, 0};
     uint64_t ended = 0;
-    while (!ended && !proxy_is_at(proxy_load(&port->done_to[pe]), number))
+    while (!ended && !proxy_is_at(proxy_load_near(&port->done_to[pe]), number))
         ended = proxy_wait_turn(&w, number);
     proxy_wait_leave(&w);
     return ended;

@@ -67,12 +67,15 @@ def fresh_key(x: Any, topk_weights: Any, numbers: tuple[Any, ...], *more: Any) -
     return getattr(rows, "shape", None), rows is x, topk_weights is None, numbers, more
 
 
-def dispatch_key(x: Any, handle: Any, num_sms: Any, num_qps: Any, *more: Any) -> tuple[Any, ...] | None:
+def dispatch_key(x: Any, handle: Any, numbers: tuple[Any, ...], *more: Any) -> tuple[Any, ...] | None:
     """Returns the key that such dispatches share; None if an argument is wrong. more: their other options."""
-    if type(handle) is not EPHandle or type(num_sms) is not int or type(num_qps) is not int:
+    if type(handle) is not EPHandle:
         return None
+    for number in numbers:
+        if type(number) not in _NUMBERS:
+            return None
     rows = x[0] if type(x) is tuple and len(x) == 2 else x
-    return getattr(rows, "shape", None), rows is x, handle._form, num_sms, num_qps, *more
+    return getattr(rows, "shape", None), rows is x, handle._form, numbers, *more
 
 
 def combine_key(

@@ -374,9 +374,17 @@ def overwritten(group: Any) -> None:
         idx.fill_(-1)
         check_rows(e, rank, options, x, found)
         check_handle(e, buffer, options, handle)
-        again, local, _, _, _ = buffer.dispatch(rows, handle=handle)
-        check_rows(e, rank, options, again, None)
-        check_plain_topk(e, rank, local, None, synced)
+        for numbers in ({}, form, form, dict(num_experts=3 * size)):  # a call that repeats another is a shorter way
+            again, local, _, _, _ = buffer.dispatch(rows, handle=handle, **numbers)
+            check_rows(e, rank, options, again, None)
+            check_plain_topk(e, rank, local, None, synced)
+        for name, number in form.items():
+            wrong = ""
+            try:
+                buffer.dispatch(rows, handle=handle, **{**form, name: number + 1})
+            except AssertionError as error:
+                wrong = str(error)
+            assert wrong.startswith(f"{name} is {number + 1}: expected the handle's, {number}"), wrong
 
 
 def barriers(group: Any) -> None:

@@ -312,13 +312,9 @@ class ElasticCore(Sizes, Shared):
         key: Any = None
         if deferred:
             pass
-        elif (
-            handle is not None
-            and (topk_idx is stats is num_experts is num_max_tokens_per_rank is expert_alignment is None)
-            and (previous_event is before_epilogue is None)
-            and not do_cpu_sync
-        ):
-            key = dispatch_key(x, handle, num_sms, num_qps, topk_weights is None, layout, beside)
+        elif handle is not None and topk_idx is stats is previous_event is before_epilogue is None and not do_cpu_sync:
+            given_numbers = num_experts, num_max_tokens_per_rank, expert_alignment, num_sms, num_qps
+            key = dispatch_key(x, handle, given_numbers, topk_weights is None, layout, beside)
         elif handle is stats is previous_event is before_epilogue is None:
             most = self.num_max_tokens_per_rank if num_max_tokens_per_rank is None else num_max_tokens_per_rank
             given_numbers = num_experts, most, expert_alignment, num_sms, num_qps

@@ -33,7 +33,7 @@ _OPTIONS = (
     "num_sms", "pool_bytes", "pool_limit_bytes", "ranks_per_node",
 )  # fmt: skip
 
-_ZEROS = (0,) * 8
+_ZEROS = (0,) * 7
 _ALIGNMENT = 128  # for tensors in one allocation
 
 # Members of enumerations, and the size of a struct, looked up once. Looking them up takes longer than some calls.
@@ -344,7 +344,7 @@ class Buffer(Owned):
         call = Arguments(_abi.EpDispatchArgs(), self.device, stream)
         call.numbers(num_experts=num_experts)
         numbers = (expert_alignment, num_worst_tokens, num_expert_rows, src_stride, num_threads, num_sms, path)
-        if not _values.all_zero(numbers, _ZEROS[:7]):
+        if not _values.all_zero(numbers, _ZEROS):
             call.numbers(expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens, src_stride=src_stride)
             call.numbers(num_expert_rows=num_expert_rows)
             call.struct.num_sms = self._workers(num_threads, num_sms)
@@ -357,12 +357,13 @@ class Buffer(Owned):
             global_experts,
             row_weights,
             column_scales,
-            async_finish,
         )
         if not _values.all_zero(flags, _ZEROS):
             call.flags(expert_major=expert_major, zero_padding=zero_padding, keep_slots=keep_slots)
             call.flags(src_tokens=src_tokens, global_experts=global_experts, row_weights=row_weights)
-            call.flags(column_scales=column_scales, async_finish=async_finish)
+            call.flags(column_scales=column_scales)
+        if async_finish is not False:
+            call.flags(async_finish=async_finish)
         call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, x_scales=x_scales, token_in_rank=token_in_rank)
         outs = dict(out_x=out_x, out_scales=out_scales, out_topk_idx=out_topk_idx, out_topk_weights=out_topk_weights)
         call.tensors(**outs, out_row_map=out_row_map, out_src_token=out_src_token)
@@ -446,11 +447,13 @@ class Buffer(Owned):
         """
         call = Arguments(_abi.EpCombineArgs(), self.device, stream)
         args = call.struct
-        choices = (path, sum_order, weights_of, num_threads, num_sms, expert_major, async_finish)
-        if not _values.all_zero(choices, _ZEROS[:7]):
+        choices = (path, sum_order, weights_of, num_threads, num_sms, expert_major)
+        if not _values.all_zero(choices, _ZEROS[:6]):
             call.choices(path=path, sum_order=sum_order, weights_of=weights_of)
-            call.flags(expert_major=expert_major, async_finish=async_finish)
+            call.flags(expert_major=expert_major)
             args.num_sms = self._workers(num_threads, num_sms)
+        if async_finish is not False:
+            call.flags(async_finish=async_finish)
         call.tensors(x=x, topk_weights=topk_weights, expert_weights=expert_weights)
         if bias is not None:
             pair = bias if isinstance(bias, (tuple, list)) else (bias,)

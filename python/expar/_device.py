@@ -50,11 +50,20 @@ def name_of_device(device: tuple[int, int]) -> str:
     return "the CPU" if device == CPU else f"GPU {device[1]}"
 
 
+_usable: Any = None  # PyTorch's module for GPUs once it has said that there are some; asking takes microseconds
+
+
 def _cuda_of_torch() -> Any:
     """Returns PyTorch's module for GPUs, if the program uses it."""
+    global _usable
     torch = sys.modules.get("torch")
     cuda = getattr(torch, "cuda", None)
-    return cuda if cuda is not None and cuda.is_available() else None
+    if cuda is None or cuda is _usable:
+        return cuda
+    if not cuda.is_available():
+        return None
+    _usable = cuda
+    return cuda
 
 
 def _current_gpu() -> int:
@@ -67,17 +76,30 @@ def current_stream(index: int) -> int:
     GPU; -1 stands for the current one."""
     cuda = _cuda_of_torch()
     if cuda is not None:
+        raw = getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)
+        if raw is not None and index >= 0:  # makes no stream object
+            return int(raw(index))
         return int(cuda.current_stream(index if index >= 0 else None).cuda_stream)
     cupy = sys.modules.get("cupy")
     return int(cupy.cuda.get_current_stream().ptr) if cupy is not None else 0
 
 
+_streams: dict[tuple[int, int], Any] = {}  # PyTorch's objects of streams; the same few come again in every step
+_MOST_STREAMS = 64
+
+
 def torch_stream(address: int, index: int) -> Any:
     """Returns PyTorch's object of the stream at that address on that GPU."""
-    cuda = _cuda_of_torch()
     address = 0 if address == LEGACY else address
-    current = cuda.current_stream(index)
-    return current if current.cuda_stream == address else cuda.ExternalStream(address, device=index)
+    known = _streams.get((address, index))
+    if known is None:
+        cuda = _cuda_of_torch()
+        current = cuda.current_stream(index)
+        known = current if current.cuda_stream == address else cuda.ExternalStream(address, device=index)
+        if len(_streams) >= _MOST_STREAMS:
+            _streams.clear()
+        _streams[address, index] = known
+    return known
 
 
 def stream_of(stream: Any, index: int) -> int:

@@ -22,6 +22,7 @@ from expar._library import lib
 
 from ._call import check, held, strided_on_cpu, strided_on_gpu
 from ._scratch import MAP_NORESERVE, repeated
+from ._scratch_gpu import repeated_on_gpu
 from .utils.event import EventHandle, event_of
 
 # CUDA's name for the legacy default stream.
@@ -227,7 +228,13 @@ class Gpu(Place):
     def zero_bytes(self, count: int) -> Any:
         return self.zeros((count,), torch.uint8)
 
-    scratch_bytes = zero_bytes
+    def scratch_bytes(self, count: int) -> Any:
+        if count == 0:
+            return self.zero_bytes(0)
+        try:
+            return repeated_on_gpu(count, self.index)
+        except (AssertionError, OSError, RuntimeError):  # then the memory takes as much as it has
+            return self.zero_bytes(count)
 
     def num_sms(self) -> int:
         if not self._num_sms:

@@ -10,6 +10,7 @@ on after it.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import socket
@@ -131,6 +132,33 @@ def layer(group: Ranks) -> None:
     import deep_ep_ranks
 
     deep_ep_ranks.layer(group)
+
+
+def local_memory(group: Ranks) -> None:
+    """Clearing all of `get_local_buffer_tensor` takes one chunk of memory, which shows in each chunk. It lasts as long
+    as a tensor of it."""
+    import torch
+
+    import deep_ep
+
+    size = 4 << 30
+    buffer = deep_ep.Buffer(group, 0, size, low_latency_mode=True, explicitly_destroy=True)
+    torch.cuda.synchronize()
+    before = torch.cuda.mem_get_info()[0]
+    whole = buffer.get_local_buffer_tensor(torch.uint8, use_rdma_buffer=True)
+    assert whole.numel() == size and whole.is_cuda and not int(whole[:: 1 << 20].sum())
+    whole.fill_(3)
+    torch.cuda.synchronize()
+    if torch.cuda.device_count() >= group.size():  # the memory of a GPU that ranks share is all of theirs
+        assert before - torch.cuda.mem_get_info()[0] < 256 << 20
+    assert int(whole[-1]) == 3
+    whole[5] = 7
+    assert int(whole[(size // 2) + 5]) == 7
+    part = buffer.get_local_buffer_tensor(torch.bfloat16, torch.Size([3, 5]), 64, True)
+    buffer.destroy()
+    del whole, buffer
+    part.fill_(2)
+    assert float(part.sum()) == 30
 
 
 def engines(group: Ranks) -> None:
@@ -348,6 +376,7 @@ ON_GPU: dict[str, Callable[[Ranks], Optional[str]]] = {
         masks,
         layer,
         engines,
+        local_memory,
         streams,
         graphs,
         *gpu_times.PARTS,
@@ -359,7 +388,7 @@ ON_GPU: dict[str, Callable[[Ranks], Optional[str]]] = {
         *gpu_hybrid.PARTS,
     )
 }
-NOT_ON_CPU = ("expar_events", "device_time", "groups", "init_dist")
+NOT_ON_CPU = ("expar_events", "device_time", "groups", "init_dist", "local_memory")
 ON_CPU = [name for name in ON_GPU if name not in NOT_ON_CPU and not name.endswith(("streams", "graphs"))]
 
 
@@ -383,6 +412,7 @@ def rank_main(place: str, rank: int, size: int, meeting: str, parts: list[str]) 
     dist.init_process_group(backend, init_method=f"file://{meeting}", rank=rank, world_size=size)
     for part in parts:
         print(f"begin {part}", flush=True)
+        faulthandler.dump_traceback_later(PART_SECONDS - 3, file=sys.stdout)  # a part that is late says where it waits
         try:
             left_out = ON_GPU[part](dist.group.WORLD)
             if place == "gpu":
@@ -391,6 +421,7 @@ def rank_main(place: str, rank: int, size: int, meeting: str, parts: list[str]) 
             traceback.print_exc(file=sys.stdout)
             sys.stdout.flush()
             os._exit(1)
+        faulthandler.cancel_dump_traceback_later()
         print(f"end {part}" + (f": not run: {left_out}" if left_out else ""), flush=True)
     os._exit(0)  # what is left of buffers and groups goes with the process
 
@@ -436,7 +467,7 @@ def attempt(place: str, size: int, parts: list[str], folder: str, number: int) -
                 results.append((parts[len(results)], time.monotonic() - begun, why))
                 for rank, log in enumerate(logs):
                     print(f"-- {parts[len(results) - 1]}, rank {rank} ({why}) ends:")
-                    print("\n".join(line[:200] for line in _said(log)[-14:]))
+                    print("\n".join(line[:200] for line in _said(log)[-40:]))
                 break
             time.sleep(0.05)
     except SystemExit:  # somebody else's time is up: what has become of it so far

@@ -225,8 +225,8 @@ class Buffer(NormalCalls, LowLatencyCalls):
         self, dtype: Any, size: Any = None, offset: int = 0, use_rdma_buffer: bool = False
     ) -> Any:
         """Returns separate memory of num_nvl_bytes, or with use_rdma_buffer of num_rdma_bytes, from byte offset on. No
-        call uses it, so the caller may write anything to it. On a CPU it is one chunk of at least 2 MiB that is mapped
-        over and over, so that clearing all of it takes no memory."""
+        call uses it, so the caller may write anything to it. It is one chunk of at least 2 MiB that is mapped over and
+        over, so that clearing all of it takes no memory. A GPU that cannot do that has memory of the whole size."""
         self._check_open()
         memory = self._local.get(use_rdma_buffer)
         if memory is None:

@@ -81,8 +81,10 @@ class Meter:
 
     def _loop(self, case: Case) -> tuple[float, float, list[float]]:
         """Returns begin and end of a loop in microseconds, and the host's times. CPUs have one clock for all ranks;
-        GPUs count from their own begin."""
+        GPUs count from their own begin. Ranks leave a barrier at different times, so one more call brings them
+        together."""
         self.meet()
+        self._repeat(case, 1, lambda one: one())
         if not self.on_gpu:
             begin_ns = time.monotonic_ns()
             host_us = self._repeat(case, self.calls, lambda one: one())

@@ -161,12 +161,19 @@ def late_rows(buffer: Any) -> None:
         due = [1 if by_expert else -(-int(each) // block_m) for each in count.cpu()]
         called = threading.Event()
 
+        def write(rows: Any, signals: Any) -> None:
+            for expert in reversed(range(traffic.local)):
+                rows[expert].copy_(answers[expert])
+                signals[expert * blocks : expert * blocks + due[expert]].fill_(7)
+
         def compute() -> None:
             called.wait(REST_S)
             with aside():
-                for expert in reversed(range(traffic.local)):
-                    late[expert].copy_(answers[expert])
-                    words[expert * blocks : expert * blocks + due[expert]].fill_(7)
+                write(late, words)
+
+        # CUDA loads a kernel when it is first launched, and that may wait for kernels that run: for those that wait for
+        # the signals, too.
+        write(late.clone(), words.clone())
 
         signals: Any = dict(src_signals=words.view(torch.uint32), src_signal_expect_value=7)
         if not by_expert:

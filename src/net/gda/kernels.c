@@ -91,7 +91,12 @@ static expar_status write_keys(const gda *g, const gda_kernels *k, transport_mem
     const state_layout at = state_lay_out(g);
     const uint64_t size = (uint64_t)g->size, table = at.tables + memory * at.table_bytes;
     const uint8_t *here = (const uint8_t *)(uintptr_t)(k->state.address + table);
-    gda_keys keys = s->keys;
+    /* Ranges are those of an operation of the host, which may be in progress (post.c). Kernels have none. */
+    gda_keys keys = {.heap = s->keys.heap,
+                     .num_pes = s->keys.num_pes,
+                     .stride = s->keys.stride,
+                     .shift = s->keys.shift,
+                     .num_chunks = gda_load(&s->keys.num_chunks)};
     keys.remotes = (const uint64_t *)(const void *)here;
     keys.ends = (const uint64_t *)(const void *)(here + at.ends);
     keys.lkeys = (const uint32_t *)(const void *)(here + at.lkeys);

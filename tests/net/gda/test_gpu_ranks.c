@@ -176,18 +176,42 @@ static bool check_description(const expar_group *group)
     return CHECK(strstr(text, expected) != NULL, "'%s' does not say '%s'", text, expected);
 }
 
+/* Takes more memory, of so many bytes, in place of what the rank has. The heap grows, and kernels get new keys. */
+static bool take_more(poster *p, size_t bytes)
+{
+    expar_memory_options options = EXPAR_MEMORY_OPTIONS_INIT;
+    void *heap = NULL;
+    const gda *g = (const gda *)gda_among(p->group->sym);
+    const uint64_t chunks = gda_load(&g->segments[TRANSPORT_PINNED].keys.num_chunks);
+    options.kind = EXPAR_MEMORY_PINNED;
+    options.bytes = bytes;
+    options.zeroed = 1;
+    if (!CHECK_OK(expar_memory_alloc(p->group, &options, &heap))) return false;
+    const uint64_t more = gda_load(&g->segments[TRANSPORT_PINNED].keys.num_chunks);
+    p->call.at += (uint64_t)((uint8_t *)heap - p->heap);
+    p->heap = heap;
+    p->call.heaps[p->group->rank] = heap;
+    memset(p->own.host, 0, p->own.bytes);
+    return CHECK(more > chunks, "the heap has %llu chunks, as before", (unsigned long long)more);
+}
+
+static bool run_programs(poster *p)
+{
+    if (!launch(p, "gda_programs", random_test_rounds(ROUNDS)) || !await(p)) return false;
+    check_warps(p);
+    if (CHECK_OK(expar_barrier_all(p->group))) check_areas(p);
+    check_adds(p);
+    return CHECK_OK(expar_barrier_all(p->group));
+}
+
 static void programs(expar_group *group, void *shared)
 {
     poster p;
     (void)shared;
-    if (begin(&p, group) && check_description(group) && launch(&p, "gda_programs", random_test_rounds(ROUNDS)) &&
-        await(&p)) {
-        check_warps(&p);
-        if (CHECK_OK(expar_barrier_all(group))) check_areas(&p);
-        check_adds(&p);
-        CHECK_OK(expar_barrier_all(group));
+    if (begin(&p, group) && check_description(group) && run_programs(&p)) {
         if (launch(&p, "gda_messages", random_test_rounds(ROUNDS)) && await(&p)) check_warps(&p);
         CHECK_OK(expar_barrier_all(group));
+        if (take_more(&p, (size_t)64 << 20)) run_programs(&p);
     }
     end(&p);
 }

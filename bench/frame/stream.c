@@ -29,7 +29,7 @@ static bool can_stream_lines(const void *target, const void *source, size_t byte
 }
 #endif
 
-void stream_copy(void *target, const void *source, size_t bytes)
+void bench_stream_copy(void *target, const void *source, size_t bytes)
 {
 #if defined(__x86_64__)
     if (can_stream_lines(target, source, bytes)) {

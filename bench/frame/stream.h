@@ -6,7 +6,7 @@
 #include <stddef.h>
 
 /* bytes and both addresses are multiples of 16; of 64, it is a few percent faster. */
-void stream_copy(void *target, const void *source, size_t bytes);
+void bench_stream_copy(void *target, const void *source, size_t bytes);
 /* Call this after copies that others will read: they come before later stores. */
 void stream_end(void);
 

@@ -7,6 +7,7 @@
  *   copy.c    the copy limit (kernels/copy_limit.cu)
  *   ll.c      low-latency mode: shared memory, its copy limit, round trips (kernels/ll_limit.cu)
  *   encode.c  the coding of rows that a caller does (kernels/encode.cu)
+ *   rma.c     kernels' operations on symmetric memory (kernels/rma.cu)
  *   stamps.c  clocks that the copy limits' kernels write
  *   kernels/forms.h  what kernels are handed
  *
@@ -94,5 +95,9 @@ expar_status gpu_ll_load(struct gpu_rank *rank);
 /* On one node, and on several. */
 extern const struct ll_place ll_cuda, ll_cuda_nodes;
 extern const struct bench_site gpu_ll_site, gpu_ll_nodes_site;
+
+/* ---- rma.c ------------------------------------------------------------------------------------------------------- */
+/* Measures kernels' operations on symmetric memory, and prints a table; returns the exit code. */
+int gpu_rma_main(const struct bench_options *options);
 
 #endif

@@ -165,6 +165,7 @@ static int run_threads(struct gpu_rank *ranks, int count)
 
 int bench_gpu_main(const struct bench_options *options)
 {
+    if (options->rma.wanted) return gpu_rma_main(options);
     struct gpu_crew crew = {.options = options};
     struct gpu_rank *ranks = calloc((size_t)options->num_ranks, sizeof *ranks);
     int code = 1;

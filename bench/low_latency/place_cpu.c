@@ -67,7 +67,7 @@ static int ways_of(int threads)
 static void copy_one(const struct limit_way *way, const struct limit_copy *copy, bool stream)
 {
     if (stream && !copy->small)
-        stream_copy(copy->target, copy->source, copy->bytes);
+        bench_stream_copy(copy->target, copy->source, copy->bytes);
     else
         memcpy(copy->target, copy->source, copy->bytes);
     const int64_t stride = ll_format_scale_stride(way->session->format, way->session->layout->rows_per_expert);

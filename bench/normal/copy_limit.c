@@ -50,7 +50,7 @@ static void copy_share(struct copy_limit *limit, int thread)
         if (!limit->nontemporal)
             memcpy(item->target, item->source, limit->row_bytes);
         else if (item->last)
-            stream_copy(item->target, item->source, limit->row_bytes);
+            bench_stream_copy(item->target, item->source, limit->row_bytes);
         else
             memcpy(scratch, item->source, limit->row_bytes);
     }

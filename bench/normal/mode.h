@@ -20,6 +20,8 @@ extern const struct bench_report normal_report;
 /* Checks options for bench/options.c. It rejects what is wrong in both modes, as argp does, and sets what was not
    given. */
 void normal_options_check(struct argp_state *state, struct bench_options *options);
+/* Checks the number of GPUs, and fills in those of GPUs and ranks that were not given. */
+void normal_gpus_check(struct argp_state *state, struct bench_options *options);
 
 /* ---- calls.c ----------------------------------------------------------------------------------------------------- */
 

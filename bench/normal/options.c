@@ -27,17 +27,9 @@ static void check_routing(struct argp_state *state, struct bench_options *option
     options->experts = shape.experts;
 }
 
-/* Checks the numbers of ranks and of GPUs. */
-static void check_ranks(struct argp_state *state, struct bench_options *options)
+void normal_gpus_check(struct argp_state *state, struct bench_options *options)
 {
     int32_t gpus = 0;
-    if (!options->cuda) {
-        if (options->num_gpus)
-            argp_failure(state, EX_USAGE, 0, "--gpus %d: only with --device cuda", options->num_gpus);
-        if (!options->num_ranks) options->num_ranks = 8;
-        return;
-    }
-    if (options->mpi) argp_failure(state, EX_USAGE, 0, "--mpi: the baseline runs on the CPU only");
     if (expar_cuda_get_driver(NULL, &gpus) != EXPAR_OK)
         argp_failure(state, 1, 0, "--device cuda: %s", expar_last_error());
     if (options->num_gpus > gpus)
@@ -45,6 +37,19 @@ static void check_ranks(struct argp_state *state, struct bench_options *options)
     if (!options->num_gpus) options->num_gpus = gpus;
     if (!options->num_ranks) options->num_ranks = options->num_gpus;
     if (options->num_gpus > options->num_ranks) options->num_gpus = options->num_ranks;
+}
+
+/* Checks the numbers of ranks and of GPUs. */
+static void check_ranks(struct argp_state *state, struct bench_options *options)
+{
+    if (!options->cuda) {
+        if (options->num_gpus)
+            argp_failure(state, EX_USAGE, 0, "--gpus %d: only with --device cuda", options->num_gpus);
+        if (!options->num_ranks) options->num_ranks = 8;
+        return;
+    }
+    if (options->mpi) argp_failure(state, EX_USAGE, 0, "--mpi: the baseline runs on the CPU only");
+    normal_gpus_check(state, options);
 }
 
 static void check_rows(struct argp_state *state, const struct bench_options *options)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options of `expar bench rma`: sizes, operations, transports. */
 #include "base/shown.h"
+#include "bench/normal/mode.h"
 #include "bench/rma/rma.h"
 #include "text.h"
 #include <stdio.h>
@@ -114,7 +115,12 @@ void rma_options_check(struct argp_state *state, struct bench_options *options)
     if (options->dispatch || options->combine || options->layout)
         argp_error(state, "rma is measured by itself: its results are of another kind");
     if (options->mpi) argp_error(state, "--mpi is for dispatch, combine and ll");
-    if (options->cuda || options->num_gpus) argp_error(state, "rma is measured on the CPU only");
+    if (options->num_gpus && !options->cuda) argp_error(state, "--gpus: only with --device cuda");
+    if (options->cuda && (options->rma.ops || options->rma.transports))
+        argp_error(state, "rma on GPUs has no --ops and no --transports: it measures all kernels' operations");
+    if (options->cuda && (options->format != BENCH_TABLE || options->output || options->report))
+        argp_error(state, "rma on GPUs prints a table on standard output only");
+    if (options->cuda) normal_gpus_check(state, options);
     if (options->num_ranks < 2) argp_error(state, "-n %d: rma needs 2 ranks or more", options->num_ranks);
     if (options->num_ranks % options->nodes)
         argp_error(state, "--nodes %d does not divide -n %d", options->nodes, options->num_ranks);

@@ -12,6 +12,9 @@
 #include "exec/cuda/kernels/low_latency/ll_args.h"
 #include "exec/cuda/kernels/normal/args.h"
 
+/* After handles.h, which asks expar/device.h for checks. */
+#include "bench/gpu/kernels/rma_forms.h"
+
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -49,6 +52,7 @@
     X(bench_copy_push, copy_list)                                                                                      \
     X(bench_copy_pull, copy_list)                                                                                      \
     X(bench_encode, encode_call)                                                                                       \
+    X(bench_rma, rma_gpu_call)                                                                                         \
     X(bench_ll_turn, ll_turn)                                                                                          \
     X(bench_ll_trip, ll_trip_call)                                                                                     \
     X(bench_ll_nothing, ll_nothing)                                                                                    \

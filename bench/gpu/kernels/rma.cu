@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations of expar/device.h in a loop, and the same by bare loads and stores. One block on each rank: a thread, a
+ * warp or the whole block takes part. A put ends with quiet, a get is blocking, and signals go to and fro between two
+ * ranks.
+ *
+ * Waits: for the peer's signal; the library's waits end if the peer is lost, and bare ones after a deadline. */
+#include "link/device/ptx.h"
+
+#include "bench/gpu/kernels/rma_forms.h"
+
+#define RMA_DEADLINE_NS ((uint64_t)30000000000u)
+
+#define RMA_BY_SCOPE(call, ...)                                                                                        \
+    do {                                                                                                               \
+        if (c->scope == EXPAR_DEV_BLOCK)                                                                               \
+            call##_block(__VA_ARGS__);                                                                                 \
+        else if (c->scope == EXPAR_DEV_WARP)                                                                           \
+            call##_warp(__VA_ARGS__);                                                                                  \
+        else                                                                                                           \
+            call(__VA_ARGS__);                                                                                         \
+    } while (0)
+
+/* ---- the library's ----------------------------------------------------------------------------------------------- */
+
+GPU_FUNC void rma_library_wait(const rma_gpu_call *c, uint64_t value)
+{
+    const expar_device_handle *h = &c->handle;
+    RMA_BY_SCOPE((void)expar_kernel_signal_wait_until, h, c->signal, EXPAR_CMP_GE, value, 0);
+}
+GPU_FUNC void rma_library(const rma_gpu_call *c, uint64_t value)
+{
+    const expar_device_handle *h = &c->handle;
+    if (c->op == RMA_GPU_GET) {
+        RMA_BY_SCOPE(expar_kernel_get, h, c->dest, c->source, c->bytes, c->peer);
+    } else if (c->op == RMA_GPU_PUT) {
+        RMA_BY_SCOPE(expar_kernel_put_nbi, h, c->dest, c->source, c->bytes, c->peer);
+        RMA_BY_SCOPE((void)expar_kernel_quiet, h);
+    } else {
+        if (!c->starts) rma_library_wait(c, value);
+        RMA_BY_SCOPE(expar_kernel_put_signal, h, c->dest, c->source, c->bytes, c->signal, value, EXPAR_SIGNAL_SET,
+                     c->peer);
+        if (c->starts) rma_library_wait(c, value);
+    }
+}
+
+/* ---- bare -------------------------------------------------------------------------------------------------------- */
+
+/* Whole words of 16 bytes, and the rest by bytes. */
+GPU_FUNC void rma_copy(const rma_gpu_call *c, unsigned char *to, const unsigned char *from)
+{
+    const expar_dev_place place = expar_dev_place_in(c->scope);
+    const uint64_t units = c->bytes / 16;
+    for (uint64_t i = place.index; i < units; i += place.count)
+        ((uint4 *)(void *)to)[i] = ((const uint4 *)(const void *)from)[i];
+    for (uint64_t i = 16 * units + place.index; i < c->bytes; i += place.count)
+        to[i] = from[i];
+}
+GPU_FUNC void rma_bare_wait(const rma_gpu_call *c, uint64_t value)
+{
+    const uint64_t start = clock_now();
+    if (expar_dev_place_in(c->scope).index == 0)
+        while (load_acquire((const uint64_t *)c->signal) < value && clock_now() - start < RMA_DEADLINE_NS)
+            between_polls();
+    expar_dev_meet(c->scope);
+}
+GPU_FUNC void rma_bare(const rma_gpu_call *c, uint64_t value)
+{
+    if (c->op == RMA_GPU_SIGNAL && !c->starts) rma_bare_wait(c, value);
+    if (c->op == RMA_GPU_GET)
+        rma_copy(c, c->dest, c->peer_source);
+    else
+        rma_copy(c, c->peer_dest, c->source);
+    expar_dev_meet(c->scope);
+    if (expar_dev_place_in(c->scope).index == 0) {
+        if (c->op == RMA_GPU_SIGNAL)
+            store_release((uint64_t *)c->peer_signal, value);
+        else if (c->op == RMA_GPU_PUT)
+            fence_system();
+    }
+    expar_dev_meet(c->scope);
+    if (c->op == RMA_GPU_SIGNAL && c->starts) rma_bare_wait(c, value);
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+
+GPU_KERNEL(RMA_GPU_THREADS) bench_rma(GPU_ARGS rma_gpu_call a)
+{
+    const rma_gpu_call *c = &a;
+    const uint32_t threads = c->scope == EXPAR_DEV_BLOCK ? RMA_GPU_THREADS : c->scope == EXPAR_DEV_WARP ? 32u : 1u;
+    if (threadIdx.x >= threads) return;
+    const uint64_t begin = clock_now();
+    for (int32_t round = 1; round <= c->rounds; round++) {
+        if (c->bare)
+            rma_bare(c, c->first + (uint64_t)round);
+        else
+            rma_library(c, c->first + (uint64_t)round);
+    }
+    if (threadIdx.x != 0) return;
+    *c->ns = clock_now() - begin;
+    *c->failed = expar_kernel_status(&c->handle) != EXPAR_OK;
+}

@@ -45,7 +45,7 @@ list() {
             count = split(command, words, " ")
             set = ""
             first = words[1] ~ /\/env$/ ? 2 : 1
-            for (; words[first] ~ /^[A-Z_]+=/; first++) set = set (set ? "," : "") words[first]
+            for (; words[first] ~ /^[A-Z_]+=/; first++) set = set (set ? ";" : "") words[first]
             line = $0 " " (set ? set : "-")
             for (i = first; i <= count; i++) line = line " " words[i]
             print line
@@ -203,7 +203,7 @@ one() {
     arguments=${arguments//@bin@/$here/bin}
     [ -z "${EXPAR_TEST_GPU:-}" ] || see_gpu_of_slot "$EXPAR_TEST_GPU"
     # shellcheck disable=SC2086 # words on purpose
-    limited env ${set//,/ } "$here/bin/$program" $arguments >"$logs/$name" 2>&1 </dev/null || code=$?
+    limited env ${set//;/ } "$here/bin/$program" $arguments >"$logs/$name" 2>&1 </dev/null || code=$?
     note "$name" "$start" "$code"
 }
 

@@ -141,7 +141,8 @@ def weights_in_orders(buffer: Any) -> None:
 def aside() -> Any:
     """Work of this block does not wait for that of other threads' streams."""
     on_gpu = place["device"] != "cpu"
-    return torch.cuda.stream(torch.cuda.Stream()) if on_gpu else contextlib.nullcontext()
+    # A new thread's current GPU is number 0.
+    return torch.cuda.stream(torch.cuda.Stream(place["device"])) if on_gpu else contextlib.nullcontext()
 
 
 def late_rows(buffer: Any) -> None:

@@ -305,10 +305,10 @@ static expar_status join(executor *base, const exec_call *call, expar_event *eve
 }
 
 /* It has no stream. */
-static void depart(executor *base, exec_call *call, expar_event *event, cuda_mark **mark)
+static void depart(executor *base, exec_call *call, expar_event *event, event_keeper *keeper)
 {
     (void)base, (void)call, (void)event;
-    *mark = NULL;
+    keeper->mark = NULL;
 }
 
 /* It has no peers. */

@@ -278,9 +278,9 @@ void ep_call_issue(ep_call *call, ep_call *own)
 static void depart(ep_call *call)
 {
     executor *exec = call->buffer->exec;
-    cuda_mark *mark = NULL;
-    exec->ops->depart(exec, &call->exec, call->wait_event, &mark);
-    if (mark) event_keep(call->event, &(event_keeper){.mark = mark});
+    event_keeper keeper = {0};
+    exec->ops->depart(exec, &call->exec, call->wait_event, &keeper);
+    if (keeper.mark) event_keep(call->event, &keeper);
 }
 
 static void issue(ep_call *call)

@@ -39,10 +39,10 @@ expar_status cpu_join(executor *base, const exec_call *call, expar_event *event)
 }
 
 /* There is no stream. */
-void cpu_depart(executor *base, exec_call *call, expar_event *event, cuda_mark **mark)
+void cpu_depart(executor *base, exec_call *call, expar_event *event, event_keeper *keeper)
 {
     (void)base, (void)call, (void)event;
-    *mark = NULL;
+    keeper->mark = NULL;
 }
 
 expar_status cpu_end(executor *base, exec_call *call)

@@ -12,7 +12,7 @@ expar_status cpu_keep(executor *base, const exec_call *call, mem_block *const *b
 bool cpu_follows(const executor *base, const exec_call *call, expar_event *event);
 expar_status cpu_take_place(executor *base, exec_call *call);
 expar_status cpu_join(executor *base, const exec_call *call, expar_event *event);
-void cpu_depart(executor *base, exec_call *call, expar_event *event, cuda_mark **mark);
+void cpu_depart(executor *base, exec_call *call, expar_event *event, event_keeper *keeper);
 expar_status cpu_end(executor *base, exec_call *call);
 expar_status cpu_tell(executor *base, const exec_call *call, executor_done_fn done, void *context,
                       event_keeper *keeper);

@@ -255,7 +255,7 @@ void gpu_order_settle(gpu_core *self, const exec_call *call);
 expar_status gpu_begin(executor *base, exec_call *call, void *stream);
 bool gpu_follows(const executor *base, const exec_call *call, expar_event *event);
 expar_status gpu_take_place(executor *base, exec_call *call);
-void gpu_depart(executor *base, exec_call *call, expar_event *event, cuda_mark **mark);
+void gpu_depart(executor *base, exec_call *call, expar_event *event, event_keeper *keeper);
 expar_status gpu_await(executor *base, const char *what);
 expar_status gpu_end(executor *base, exec_call *call);
 /* Make the stream for the buffer's own work, and wait until that work has ended. If the program interrupts the wait, it

@@ -277,10 +277,10 @@ expar_status gpu_take_place(executor *base, exec_call *call)
 }
 
 /* Kernels carry calls out, so no thread needs to. */
-void gpu_depart(executor *base, exec_call *call, expar_event *event, cuda_mark **mark)
+void gpu_depart(executor *base, exec_call *call, expar_event *event, event_keeper *keeper)
 {
     (void)base, (void)call, (void)event;
-    *mark = NULL;
+    keeper->mark = NULL;
 }
 
 expar_status gpu_own_stream_make(gpu_core *self)

@@ -112,16 +112,16 @@ static expar_status begin_run_after(hosted_executor *self, const exec_call *call
     return status == EXPAR_OK ? begin_run(self, call) : status;
 }
 
-void hosted_depart(executor *base, exec_call *call, expar_event *event, cuda_mark **mark)
+void hosted_depart(executor *base, exec_call *call, expar_event *event, event_keeper *keeper)
 {
     hosted_executor *self = hosted_of(base);
     hosted_call *own = call->own;
-    *mark = NULL;
+    keeper->mark = NULL;
     if (!self->mover.on || !own) return;
     error_keep(&own->departing, begin_run_after(self, call, event));
     own->departed = true;
-    *mark = own->run.mark;
-    if (*mark) cuda_mark_hold(*mark);
+    keeper->mark = own->run.mark;
+    if (keeper->mark) cuda_mark_hold(keeper->mark);
 }
 
 void hosted_pause(hosted_executor *self, hosted_call *own)

@@ -135,7 +135,7 @@ expar_status hosted_check_sms(const hosted_executor *self, const char *name, int
 /* Waits until the call's stream has come to the call. The call's first step that reads or writes the caller's memory
    calls it. With the mover it first begins a run, unless the call has one. */
 expar_status hosted_await_inputs(hosted_executor *self, const exec_call *call);
-void hosted_depart(executor *base, exec_call *call, expar_event *event, cuda_mark **mark);
+void hosted_depart(executor *base, exec_call *call, expar_event *event, event_keeper *keeper);
 /* Returns why a wait of the call must end: the buffer was abandoned, the group has failed, or the program interrupts
    the wait. */
 expar_status hosted_look(const hosted_executor *self, int64_t *asked_ns);

@@ -130,8 +130,8 @@ typedef struct executor_ops {
     expar_status (*join)(executor *self, const exec_call *call, expar_event *event);
     /* Comes before another thread carries out the rest of the call, with a copy of `call`. Puts work on the stream that
        lasts until the call ends, so later work there comes after the call. keeper->mark gets a mark after that work;
-       NULL: there is none. A failure is the result of the call's next step. event: the thread waits for it; NULL: for none.
-       The work comes after the event if that is on a stream. */
+       NULL: there is none. A failure is the result of the call's next step. event: the thread waits for it; NULL: for
+       none. The work comes after the event if that is on a stream. */
     void (*depart)(executor *self, exec_call *call, expar_event *event, event_keeper *keeper);
 
     /* ---- a call ends ---- */

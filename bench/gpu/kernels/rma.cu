@@ -4,7 +4,7 @@
  * ranks.
  *
  * Waits: for the peer's signal; the library's waits end if the peer is lost, and bare ones after a deadline. */
-#include "link/device/ptx.h"
+#include "exec/cuda/kernels/core/tools.h"
 
 #include "bench/gpu/kernels/rma_forms.h"
 
@@ -45,15 +45,16 @@ GPU_FUNC void rma_library(const rma_gpu_call *c, uint64_t value)
 
 /* ---- bare -------------------------------------------------------------------------------------------------------- */
 
-/* Whole words of 16 bytes, and the rest by bytes. */
+/* Whole words of 16 bytes, and the rest by bytes. load_row leaves nothing in the L1 cache, which would serve the next
+ * round. */
 GPU_FUNC void rma_copy(const rma_gpu_call *c, unsigned char *to, const unsigned char *from)
 {
     const expar_dev_place place = expar_dev_place_in(c->scope);
     const uint64_t units = c->bytes / 16;
     for (uint64_t i = place.index; i < units; i += place.count)
-        ((uint4 *)(void *)to)[i] = ((const uint4 *)(const void *)from)[i];
+        store_row((uint4 *)(void *)to + i, load_row((const uint4 *)(const void *)from + i));
     for (uint64_t i = 16 * units + place.index; i < c->bytes; i += place.count)
-        to[i] = from[i];
+        to[i] = *(const volatile unsigned char *)(from + i);
 }
 GPU_FUNC void rma_bare_wait(const rma_gpu_call *c, uint64_t value)
 {

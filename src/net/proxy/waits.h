@@ -84,8 +84,8 @@ PORTABLE_FUNC void proxy_acquire(void)
 #define PROXY_FRESH_NS 1000000u
 /* polls of a producer without the watch between two looks at the clock */
 #define PROXY_POLLS 16u
-/* counters of PEs that a watch loads at a time */
-#define PROXY_WATCH_PES 8
+/* counters of PEs that a watch loads at a time; more make kernels spill registers */
+#define PROXY_WATCH_PES 2
 
 /* A wait in progress: {port}, the other members 0. */
 typedef struct proxy_wait {

@@ -7,6 +7,7 @@
  * wait: it marks the run as over, and the mover leaves when it comes to it (mover_ring.started). */
 #include "base/interrupt.h"
 #include "exec/cuda/hosted/hosted.h"
+#include "mem/fence.h"
 
 #include <string.h>
 
@@ -179,7 +180,7 @@ void hosted_run_end(hosted_executor *self, hosted_run *run)
     const bool complete = acquire(&ring->done) == run->posted;
     if (!complete) __atomic_store_n(&ring->over, run->number, __ATOMIC_RELAXED);
     run_post(self, run, &end);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    fence_full();
     if (!complete && has_begun(self, run)) await_exit(self, run);
     cuda_mark_give(run->mark);
     *run = (hosted_run){0};

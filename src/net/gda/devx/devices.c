@@ -159,7 +159,7 @@ static expar_status check_ports(devx *c)
 static expar_status try_device(devx *c, struct ibv_device *device)
 {
     verbs_open attributes = {.flags = VERBS_OPEN_DEVX};
-    snprintf(c->name, sizeof c->name, "%s", SHOWN(c->v->get_device_name(device)));
+    snprintf(c->name, sizeof c->name, "%.*s", (int)sizeof c->name - 1, SHOWN(c->v->get_device_name(device)));
     errno = 0;
     c->context = c->v->open_device(device, &attributes);
     if (!c->context)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The settings for operations of programs' kernels (expar/device.h): by what they go, and what changes words.
  *
- * The device heap reads them when it is made, and pgas for each handle; they call base. */
+ * The device heap reads them when it is made, and pgas for each handle; they call base. `expar info` includes this
+ * header, too. */
 #ifndef EXPAR_SHMEM_KERNEL_WAYS_H
 #define EXPAR_SHMEM_KERNEL_WAYS_H
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How calls on GPUs reach ranks of other nodes, and why not by a faster way. */
 #include "info.h"
+
+#include "shmem/kernel_ways.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,11 +34,20 @@ static const char *setting(const char *name, const char *fallback)
     return given && *given ? given : fallback;
 }
 
+/* Why a value of these settings will be rejected when a program asks for a handle; null: it will not. */
+static json_t *wrong_of(void)
+{
+    kernel_ways ways;
+    kernel_atomics atomics;
+    const bool fine = kernel_ways_read(&ways) == EXPAR_OK && kernel_atomics_read(&atomics) == EXPAR_OK;
+    return fine ? json_null() : json_string(expar_last_error());
+}
+
 /* Kernels of programs (expar/device.h). */
 static json_t *kernels_of(void)
 {
-    return json_pack("{s:s, s:s}", "ways", setting("EXPAR_DEVICE_TRANSPORTS", "mapped,proxy"), "atomics",
-                     setting("EXPAR_DEVICE_ATOMICS", "auto"));
+    return json_pack("{s:s, s:s, s:o}", "ways", setting("EXPAR_DEVICE_TRANSPORTS", "mapped,proxy"), "atomics",
+                     setting("EXPAR_DEVICE_ATOMICS", "auto"), "wrong", wrong_of());
 }
 
 json_t *info_across(const json_t *transports)

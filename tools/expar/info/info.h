@@ -27,8 +27,9 @@ info_cuda(void); /* driver: {version, missing}, compiler: {version, path, missin
 /* ranks, nodes, place: {cores, numa_node, nics}, list: [{name, reach, note, matrix: [[text]]}], missing: why others are
    not there, or null */
 json_t *info_transports(int num_ranks, int num_nodes);
-/* low_latency, normal: {way, buffers} of calls on GPUs to other nodes; reason: why not a faster way. kernels: {ways,
-   atomics} of programs' kernels, as the settings say. transports: of info_transports. */
+/* low_latency, normal: {way, buffers} of calls on GPUs to other nodes; reason: why not a faster way. The member kernels
+   is {ways, atomics, wrong} of programs' kernels, as the settings say; wrong: why a setting is rejected, or null. The
+   argument is that of info_transports. */
 json_t *info_across(const json_t *transports);
 /* [{pid, program, rank, ranks, limit_bytes, grown_bytes, chunks, memory_bytes, used_bytes, high_water_bytes, …}] */
 json_t *info_heaps(void);

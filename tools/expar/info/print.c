@@ -213,6 +213,10 @@ static void put_kernels(struct table *table, const json_t *kernels)
 {
     label(table, "programs' kernels");
     table_cell(table, "ways %s; atomics on device memory: %s", text_of(kernels, "ways"), text_of(kernels, "atomics"));
+    const json_t *wrong = json_object_get(kernels, "wrong");
+    if (!json_is_string(wrong)) return;
+    label(table, "");
+    put_running(table, table_cell, json_string_value(wrong));
 }
 
 static void put_across(struct table *table, const json_t *across)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
+import threading
 import time
 from typing import Any, Callable, Iterator
 
@@ -24,6 +26,7 @@ os.environ.update(HOME="", XDG_CACHE_HOME="")
 GPU = (int(DeviceType.CUDA), 0)
 _driver: Any = None
 REST_S = 0.03
+HELD_S = 300  # at most, should a test wait for the stream that it holds
 _NOT_READY = 600
 _THREAD_LOCAL = 1  # of captures: other threads are not looked at
 _HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -72,6 +75,16 @@ class Stream:
         function = _HOST_FUNCTION(run)  # not _slow[-1]: other threads append, too
         _slow.append(function)
         assert driver().cuLaunchHostFunc(ctypes.c_void_p(self.cuda_stream), function, None) == 0
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Work that the stream gets in the block runs after the block has ended, however long that takes."""
+        opened = threading.Event()
+        self.slowly(functools.partial(opened.wait, HELD_S))
+        try:
+            yield
+        finally:
+            opened.set()
 
 
 class Graph:

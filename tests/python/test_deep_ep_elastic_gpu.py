@@ -101,12 +101,12 @@ def kept(group: Any) -> None:
     for _ in range(2):
         x = e.x[rank].clone()
         told, stays = gpu.used.count((x.data_ptr(), True)), weakref.ref(x)
-        gpu.current().slowly(lambda: None)  # x is still to be read when nobody else has it
-        rows, _, _, _, event = buffer.dispatch(x, handle=handle, async_with_compute_stream=True)
-        assert gpu.used.count((x.data_ptr(), True)) == told
-        del x
-        gc.collect()
-        assert stays() is not None
+        with gpu.current().held():  # x is still to be read when nobody else has it
+            rows, _, _, _, event = buffer.dispatch(x, handle=handle, async_with_compute_stream=True)
+            assert gpu.used.count((x.data_ptr(), True)) == told
+            del x
+            gc.collect()
+            assert stays() is not None
         event.current_stream_wait()
         calls.check_rows(e, rank, calls.Options(), rows, None)
         bias = e.x[rank].clone()

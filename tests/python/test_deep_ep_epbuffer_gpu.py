@@ -62,12 +62,12 @@ def memory(group: Any) -> None:
     del gpu.used[:]
     handle = event.wait()[3]
     assert (handle._memory.data_ptr(), False) in gpu.used
-    gpu.current().slowly(lambda: None)
     stays = weakref.ref(x)
-    event = buffer.dispatch(x, handle=handle, **calls.ASIDE)
-    del x
-    gc.collect()
-    assert stays() is not None  # until the call has read it
+    with gpu.current().held():
+        event = buffer.dispatch(x, handle=handle, **calls.ASIDE)
+        del x
+        gc.collect()
+        assert stays() is not None  # until the call has read it
     rows = event.wait()[0]
     check_rows(e, rank, Options(), rows, None)
 

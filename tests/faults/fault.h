@@ -54,6 +54,8 @@ typedef struct fault_plan {
     /* NULL; or called by the victim before it joins. It comes to grief when strike(worker) is called, from anywhere
        inside expar_group_create. */
     void (*forming)(void (*strike)(const void *worker), const void *worker);
+    /* With `inside`: in that round or a later one, the first in which it happens so. */
+    bool any_round;
     int64_t round; /* in this round of the loop; the others leave after it when the place is FAULT_LEAVES */
     /* Rank that waits before the call of that place until the victim was struck inside it; -1: none. */
     int32_t held_back;

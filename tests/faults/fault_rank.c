@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The work of each rank of a fault test. */
 #include "ep/harness/trial.h"
-#include "ep/normal/normal.h"
 #include "exec/cpu/create.h"
-#include "exec/cpu/normal/cpu.h"
+#include "exec/cpu/nodes/carrier.h"
 #include "faults/fault.h"
 #include "shmem/kind.h"
 #include <signal.h>
@@ -50,7 +49,7 @@ static void strike_itself(const void *worker)
 static void look_inside(void *context)
 {
     fault_worker *w = context;
-    const int64_t done = w->plan->inside((const cpu_executor *)w->ep->base.exec, w->epoch);
+    const int64_t done = w->plan->inside(carrier_of(w->ep), w->epoch);
     if (done == 0) atomic_store(&w->began, true);
     if (done > 0 && atomic_load(&w->began) && !atomic_exchange(&w->over, true)) strike_itself(w);
 }
@@ -61,11 +60,12 @@ static void reach(fault_worker *w, fault_place place, int64_t round)
     const fault_plan *plan = w->plan;
     atomic_store(&w->report->round, round);
     atomic_store(&w->report->place, place);
-    if (place != plan->place || round != plan->round) return;
+    if (place != plan->place || round < plan->round || (round > plan->round && !plan->any_round)) return;
     if (w->rank == plan->victim && plan->by_itself) {
+        atomic_store(&w->began, false);
         w->epoch = plan->inside ? (uint32_t)w->ep->base.calls + 1 : 0;
         if (plan->inside)
-            executor_cpu_delay(w->ep->base.exec, look_inside, w);
+            executor_cpu_delay(&carrier_of(w->ep)->base, look_inside, w);
         else
             strike_itself(w);
     }

@@ -187,6 +187,25 @@ bool rail_done_is_here(const cpu_executor *self, uint32_t epoch, int32_t source)
     return node != self->rails->node && rail_has_come(self, pe, EP_MAILBOX_COMPLETION, epoch, node);
 }
 
+/* Says whether this rank's mailbox has the source's completion flag. */
+static bool done_was_passed_on(const cpu_executor *self, uint32_t epoch, int32_t source)
+{
+    const _Atomic uint64_t *flag =
+        cpu_at(self, self->sym->rank, ep_completion_at(&self->space, self->shape.ranks, epoch, source));
+    return ep_word_value(atomic_load_explicit(flag, memory_order_acquire), epoch) == 1;
+}
+
+bool rail_owes_done(const cpu_executor *self, uint32_t epoch, int32_t rank)
+{
+    const ep_rails *shape = &self->rails->shape;
+    if (rank == self->sym->rank || ep_node_of(shape, rank) != self->rails->node) return false;
+    for (int32_t node = 0; node < shape->nodes; node++) {
+        const int32_t source = ep_rail_of(shape, node, rank);
+        if (rail_done_is_here(self, epoch, source) && !done_was_passed_on(self, epoch, source)) return true;
+    }
+    return false;
+}
+
 /* ---- checks of a header ------------------------------------------------------------------------------------------ */
 
 /* Returns the number of experts of a rank, by the form that came. */

@@ -40,6 +40,7 @@ static const cpu_nodes_ops rail_ops = {
     .post = rail_post,
     .relay = rail_relay,
     .done_is_here = rail_done_is_here,
+    .owes_done = rail_owes_done,
     .collect = rail_collect,
     .end = rail_end,
     .dispatch_begin = rail_dispatch_begin,

@@ -156,6 +156,7 @@ static inline int32_t *rail_header_counts(const cpu_executor *self, const ep_rai
 void rail_end(cpu_executor *self, const ep_routing *routing);
 expar_status rail_relay(cpu_executor *self, ep_mailbox mailbox, uint32_t epoch);
 bool rail_done_is_here(const cpu_executor *self, uint32_t epoch, int32_t source);
+bool rail_owes_done(const cpu_executor *self, uint32_t epoch, int32_t rank);
 
 /* ---- routing.c --------------------------------------------------------------------------------------------------- */
 expar_status rail_routing_make(const cpu_executor *self, ep_routing *routing);

@@ -194,14 +194,16 @@ static expar_status name_missing(const cpu_executor *self, ep_mailbox mailbox, u
     return error_prefix(status, "no %s from %s", records[mailbox], missing);
 }
 
-/* A completion flag that has reached this node is passed on by a rank that all ranks here await in any case. */
+/* The source of a completion flag that has reached this node may have left: it has done its part. The rank of this node
+   that passes the flag on is missing instead, also if its own flag has come. */
 static bool is_missing(const void *context, int32_t rank)
 {
     const cpu_missing *missing = context;
     const cpu_executor *self = missing->self;
-    if (has_come(self, missing->mailbox, missing->epoch, rank)) return false;
-    if (!self->nodes || missing->mailbox != EP_MAILBOX_COMPLETION) return true;
-    return !self->nodes->done_is_here(self, missing->epoch, rank);
+    const bool come = has_come(self, missing->mailbox, missing->epoch, rank);
+    if (!self->nodes || missing->mailbox != EP_MAILBOX_COMPLETION) return !come;
+    if (!come && !self->nodes->done_is_here(self, missing->epoch, rank)) return true;
+    return self->nodes->owes_done(self, missing->epoch, rank);
 }
 
 void cpu_expect(sym_rest *rest, const cpu_missing *missing)

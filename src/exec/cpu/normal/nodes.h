@@ -48,6 +48,8 @@ struct cpu_nodes_ops {
     expar_status (*relay)(cpu_executor *self, ep_mailbox mailbox, uint32_t epoch);
     /* For reports of that wait: says whether the completion flag of a rank has reached this node, passed on or not. */
     bool (*done_is_here)(const cpu_executor *self, uint32_t epoch, int32_t rank);
+    /* Likewise: says whether such a flag has reached this other rank of the node, which has not passed it on. */
+    bool (*owes_done)(const cpu_executor *self, uint32_t epoch, int32_t rank);
     /* Headers with counts have come from all ranks: fills the part of the routing about other nodes, and first_row. */
     expar_status (*collect)(const cpu_executor *self, uint32_t epoch, ep_routing *routing);
     /* All completion flags have come. The routing now has everything that records brought, and this rank's completion

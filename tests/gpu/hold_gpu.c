@@ -9,6 +9,7 @@
 #include "exec/cuda/low_latency/ll_gpu.h"
 #include "gpu/serves.h"
 #include "gpu/worker.h"
+#include "net/proxy/proxy.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,6 +18,45 @@
 void hold_install(expar_ll *ll, void (*step)(void *context), void *context)
 {
     if (worker_is_host()) ll_executor_cpu_delay(ll->base.exec, step, context);
+}
+
+/* ---- between steps of the proxies -------------------------------------------------------------------------------- */
+
+typedef struct hold_posts {
+    void (*step)(void *context);
+    void *context;
+} hold_posts;
+
+/* The rank's thread writes `posts_now`, then `posts` (release); NULL: there is none. The threads of the proxies read
+   both (acquire). A process has one rank. */
+static hold_posts posts_now;
+static _Atomic(const hold_posts *) posts;
+
+static void between_posts(void *context)
+{
+    (void)context;
+    const hold_posts *now = atomic_load_explicit(&posts, memory_order_acquire);
+    if (now) now->step(now->context);
+}
+
+/* The linker calls it in place of proxy_open. */
+expar_status __real_proxy_open(const proxy_plan *plan, proxy **out);
+expar_status __wrap_proxy_open(const proxy_plan *plan, proxy **out);
+expar_status __wrap_proxy_open(const proxy_plan *plan, proxy **out)
+{
+    proxy_plan own = *plan;
+    if (!own.between_steps) own.between_steps = between_posts;
+    return __real_proxy_open(&own, out);
+}
+
+void hold_install_posts(expar_ll *ll, void (*step)(void *context), void *context)
+{
+    if (worker_is_host()) {
+        hold_install(ll, step, context);
+        return;
+    }
+    if (step) posts_now = (hold_posts){step, context};
+    atomic_store_explicit(&posts, step ? &posts_now : NULL, memory_order_release);
 }
 
 /* ---- what happens while a kernel waits --------------------------------------------------------------------------- */

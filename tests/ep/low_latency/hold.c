@@ -11,6 +11,11 @@ void hold_install(expar_ll *ll, void (*step)(void *context), void *context)
     ll_executor_cpu_delay(ll->base.exec, step, context);
 }
 
+void hold_install_posts(expar_ll *ll, void (*step)(void *context), void *context)
+{
+    hold_install(ll, step, context);
+}
+
 void hold_watch(expar_ll *ll, int32_t ranks, void (*step)(void *context), void *context)
 {
     (void)ranks;

@@ -9,6 +9,9 @@
 
 /* Calls `step` between any two steps of this rank on the buffer, on the thread that takes them; NULL: no more. */
 void hold_install(expar_ll *ll, void (*step)(void *context), void *context);
+/* Likewise, for a rank that is a process. Where kernels carry the calls out, the threads that pass their data to a
+   network call it between any two of their steps. If all ranks are mapped, no thread calls it. */
+void hold_install_posts(expar_ll *ll, void (*step)(void *context), void *context);
 /* Likewise; where kernels carry the calls out it is called by a thread of its own, whenever this rank's kernel is seen
    to wait for another rank. NULL waits until that thread has gone. */
 void hold_watch(expar_ll *ll, int32_t ranks, void (*step)(void *context), void *context);

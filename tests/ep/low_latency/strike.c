@@ -9,7 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
+
+/* How long a rank or a thread that is late stands still: longer than looks at it, and far shorter than the time-out. */
+#define LATE_MS     400
+#define DEADLINE_MS 60000
 
 static const char *const phase_names[] = {"dispatch: send", "dispatch: before its hook", "dispatch: receive",
                                           "combine: send",  "combine: before its hook",  "combine: receive",
@@ -40,14 +45,18 @@ bool strike_without_hook(const strike_case *what, strike_phase send)
 
 static void strike(const strike_seat *seat)
 {
+    const struct timespec late = {0, LATE_MS * 1000000L};
     atomic_store(&seat->table->struck, 1);
-    raise(seat->table->what.signal);
+    if (seat->table->what.signal)
+        raise(seat->table->what.signal);
+    else
+        nanosleep(&late, NULL);
 }
 
 static void strike_in_time(void *context)
 {
     strike_seat *seat = context;
-    if (--seat->steps_left == 0) strike(seat);
+    if (atomic_fetch_sub(&seat->steps_left, 1) == 1) strike(seat);
 }
 
 static void set_step(strike_seat *seat, void (*step)(void *context))
@@ -55,7 +64,7 @@ static void set_step(strike_seat *seat, void (*step)(void *context))
     if (seat->table->what.whole)
         hold_watch(seat->ll, STRIKE_RANKS, step, step ? seat : NULL);
     else
-        hold_install(seat->ll, step, step ? seat : NULL);
+        hold_install_posts(seat->ll, step, step ? seat : NULL);
 }
 
 void strike_enter(strike_seat *seat, strike_phase now)
@@ -63,20 +72,27 @@ void strike_enter(strike_seat *seat, strike_phase now)
     const strike_case *what = &seat->table->what;
     if (seat->round != STRIKE_ROUND || now != what->phase) return;
     if (strike_is_victim(seat)) {
-        seat->steps_left = what->whole && hold_goes_on() ? 1 : what->step;
+        atomic_store(&seat->steps_left, what->whole && hold_goes_on() ? 1 : what->step);
         set_step(seat, strike_in_time);
         return;
     }
     while ((what->signal == SIGSTOP || what->whole) && now != CLEANS && !atomic_load(&seat->table->struck))
         strike_nap();
-    if (what->signal == SIGSTOP) kind_set_silence(seat->group, STRIKE_SILENCE_MS);
+    if (what->signal == SIGSTOP && !what->late) kind_set_silence(seat->group, STRIKE_SILENCE_MS);
+}
+
+/* The phase after which the victim takes no more steps. */
+static strike_phase last_phase(const strike_case *what)
+{
+    if (!what->posts) return what->phase;
+    return what->phase < SENDS_BACK ? RECEIVES_THERE : RECEIVES_BACK;
 }
 
 void strike_leave(strike_seat *seat, strike_phase now)
 {
-    if (seat->round != STRIKE_ROUND || now != seat->table->what.phase || !strike_is_victim(seat)) return;
+    if (seat->round != STRIKE_ROUND || now != last_phase(&seat->table->what) || !strike_is_victim(seat)) return;
     set_step(seat, NULL);
-    if (seat->steps_left > 0) strike(seat);
+    if (atomic_load(&seat->steps_left) > 0) strike(seat);
 }
 
 /* ---- the parent -------------------------------------------------------------------------------------------------- */
@@ -87,8 +103,25 @@ static const ranks_plan plan = {
 void strike_tell(const strike_case *what)
 {
     fprintf(stderr, "rank %d, %s in %s, step %d%s%s\n", (int)what->victim,
-            what->signal == SIGKILL ? "killed" : "stopped", phase_names[what->phase], (int)what->step,
-            what->ahead ? ", weights ahead" : "", what->whole ? ", in a wait" : "");
+            what->signal == SIGKILL ? "killed"
+            : what->signal          ? "stopped"
+                                    : "held",
+            phase_names[what->phase], (int)what->step, what->ahead ? ", weights ahead" : "",
+            what->whole ? ", in a wait" : "");
+}
+
+void strike_wake_late(const strike_show *show)
+{
+    const pid_t victim = show->pids[show->table->what.victim];
+    const int64_t deadline_ms = ranks_clock_ms() + DEADLINE_MS;
+    siginfo_t info = {0};
+    if (!show->table->what.late || show->table->what.signal != SIGSTOP) return;
+    while (waitid(P_PID, (id_t)victim, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0 &&
+           ranks_clock_ms() < deadline_ms)
+        strike_nap();
+    for (int32_t i = 0; i < LATE_MS; i++)
+        strike_nap();
+    kill(victim, SIGCONT);
 }
 
 static bool begin(const strike_trial *trial, strike_show *show, const strike_case *what)
@@ -150,6 +183,29 @@ void strike_trial_killed(const strike_trial *trial)
     static const int32_t steps[] = {1, 5, 11, 20, 1000};
     for (int32_t i = 0; i < strike_victims_of(sizeof steps / sizeof *steps); i++)
         strike_trial_phases(trial, i % STRIKE_RANKS, steps[i], SIGKILL, false);
+}
+
+void strike_trial_posts(const strike_trial *trial, int signal, bool late)
+{
+    const bool ends_well = late || signal == 0;
+    static const struct {
+        strike_phase phase;
+        int32_t step;
+    } places[] = {{SENDS_THERE, 1}, {SENDS_THERE, 5}, {OPEN_THERE, 1}, {RECEIVES_THERE, 1}, {SENDS_BACK, 5}};
+    enum { COUNT = sizeof places / sizeof *places };
+    strike_case cases[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        cases[i] = (strike_case){.victim = i % STRIKE_RANKS,
+                                 .phase = places[i].phase,
+                                 .step = places[i].step,
+                                 .signal = signal,
+                                 .posts = true,
+                                 .late = late};
+    /* A late one is not lost: one place, where it has passed some of its rows on, stands for all. */
+    if (ends_well && getenv("EXPAR_TEST_QUICK"))
+        strike_trial_all(trial, &cases[1], 1);
+    else
+        strike_trial_all(trial, cases, COUNT);
 }
 
 void strike_trial_ahead(const strike_trial *trial, int signal)

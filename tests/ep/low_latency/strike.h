@@ -30,11 +30,13 @@ typedef struct strike_case {
     int32_t victim;
     strike_phase phase;
     int32_t step;
-    int signal; /* SIGKILL, or SIGSTOP */
+    int signal; /* SIGKILL, SIGSTOP, or 0: the thread that takes the step stands still, and goes on soon */
     bool ahead; /* combines are reduced, and their weights go ahead: the send waits for others, and there is no hook */
     bool whole; /* the call of the phase has no hook. The others begin theirs when the victim has struck itself
                    in its wait for them: at the step, on GPUs at any place of the wait */
     bool wakes; /* SIGSTOP: goes on when the others have ended */
+    bool posts; /* steps count up to the call's end: of kernels they may come after their phase */
+    bool late;  /* SIGSTOP: goes on soon. Then, and if `signal` is 0, all calls end well */
 } strike_case;
 
 /* The start of a test's table, in memory that all ranks and the parent share. */
@@ -51,7 +53,7 @@ typedef struct strike_seat {
     expar_group *group;
     expar_ll *ll;
     int32_t rank, round;
-    int32_t steps_left; /* of the victim, in its phase */
+    _Atomic int32_t steps_left; /* of the victim, in its phase; any of its threads lowers it */
 } strike_seat;
 
 strike_seat strike_sit(expar_group *group, strike_table *table);
@@ -82,6 +84,8 @@ typedef struct strike_trial {
     bool (*see_out)(const strike_show *show); /* waits for all ranks, and says what is wrong */
 } strike_trial;
 
+/* Lets a victim of a case with `late` go on (strike_trial.attend). */
+void strike_wake_late(const strike_show *show);
 /* A line about a case that went wrong. */
 void strike_tell(const strike_case *what);
 void strike_trial_all(const strike_trial *trial, const strike_case *cases, int32_t count);
@@ -89,6 +93,9 @@ void strike_trial_all(const strike_trial *trial, const strike_case *cases, int32
 void strike_trial_phases(const strike_trial *trial, int32_t victim, int32_t step, int signal, bool wakes);
 /* At the first step, in the header's words, after them, among the rows, and after all; in each phase. */
 void strike_trial_killed(const strike_trial *trial);
+/* In the header's words, among the rows, before its hook, and at the acknowledgement. On GPUs the threads take these
+   steps that pass data to a network. With EXPAR_TEST_QUICK one place serves for those that end well. */
+void strike_trial_posts(const strike_trial *trial, int signal, bool late);
 /* While weights go ahead: among the headers, the weights, and the rows. */
 void strike_trial_ahead(const strike_trial *trial, int signal);
 /* The victim's messages are with the others; it waits for theirs. */

@@ -10,10 +10,11 @@
 #include "shmem/kind.h"
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
-enum { RANKS = STRIKE_RANKS, ROUNDS = 50 };
+enum { RANKS = STRIKE_RANKS, ROUNDS = 50, ROUNDS_OF_LATE = STRIKE_ROUND + 3 };
 /* Survivors must have ended by then; they are expected to need a second, or their time-out and some. */
 #define DEADLINE_MS 60000
 
@@ -34,6 +35,12 @@ typedef struct fault_table {
 static fault_table *table_of(const strike_seat *seat)
 {
     return (fault_table *)seat->table;
+}
+
+/* Nobody is lost: somebody is late. */
+static bool ends_well(const strike_case *what)
+{
+    return what->late || what->signal == 0;
 }
 
 /* ---- a rank ------------------------------------------------------------------------------------------------------ */
@@ -106,7 +113,8 @@ static void await_others(strike_seat *seat)
    struck itself. */
 static void expect_silence(const strike_seat *seat)
 {
-    if (seat->table->what.signal == SIGSTOP && !strike_is_victim(seat) && !reach_is_mapped())
+    const strike_case *what = &seat->table->what;
+    if (what->signal == SIGSTOP && !what->late && !strike_is_victim(seat) && !reach_is_mapped())
         kind_set_silence(seat->group, STRIKE_SILENCE_MS);
 }
 
@@ -123,7 +131,8 @@ static void trial_rank(expar_group *group, void *shared)
     config.unmapped = reach_unmapped();
     if (!CHECK_OK(expar_ll_create(group, &config, &seat.ll))) return;
     expect_silence(&seat);
-    while (seat.round < ROUNDS && trial_round(&seat, note))
+    const int32_t rounds = ends_well(&seat.table->what) ? ROUNDS_OF_LATE : ROUNDS;
+    while (seat.round < rounds && trial_round(&seat, note))
         seat.round++;
     if (note->status != EXPAR_OK) try_again(&seat, note);
     await_others(&seat);
@@ -206,6 +215,9 @@ static bool check_note(const fault_table *table, int32_t rank)
 {
     const fault_note *note = &table->notes[rank];
     const strike_case *what = &table->strike.what;
+    if (ends_well(what))
+        return CHECK(note->status == EXPAR_OK, "rank %d got %s (%s)", (int)rank, expar_status_string(note->status),
+                     note->text);
     return CHECK(note->status == EXPAR_ERR_PEER && names(note->text, what->victim), "rank %d got %s (%s)", (int)rank,
                  expar_status_string(note->status), note->text) &
            CHECK(strstr(note->text, "expar_ll_"), "rank %d is not told of its call: %s", (int)rank, note->text) &
@@ -221,8 +233,12 @@ static bool wait_for_victim(const strike_show *show)
 {
     const strike_case *what = &show->table->what;
     const fault_note *note = &((const fault_table *)show->table)->notes[what->victim];
-    if (what->signal == SIGSTOP) kill(show->pids[what->victim], what->wakes ? SIGCONT : SIGKILL);
+    if (what->signal == SIGSTOP && !what->late) kill(show->pids[what->victim], what->wakes ? SIGCONT : SIGKILL);
     int status = ranks_wait(show->pids[what->victim], ranks_clock_ms() + DEADLINE_MS, NULL);
+    if (ends_well(what))
+        return CHECK(status == 0 && atomic_load(&show->table->struck), "the victim ended with wait status %#x",
+                     (unsigned)status) &
+               check_note((const fault_table *)show->table, what->victim);
     if (what->wakes)
         return CHECK(status == 0, "the victim woke and ended with wait status %#x", (unsigned)status) &
                CHECK(note->status == EXPAR_ERR_PEER, "the victim woke and got %s (%s)",
@@ -250,6 +266,7 @@ static const strike_trial trial = {.table_bytes = sizeof(fault_table),
                                    .side_by_side = 3,
                                    .body = trial_rank,
                                    .prepare = prepare,
+                                   .attend = strike_wake_late,
                                    .see_out = see_through};
 
 static void test_killed(void **state)
@@ -276,6 +293,41 @@ static void test_stopped_in_a_wait(void **state)
     strike_trial_waits(&trial, SIGSTOP);
 }
 
+static void test_killed_among_posts(void **state)
+{
+    (void)state;
+    strike_trial_posts(&trial, SIGKILL, false);
+}
+
+/* At a step that is drawn; by the order in which threads and kernels run, it may lie in any command. */
+static void test_killed_among_posts_anywhere(void **state)
+{
+    (void)state;
+    random_source random = random_start(random_test_seed("kills among posts"));
+    if (getenv("EXPAR_TEST_QUICK")) skip();
+    for (int64_t i = random_test_rounds(2); i > 0; i--) {
+        const strike_case what = {.victim = (int32_t)random_between(&random, 0, RANKS - 1),
+                                  .phase = random_once_in(&random, 2) ? SENDS_THERE : SENDS_BACK,
+                                  .step = (int32_t)random_between(&random, 1, 40),
+                                  .signal = SIGKILL,
+                                  .posts = true};
+        strike_trial_all(&trial, &what, 1);
+    }
+}
+
+static void test_late(void **state)
+{
+    (void)state;
+    strike_trial_posts(&trial, SIGSTOP, true);
+}
+
+/* One thread of a rank. */
+static void test_held(void **state)
+{
+    (void)state;
+    strike_trial_posts(&trial, 0, true);
+}
+
 static void test_stopped(void **state)
 {
     (void)state;
@@ -293,10 +345,16 @@ int main(int argc, char **argv)
     make_traffic(false);
     make_traffic(true);
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),           cmocka_unit_test(test_killed_while_weights_go_ahead),
-        cmocka_unit_test(test_killed_in_a_wait), cmocka_unit_test(test_stopped_in_a_wait),
-        cmocka_unit_test(test_stopped),          cmocka_unit_test(test_stopped_and_woken)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_killed_among_posts),
+                                       cmocka_unit_test(test_killed_among_posts_anywhere),
+                                       cmocka_unit_test(test_late),
+                                       cmocka_unit_test(test_held),
+                                       cmocka_unit_test(test_killed),
+                                       cmocka_unit_test(test_killed_while_weights_go_ahead),
+                                       cmocka_unit_test(test_killed_in_a_wait),
+                                       cmocka_unit_test(test_stopped_in_a_wait),
+                                       cmocka_unit_test(test_stopped),
+                                       cmocka_unit_test(test_stopped_and_woken)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     for (int i = 0; i < 2; i++) {
         lowlat_answers_free(back_of_all[i], traffic_of_all[i]);

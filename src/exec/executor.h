@@ -37,6 +37,7 @@ typedef struct exec_call {
     bool asked;      /* a thread will ask how the call ended: it waits for the call, or for its event */
     bool captured;   /* nothing runs now: the call becomes part of a graph */
     bool placed;     /* the call has its place after the calls before it; steps may follow */
+    bool lost;       /* set by a failed step: it was broken off, though other ranks may wait in it */
     /* for executors that put work on a stream: */
     void *stream;
     bool has_stream;            /* the stream is known, and whether it is being captured */

@@ -47,7 +47,7 @@ expar_status ep_call_check_poison(const ep_call *call)
 static bool is_broken_off(const ep_call *call, expar_status status)
 {
     if (status == EXPAR_ERR_INTERRUPTED) return call->rejection.status != EXPAR_ERR_INTERRUPTED;
-    return status == EXPAR_ERR_PEER || status == EXPAR_ERR_ABORTED;
+    return status == EXPAR_ERR_PEER || status == EXPAR_ERR_ABORTED || call->exec.lost;
 }
 
 static expar_status poison_with_group(const ep_call *call, expar_status status)

@@ -15,6 +15,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -338,6 +339,44 @@ static void trial_failure(expar_group *group, void *shared)
     (void)expar_ep_destroy(b.one.ep);
 }
 
+/* ---- a context that is lost -------------------------------------------------------------------------------------- */
+
+/* A kernel of the caller's breaks the context of rank 0, whose call has not had its turn. */
+static void lose_context(bench *b)
+{
+    expar_event *held = NULL;
+    expar_ep_combine_result result = EXPAR_EP_COMBINE_RESULT_INIT;
+    const expar_ep_combine_args from = combine_args(b);
+    CHECK_OK(expar_event_create(&held));
+    CHECK_OK(expar_event_stream_wait(held, b->one.stream));
+    if (!CHECK_OK(expar_ep_combine(b->one.ep, &from, &result))) return;
+    if (b->rank == 0)
+        setenv("FAKE_FAULT", "1", 1);
+    else
+        CHECK_OK(expar_event_signal(held));
+    const expar_status lost = b->rank == 0 ? EXPAR_ERR_CUDA : EXPAR_ERR_PEER;
+    CHECK_STATUS(lost, expar_event_wait(result.event));
+    CHECK_TEXT("expar_ep_combine", "rank 0", "700");
+    CHECK_STATUS(lost, expar_ep_combine(b->one.ep, &from, &result));
+    CHECK_TEXT("poisoned", "rank 0", "700");
+    unsetenv("FAKE_FAULT");
+    if (b->rank == 0) CHECK_OK(expar_event_signal(held));
+    expar_event_release(result.event);
+    expar_event_release(held);
+}
+
+static void trial_loss(expar_group *group, void *shared)
+{
+    bench b;
+    (void)shared;
+    if (!bench_begin(&b, group)) return;
+    order_on_stream(&b);
+    if (check_failures() == 0) lose_context(&b);
+    expar_ep_handle_release(b.came.handle);
+    expar_ep_output_release(b.came.output);
+    (void)expar_ep_destroy(b.one.ep);
+}
+
 static void trial(expar_group *group, void *shared)
 {
     bench b;
@@ -369,9 +408,18 @@ static void test_failure(void **state)
     assert_true(ranks_run(&plan, trial_failure, NULL));
 }
 
+static void test_loss(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = kind, .size = RANKS, .ranks_per_node = 1};
+    if (!returns_early()) skip();
+    assert_true(ranks_run(&plan, trial_loss, NULL));
+}
+
 int main(int argc, char **argv)
 {
     kind = argc > 1 && strcmp(argv[1], "processes") == 0 ? RANKS_PROCESSES : RANKS_THREADS;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_calls), cmocka_unit_test(test_failure)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_calls), cmocka_unit_test(test_failure),
+                                       cmocka_unit_test(test_loss)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

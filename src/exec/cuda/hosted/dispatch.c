@@ -67,7 +67,7 @@ static void read_notify_inputs(hosted_step *step, ep_notify_step *inner)
 }
 
 /* A rank that cannot read its inputs says so with its header. */
-static expar_status carry_out_notify(hosted_executor *self, const exec_call *call, ep_notify_step *step)
+static expar_status carry_out_notify(hosted_executor *self, exec_call *call, ep_notify_step *step)
 {
     executor *inner = self->inner;
     exec_call host = {.placed = true};
@@ -75,6 +75,7 @@ static expar_status carry_out_notify(hosted_executor *self, const exec_call *cal
     ep_notify_step here = *step;
     here.counts = NULL;
     if (reads.status == EXPAR_OK) read_notify_inputs(&reads, &here);
+    if (hosted_step_is_lost(&reads, call)) return reads.status;
     if (reads.status != EXPAR_OK) {
         here.rejection = ep_rejection_of(reads.status);
         here.routing = NULL;
@@ -85,7 +86,9 @@ static expar_status carry_out_notify(hosted_executor *self, const exec_call *cal
     step->counted = here.counted;
     if (status != EXPAR_OK || here.vote.rank >= 0 || reads.status != EXPAR_OK) return status;
     hosted_write_back(&reads, step->route.idx_copy, bytes_of_idx(step));
-    return hosted_sync(&reads);
+    hosted_sync(&reads);
+    (void)hosted_step_is_lost(&reads, call);
+    return reads.status;
 }
 
 expar_status hosted_notify(executor *base, exec_call *call, ep_notify_step *step)
@@ -160,6 +163,7 @@ expar_status hosted_dispatch_send(executor *base, exec_call *call, ep_dispatch_s
     ep_dispatch_step *here = &reads.call->dispatch;
     *here = *step;
     if (reads.status == EXPAR_OK) read_dispatch(&reads, here);
+    if (hosted_step_is_lost(&reads, call)) return reads.status;
     if (reads.status != EXPAR_OK) here->rejection = ep_rejection_of(reads.status);
     const expar_status status = inner->normal->dispatch_send(inner, &host, here);
     step->rejection = here->rejection;
@@ -188,14 +192,16 @@ expar_status hosted_dispatch_receive(executor *base, exec_call *call, ep_dispatc
     executor *inner = self->inner;
     exec_call host = {.placed = true};
     hosted_step writes = hosted_step_begin(self, call);
-    if (writes.status != EXPAR_OK) return writes.status;
+    if (hosted_step_is_lost(&writes, call) || writes.status != EXPAR_OK) return writes.status;
     ep_dispatch_step *here = &writes.call->dispatch;
     const expar_status status = inner->normal->dispatch_receive(inner, &host, here);
     step->vote = here->vote;
     step->dropped = here->dropped;
     if (status != EXPAR_OK) return status;
     send_arrival(&writes, step, here);
-    return hosted_sync(&writes);
+    hosted_sync(&writes);
+    (void)hosted_step_is_lost(&writes, call);
+    return writes.status;
 }
 
 /* ---- counts for the caller --------------------------------------------------------------------------------------- */

@@ -9,8 +9,9 @@
  * There is no library for the device, no symbol to fill and no initialisation. The host gets a handle by
  * expar_device_get, and the kernel takes it as an argument, by value or by address.
  *
- * PEs whose memory is not mapped are reached by threads of the host, to which kernels pass commands. Commands are
- * delivered in any order, but for what the next paragraphs say.
+ * PEs whose memory is not mapped are reached by queues of a network device, to which kernels write requests, or by
+ * threads of the host, to which they pass commands. Both are delivered in any order, but for what the next paragraphs
+ * say.
  *
  * Arguments. `h` is the handle. Every signal or word, `dest` of a put, and `source` of a get are *local* symmetric
  * addresses. The rank with the remote copy is `pe`, in the numbers of the handle's team. Handles for the GPU serve
@@ -48,6 +49,15 @@
 #ifndef EXPAR_DEVICE_CHECKS
 #define EXPAR_DEVICE_CHECKS 0
 #endif
+/* 1: these kernels write requests for network devices themselves (gda), where the settings say so. That code needs
+   about 100 registers, and local memory. 0: they pass commands instead. Define it before the #include. */
+#ifndef EXPAR_DEVICE_GDA
+#ifdef __CUDACC__
+#define EXPAR_DEVICE_GDA 0
+#else
+#define EXPAR_DEVICE_GDA 1
+#endif
+#endif
 
 /* ---- types ------------------------------------------------------------------------------------------------------- */
 
@@ -61,7 +71,7 @@ typedef unsigned short expar_uint16;
 typedef unsigned int expar_uint32;
 typedef unsigned long long expar_uint64;
 typedef unsigned long expar_size;
-#define EXPAR_DEVICE_VERSION 3
+#define EXPAR_DEVICE_VERSION 4
 /* As in expar/wait.h, expar/rma.h and expar/status.h. */
 typedef enum expar_cmp {
     EXPAR_CMP_EQ = 0,
@@ -96,7 +106,7 @@ typedef uint32_t expar_uint32;
 typedef uint64_t expar_uint64;
 typedef size_t expar_size;
 #endif
-#if EXPAR_DEVICE_VERSION != 3
+#if EXPAR_DEVICE_VERSION != 4
 #error "expar/device.h and expar/device_handle.h are of different versions"
 #endif
 
@@ -132,7 +142,7 @@ typedef enum expar_dev_way {
     EXPAR_DEV_WAY_NONE = 0,
     EXPAR_DEV_WAY_MAPPED = 1, /* loads and stores at `base` */
     EXPAR_DEV_WAY_PROXY = 2,  /* commands to a thread of the host, which passes them to a transport */
-    EXPAR_DEV_WAY_GDA = 3     /* a queue of the network device; not served yet */
+    EXPAR_DEV_WAY_GDA = 3     /* requests to a queue of a network device, or commands where no request can do it */
 } expar_dev_way;
 
 /* The host writes an entry while kernels may run: `base` last. Kernels read it without order. They reach an entry only
@@ -185,10 +195,15 @@ typedef struct expar_dev_report {
     expar_uint32 lost_status, lost_operation;
     expar_int32 lost_pe;
     expar_uint64 lost_offset;
+    /* As `seen`: the failure of a queue, or EXPAR_DEV_UNKNOWN_LOCAL, for which `seen` is the address; else 0. */
+    expar_uint64 failure;
     /* Words that commands have fetched. The proxy's thread writes one before the command's number is done (release),
        the thread that has taken the place reads it after that (acquire). */
     expar_uint64 results[EXPAR_DEV_RESULTS];
 } expar_dev_report;
+
+/* Memory of the caller is not known to the network device, and the handle has no rings. */
+#define EXPAR_DEV_UNKNOWN_LOCAL 1u
 
 #define EXPAR_DEV_ABORT 1u
 #define EXPAR_DEV_BEAT  2u
@@ -254,7 +269,8 @@ typedef struct expar_dev_port {
 } expar_dev_port;
 
 /* The state of a handle. Kernels of this rank share it: device memory for GPUs. After it come the entries, [kind][rank
-   of the group]. It is never freed, since a kernel may have a handle that has ended. */
+   of the group], and a word for each rank, which `used` has. It is never freed, since a kernel may have a handle that
+   has ended. */
 typedef struct expar_dev_state {
     /* generation << 32 | what went wrong: 0, a status, or EXPAR_DEV_FAILING while a thread writes the report. The host
        changes the generation when the handle begins and ends. A kernel's thread sets the rest once (compare-swap). All
@@ -278,8 +294,13 @@ typedef struct expar_dev_state {
        host writes them before there is a handle. */
     expar_uint64 ports[EXPAR_DEV_MOST_RINGS];
     expar_uint32 rings;
-    /* 1: some rank is reached by rings and by mapped memory. The host writes it as an entry. */
+    /* 1: some rank is reached in more than one way, or by queues between which nothing is ordered. The host writes it
+       as an entry. */
     expar_uint32 is_mixed;
+    /* Address of the expar_dev_gda_view with the queues of this rank; 0: there are none. The host writes it as an
+       entry. `used` is that of a word for each rank: threads store 1 there before they write a request to it
+       (relaxed). */
+    expar_uint64 queues, used;
     /* report->results as the host knows it; the handle's report and orphan_ns */
     expar_uint64 results_at, report, orphan_ns;
     /* Bit i: place i of the results is taken. Threads take and give places (compare-swap, and). */
@@ -433,6 +454,25 @@ EXPAR_DEV_FUNC void expar_dev_fence_full(void)
     asm volatile("fence.sc.sys;" : : : "memory");
 }
 
+/* Stores to a register of a device: one access of 8 bytes, after a fence. */
+EXPAR_DEV_FUNC void expar_dev_store_register(expar_uint64 *at, expar_uint64 value)
+{
+    expar_dev_fence_order();
+#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 2)
+    asm volatile("st.mmio.relaxed.sys.global.u64 [%0], %1;" : : "l"(at), "l"(value) : "memory");
+#else
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(at), "l"(value) : "memory");
+#endif
+}
+/* Stores 16 bytes, which later fences order. */
+EXPAR_DEV_FUNC void expar_dev_store_unit(expar_uint32 *at, const expar_uint32 *from)
+{
+    asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(at), "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+                 : "memory");
+}
+
 EXPAR_DEV_FUNC expar_uint64 expar_dev_clock_ns(void)
 {
     expar_uint64 value;
@@ -463,6 +503,11 @@ EXPAR_DEV_FUNC expar_dev_place expar_dev_place_in(int scope)
         place.count = 1;
     }
     return place;
+}
+/* The number of the thread's block. */
+EXPAR_DEV_FUNC expar_uint32 expar_dev_block_number(void)
+{
+    return blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
 }
 EXPAR_DEV_FUNC void expar_dev_meet(int scope)
 {
@@ -678,6 +723,18 @@ EXPAR_DEV_FUNC void expar_dev_fence_full(void)
 #pragma GCC diagnostic pop
 #endif
 
+EXPAR_DEV_FUNC void expar_dev_store_register(expar_uint64 *at, expar_uint64 value)
+{
+#if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
+    __builtin_ia32_sfence(); /* requests may lie in write-combining memory */
+#endif
+    __atomic_store_n(at, value, __ATOMIC_RELEASE);
+}
+EXPAR_DEV_FUNC void expar_dev_store_unit(expar_uint32 *at, const expar_uint32 *from)
+{
+    memcpy(at, from, 16);
+}
+
 EXPAR_DEV_FUNC expar_uint64 expar_dev_clock_ns(void)
 {
     struct timespec now;
@@ -708,6 +765,11 @@ EXPAR_DEV_FUNC expar_dev_place expar_dev_place_in(int scope)
         place.index &= 31u;
     }
     return place;
+}
+/* Blocks that lie beside each other have consecutive numbers. */
+EXPAR_DEV_FUNC expar_uint32 expar_dev_block_number(void)
+{
+    return (expar_uint32)((expar_uint64)(expar_size)expar_dev_here.block / sizeof(expar_device_block));
 }
 EXPAR_DEV_FUNC void expar_dev_meet(int scope)
 {
@@ -769,7 +831,7 @@ EXPAR_DEV_FUNC int expar_dev_status_of(const expar_device_handle *h)
 typedef struct expar_dev_fault {
     int operation;
     int pe; /* -1: none */
-    expar_uint64 offset, seen, awaited;
+    expar_uint64 offset, seen, awaited, failure;
 } expar_dev_fault;
 EXPAR_DEV_FUNC expar_dev_fault expar_dev_fault_of(int operation, int pe, expar_uint64 offset)
 {
@@ -779,6 +841,7 @@ EXPAR_DEV_FUNC expar_dev_fault expar_dev_fault_of(int operation, int pe, expar_u
     fault.offset = offset;
     fault.seen = 0;
     fault.awaited = 0;
+    fault.failure = 0;
     return fault;
 }
 
@@ -793,6 +856,7 @@ EXPAR_DEV_FUNC int expar_dev_fail(const expar_device_handle *h, int status, cons
         report->offset = fault->offset;
         report->seen = fault->seen;
         report->awaited = fault->awaited;
+        report->failure = fault->failure;
         expar_dev_store_release_32(&report->failed, (expar_uint32)(h->mark >> 32));
         expar_dev_store_release_64(&h->state->mark, h->mark | (expar_uint32)status);
     }
@@ -806,7 +870,7 @@ typedef struct expar_dev_aim {
     expar_uint64 at;           /* MAPPED: here, the copy of the PE */
     expar_uint64 offset;       /* in the heap of that kind */
     expar_uint32 way, atomics; /* of the entry */
-    expar_uint32 by;           /* MAPPED or PROXY: what carries this operation */
+    expar_uint32 by;           /* what carries this operation */
     int kind, rank, pe;
 } expar_dev_aim;
 
@@ -897,11 +961,18 @@ EXPAR_DEV_FUNC int expar_dev_find_at(const expar_device_handle *h, int operation
     aim->pe = pe;
     return 1;
 }
+/* Returns the way that this kernel uses. */
+EXPAR_DEV_FUNC expar_uint32 expar_dev_way_of(const expar_device_handle *h, expar_uint32 way)
+{
+    if (EXPAR_DEVICE_GDA || way != EXPAR_DEV_WAY_GDA) return way;
+    return h->state->rings ? EXPAR_DEV_WAY_PROXY : EXPAR_DEV_WAY_NONE;
+}
 /* Takes the way; without one the handle fails, and the result is 0. */
 EXPAR_DEV_FUNC int expar_dev_aim_by(const expar_device_handle *h, int operation, expar_uint32 way, expar_dev_aim *aim)
 {
-    aim->by = way;
-    if (way == EXPAR_DEV_WAY_PROXY || (way == EXPAR_DEV_WAY_MAPPED && aim->at)) return 1;
+    aim->by = expar_dev_way_of(h, way);
+    if (aim->by == EXPAR_DEV_WAY_MAPPED && aim->at) return 1;
+    if (aim->by == EXPAR_DEV_WAY_PROXY || aim->by == EXPAR_DEV_WAY_GDA) return 1;
     const expar_dev_fault fault = expar_dev_fault_of(operation, aim->pe, aim->offset);
     return expar_dev_fail(h, EXPAR_ERR_UNSUPPORTED, &fault) == EXPAR_OK;
 }
@@ -958,6 +1029,14 @@ EXPAR_DEV_FUNC void expar_dev_note(const expar_device_handle *h, expar_uint64 wo
     if (expar_dev_compare_swap_64(&h->state->noted, told, word) == told) expar_dev_store_64(&h->report->awaits, word);
 }
 
+/* Returns whether the host has not moved the pulse for so long that it counts as stopped. */
+EXPAR_DEV_FUNC int expar_dev_host_is_gone(const expar_device_handle *h, expar_uint64 now)
+{
+    const expar_uint64 seen_ns = expar_dev_load_acquire_64(&h->state->seen_ns);
+    if (seen_ns == 0 || (expar_int64)(now - seen_ns) > EXPAR_DEV_FRESH_NS) return 0;
+    return (expar_int64)(now - expar_dev_load_64(&h->state->moved_ns)) >= (expar_int64)h->orphan_ns;
+}
+
 /* Returns EXPAR_OK if the wait goes on, else the status with which it ends. */
 EXPAR_DEV_FUNC int expar_dev_look(const expar_device_handle *h, expar_dev_waiting *waiting,
                                   const expar_dev_fault *fault)
@@ -972,8 +1051,7 @@ EXPAR_DEV_FUNC int expar_dev_look(const expar_device_handle *h, expar_dev_waitin
         expar_dev_load_acquire_64(&h->report->orders);
         return expar_dev_fail(h, (int)expar_dev_load_32(&h->report->ending), fault);
     }
-    if ((expar_int64)(now - expar_dev_load_64(&state->moved_ns)) >= (expar_int64)h->orphan_ns)
-        return expar_dev_fail(h, EXPAR_ERR_STATE, fault);
+    if (expar_dev_host_is_gone(h, now)) return expar_dev_fail(h, EXPAR_ERR_STATE, fault);
     const expar_uint32 pulse = (expar_uint32)(orders / EXPAR_DEV_BEAT) + 1;
     if (waiting->kind != EXPAR_DEV_AWAITS_NONE && waiting->pulse && pulse != waiting->pulse)
         expar_dev_note(h, EXPAR_DEV_AWAIT_WORD(pulse - 1, waiting->kind, waiting->rank));
@@ -1212,15 +1290,8 @@ EXPAR_DEV_FUNC int expar_dev_run_quiet(const expar_device_handle *h, int ring, c
     return expar_dev_await_done(h, port, &port->done, head, fault);
 }
 
-/* Does a job. Arguments are words, and none is the address of a caller's variable: so those stay in registers.
-     tag     also names the handle
-     place   PE << 32 | rank
-     form    of the command: kind | op << 8 | memory << 16 | signal_memory << 24; and job << 32
-     other   the value with which an atomic compares; else the signal
-   Returns a status, or the word of EXPAR_DEV_JOB_FETCH. */
-EXPAR_DEV_ASIDE expar_uint64 expar_dev_far(expar_dev_state *state, expar_uint64 tag, expar_uint64 place,
-                                           expar_uint64 form, expar_uint64 offset, expar_uint64 local,
-                                           expar_uint64 bytes, expar_uint64 operand, expar_uint64 other)
+/* A handle for jobs, which use these members alone. */
+EXPAR_DEV_FUNC expar_device_handle expar_dev_handle_of(expar_dev_state *state, expar_uint64 tag)
 {
     const expar_device_handle h = {tag >> 32 << 32,
                                    state,
@@ -1234,8 +1305,25 @@ EXPAR_DEV_ASIDE expar_uint64 expar_dev_far(expar_dev_state *state, expar_uint64 
                                    0,
                                    0,
                                    0};
+    return h;
+}
+EXPAR_DEV_FUNC expar_dev_fault expar_dev_fault_in(expar_uint64 tag, expar_uint64 place, expar_uint64 offset)
+{
+    return expar_dev_fault_of((int)(tag >> 24 & 0xff), (int)(expar_uint32)(place >> 32), offset);
+}
+/* Does a job. Arguments are words, and none is the address of a caller's variable: so those stay in registers.
+     tag     also names the handle
+     place   PE << 32 | rank
+     form    of the command: kind | op << 8 | memory << 16 | signal_memory << 24; and job << 32
+     other   the value with which an atomic compares; else the signal
+   Returns a status, or the word of EXPAR_DEV_JOB_FETCH. */
+EXPAR_DEV_ASIDE expar_uint64 expar_dev_far(expar_dev_state *state, expar_uint64 tag, expar_uint64 place,
+                                           expar_uint64 form, expar_uint64 offset, expar_uint64 local,
+                                           expar_uint64 bytes, expar_uint64 operand, expar_uint64 other)
+{
+    const expar_device_handle h = expar_dev_handle_of(state, tag);
     const int job = (int)(form >> 32), rank = (int)(expar_uint32)place;
-    const expar_dev_fault fault = expar_dev_fault_of((int)(tag >> 24 & 0xff), (int)(expar_uint32)(place >> 32), offset);
+    const expar_dev_fault fault = expar_dev_fault_in(tag, place, offset);
     expar_dev_command command;
     command.offset = offset;
     command.local = local;
@@ -1252,6 +1340,1366 @@ EXPAR_DEV_ASIDE expar_uint64 expar_dev_far(expar_dev_state *state, expar_uint64 
     if (job == EXPAR_DEV_JOB_FETCH) return expar_dev_run_fetch(&h, &command, &fault);
     return (expar_uint64)expar_dev_run_command(&h, &command, job == EXPAR_DEV_JOB_AWAIT, &fault);
 }
+
+/* ---- queues of a network device ---------------------------------------------------------------------------------- */
+
+#if EXPAR_DEVICE_GDA
+
+/* A kernel's thread writes the requests of the device itself, and rings its doorbell. The library's folder src/net/gda
+ * explains the queues. Its code stands here once more, with other names. These functions come before it. */
+EXPAR_DEV_FUNC void expar_dev_gda_release(expar_uint32 scope)
+{
+    (void)scope; /* data may lie in memory of the host */
+    expar_dev_fence_order();
+}
+/* Returns 1 if *word was *expected and is `desired` now; else 0, and *expected is the word. It acquires. */
+EXPAR_DEV_FUNC int expar_dev_gda_swap(expar_uint64 *word, expar_uint64 *expected, expar_uint64 desired)
+{
+    const expar_uint64 seen = expar_dev_compare_swap_64(word, *expected, desired);
+    const int taken = seen == *expected;
+    *expected = seen;
+    expar_dev_fence_order();
+    return taken;
+}
+/* Raises the word to that value, after a release. */
+EXPAR_DEV_FUNC void expar_dev_gda_raise(expar_uint64 *word, expar_uint64 value)
+{
+    expar_dev_fence_order();
+    expar_dev_raise(word, value);
+}
+EXPAR_DEV_FUNC void expar_dev_gda_rest(void)
+{
+    expar_dev_pause(0);
+}
+/* Writes one block. The commit orders it before the doorbell. */
+EXPAR_DEV_FUNC void expar_dev_gda_store_block(void *to, const void *from)
+{
+    for (int i = 0; i < 16; i += 4)
+        expar_dev_store_unit((expar_uint32 *)to + i, (const expar_uint32 *)from + i);
+}
+/* For a thread that waits: returns 1 if the wait must end. */
+struct expar_dev_gda_queue;
+EXPAR_DEV_FUNC int expar_dev_gda_must_end(const expar_device_handle *h, struct expar_dev_gda_queue *queue,
+                                          expar_uint32 *turns);
+
+/* ---- the copy of src/net/gda begins ------------------------------------------------------------------------------ */
+
+enum {
+    EXPAR_DEV_GDA_BLOCK_BYTES = 64,
+    EXPAR_DEV_GDA_BLOCK_WORDS = 16,
+    EXPAR_DEV_GDA_MOST_BLOCKS =
+        32768, /* of a queue: indices have 16 bits, and a window of them must tell old from new */
+    EXPAR_DEV_GDA_REQUEST_BLOCKS = 3,   /* the most blocks of one request */
+    EXPAR_DEV_GDA_MOST_INLINE = 28,     /* bytes of data inside a request of one block */
+    EXPAR_DEV_GDA_MOST_BYTES = 1 << 30, /* of one request: log_msg_max is 30 */
+    EXPAR_DEV_GDA_INDEX_MASK = 0xffff,
+    EXPAR_DEV_GDA_QPN_MASK = 0xffffff
+};
+
+/* The opcode of a request, in the lowest byte of its control segment. */
+typedef enum expar_dev_gda_opcode {
+    EXPAR_DEV_GDA_OPCODE_NOP = 0x00,
+    EXPAR_DEV_GDA_OPCODE_WRITE = 0x08,
+    EXPAR_DEV_GDA_OPCODE_WRITE_IMMEDIATE = 0x09,
+    EXPAR_DEV_GDA_OPCODE_READ = 0x10,
+    EXPAR_DEV_GDA_OPCODE_COMPARE_SWAP = 0x11,
+    EXPAR_DEV_GDA_OPCODE_FETCH_ADD = 0x12,
+    EXPAR_DEV_GDA_OPCODE_MASKED_COMPARE_SWAP = 0x14,
+    EXPAR_DEV_GDA_OPCODE_MASKED_FETCH_ADD = 0x15,
+    EXPAR_DEV_GDA_OPCODE_DUMP = 0x23
+} expar_dev_gda_opcode;
+/* The opmod of masked atomics gives the size of the word. */
+enum { EXPAR_DEV_GDA_OPMOD_32 = 0x08, EXPAR_DEV_GDA_OPMOD_64 = 0x09 };
+
+/* Byte 11 of the control segment: a fence mode, when to report, and whether the receiver's event is solicited. */
+enum {
+    EXPAR_DEV_GDA_FENCE_SMALL = 0x20,
+    EXPAR_DEV_GDA_FENCE = 0x40, /* waits for earlier reads and atomics of the queue */
+    EXPAR_DEV_GDA_FENCE_STRONG = 0x60,
+    EXPAR_DEV_GDA_FENCE_AND_SMALL = 0x80,
+    EXPAR_DEV_GDA_REPORT = 0x08, /* write a CQE also when the request succeeds */
+    EXPAR_DEV_GDA_SOLICITED = 0x02
+};
+
+/* Says what a request does. */
+typedef enum expar_dev_gda_form {
+    EXPAR_DEV_GDA_NOP,
+    EXPAR_DEV_GDA_WRITE,
+    EXPAR_DEV_GDA_WRITE_IMMEDIATE,
+    EXPAR_DEV_GDA_WRITE_INLINE,
+    EXPAR_DEV_GDA_READ,
+    EXPAR_DEV_GDA_ADD_64,
+    EXPAR_DEV_GDA_COMPARE_SWAP_64,
+    EXPAR_DEV_GDA_ADD_MASKED_32,  /* compare_mask holds the boundaries: no carry leaves a bit that is set there */
+    EXPAR_DEV_GDA_ADD_MASKED_64,  /* likewise */
+    EXPAR_DEV_GDA_SWAP_MASKED_32, /* bits of swap_mask change if the bits of compare_mask are equal */
+    EXPAR_DEV_GDA_SWAP_MASKED_64, /* two blocks, and a NOP after them, which reports for it */
+    EXPAR_DEV_GDA_DUMP /* reads one byte of the caller's memory: what arrived before it is visible afterwards */
+} expar_dev_gda_form;
+
+typedef struct expar_dev_gda_request {
+    expar_dev_gda_form form;
+    /* the values of byte 11 of the control segment, above */
+    expar_uint32 flags;
+    expar_uint64 remote, local;
+    /* big-endian, as the tables of keys have them */
+    expar_uint32 rkey, lkey;
+    /* WRITE, READ: at most EXPAR_DEV_GDA_MOST_BYTES. Inline: at most EXPAR_DEV_GDA_MOST_INLINE. Others ignore it. */
+    expar_uint32 bytes;
+    /* of EXPAR_DEV_GDA_WRITE_IMMEDIATE, big-endian */
+    expar_uint32 immediate;
+    /* atomics: what is added or stored, and what is compared, in the low bytes */
+    expar_uint64 operand, compare;
+    expar_uint64 swap_mask, compare_mask;
+    /* EXPAR_DEV_GDA_WRITE_INLINE: the data, in the order of memory, filled up with zeros */
+    expar_uint32 data[EXPAR_DEV_GDA_MOST_INLINE / 4];
+} expar_dev_gda_request;
+
+/* One block, in the order of memory. */
+typedef struct expar_dev_gda_block {
+    expar_uint32 words[EXPAR_DEV_GDA_BLOCK_WORDS];
+} expar_dev_gda_block;
+
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_be32(expar_uint32 value)
+{
+#ifdef __CUDACC__
+    return __byte_perm(value, 0, 0x0123);
+#else
+    return __builtin_bswap32(value);
+#endif
+}
+
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_high(expar_uint64 value)
+{
+    return (expar_uint32)(value >> 32);
+}
+
+/* Stores 64 bits at a place that is aligned to 4 bytes. */
+EXPAR_DEV_FUNC void expar_dev_gda_put_be64(expar_uint32 *words, expar_uint64 value)
+{
+    words[0] = expar_dev_gda_be32(expar_dev_gda_high(value));
+    words[1] = expar_dev_gda_be32((expar_uint32)value);
+}
+
+/* `ds` is the length of the request in segments. */
+EXPAR_DEV_FUNC void expar_dev_gda_control_segment(expar_uint32 *words, expar_uint64 index, expar_uint32 opmod_opcode,
+                                                  expar_uint32 qpn, expar_uint32 ds, expar_uint32 flags,
+                                                  expar_uint32 immediate)
+{
+    words[0] = expar_dev_gda_be32(opmod_opcode | (expar_uint32)(index & EXPAR_DEV_GDA_INDEX_MASK) << 8);
+    words[1] = expar_dev_gda_be32(qpn << 8 | ds);
+    words[2] = flags << 24;
+    words[3] = immediate;
+}
+
+EXPAR_DEV_FUNC void expar_dev_gda_remote_segment(expar_uint32 *words, expar_uint64 address, expar_uint32 rkey)
+{
+    expar_dev_gda_put_be64(words, address);
+    words[2] = rkey;
+    words[3] = 0;
+}
+
+EXPAR_DEV_FUNC void expar_dev_gda_data_segment(expar_uint32 *words, expar_uint32 bytes, expar_uint32 lkey,
+                                               expar_uint64 address)
+{
+    words[0] = expar_dev_gda_be32(bytes);
+    words[1] = lkey;
+    expar_dev_gda_put_be64(words + 2, address);
+}
+
+/* Returns the number of blocks, and so of indices, that a request of the form takes. */
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_blocks_of(expar_dev_gda_form form)
+{
+    return form == EXPAR_DEV_GDA_SWAP_MASKED_64 ? EXPAR_DEV_GDA_REQUEST_BLOCKS : 1;
+}
+
+/* Returns opmod << 24 | opcode. */
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_code_of(expar_dev_gda_form form)
+{
+    switch (form) {
+    case EXPAR_DEV_GDA_WRITE:
+    case EXPAR_DEV_GDA_WRITE_INLINE:
+        return EXPAR_DEV_GDA_OPCODE_WRITE;
+    case EXPAR_DEV_GDA_WRITE_IMMEDIATE:
+        return EXPAR_DEV_GDA_OPCODE_WRITE_IMMEDIATE;
+    case EXPAR_DEV_GDA_READ:
+        return EXPAR_DEV_GDA_OPCODE_READ;
+    case EXPAR_DEV_GDA_ADD_64:
+        return EXPAR_DEV_GDA_OPCODE_FETCH_ADD;
+    case EXPAR_DEV_GDA_COMPARE_SWAP_64:
+        return EXPAR_DEV_GDA_OPCODE_COMPARE_SWAP;
+    case EXPAR_DEV_GDA_ADD_MASKED_32:
+        return (expar_uint32)EXPAR_DEV_GDA_OPMOD_32 << 24 | EXPAR_DEV_GDA_OPCODE_MASKED_FETCH_ADD;
+    case EXPAR_DEV_GDA_ADD_MASKED_64:
+        return (expar_uint32)EXPAR_DEV_GDA_OPMOD_64 << 24 | EXPAR_DEV_GDA_OPCODE_MASKED_FETCH_ADD;
+    case EXPAR_DEV_GDA_SWAP_MASKED_32:
+        return (expar_uint32)EXPAR_DEV_GDA_OPMOD_32 << 24 | EXPAR_DEV_GDA_OPCODE_MASKED_COMPARE_SWAP;
+    case EXPAR_DEV_GDA_SWAP_MASKED_64:
+        return (expar_uint32)EXPAR_DEV_GDA_OPMOD_64 << 24 | EXPAR_DEV_GDA_OPCODE_MASKED_COMPARE_SWAP;
+    case EXPAR_DEV_GDA_DUMP:
+        return EXPAR_DEV_GDA_OPCODE_DUMP;
+    case EXPAR_DEV_GDA_NOP:
+        break;
+    }
+    return EXPAR_DEV_GDA_OPCODE_NOP;
+}
+
+/* Returns the length of the request in segments. A transfer of no bytes has no data segment: a device may read a length
+   of 0 as 2 GiB. */
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_segments_of(const expar_dev_gda_request *request)
+{
+    switch (request->form) {
+    case EXPAR_DEV_GDA_WRITE:
+    case EXPAR_DEV_GDA_WRITE_IMMEDIATE:
+    case EXPAR_DEV_GDA_READ:
+        return request->bytes ? 3 : 2;
+    case EXPAR_DEV_GDA_WRITE_INLINE:
+        return request->bytes <= 12 ? 3 : 4;
+    case EXPAR_DEV_GDA_ADD_64:
+    case EXPAR_DEV_GDA_COMPARE_SWAP_64:
+    case EXPAR_DEV_GDA_ADD_MASKED_32:
+    case EXPAR_DEV_GDA_ADD_MASKED_64:
+    case EXPAR_DEV_GDA_SWAP_MASKED_32:
+        return 4;
+    case EXPAR_DEV_GDA_SWAP_MASKED_64:
+        return 5;
+    case EXPAR_DEV_GDA_DUMP:
+        return 2;
+    case EXPAR_DEV_GDA_NOP:
+        break;
+    }
+    return 1;
+}
+
+/* Fills bytes 32 to 47 of an atomic's first block. */
+EXPAR_DEV_FUNC void expar_dev_gda_operand_segment(expar_uint32 *words, const expar_dev_gda_request *request)
+{
+    switch (request->form) {
+    case EXPAR_DEV_GDA_ADD_MASKED_32:
+        words[0] = expar_dev_gda_be32((expar_uint32)request->operand);
+        words[1] = expar_dev_gda_be32((expar_uint32)request->compare_mask);
+        break;
+    case EXPAR_DEV_GDA_SWAP_MASKED_32:
+        words[0] = expar_dev_gda_be32((expar_uint32)request->operand);
+        words[1] = expar_dev_gda_be32((expar_uint32)request->compare);
+        words[2] = expar_dev_gda_be32((expar_uint32)request->swap_mask);
+        words[3] = expar_dev_gda_be32((expar_uint32)request->compare_mask);
+        break;
+    case EXPAR_DEV_GDA_ADD_MASKED_64:
+        expar_dev_gda_put_be64(words, request->operand);
+        expar_dev_gda_put_be64(words + 2, request->compare_mask);
+        break;
+    default:
+        expar_dev_gda_put_be64(words, request->operand);
+        expar_dev_gda_put_be64(words + 2, request->compare);
+        break;
+    }
+}
+
+/* Returns the size of the word that an atomic changes, and of the old value that it stores at `local`. */
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_word_bytes(expar_dev_gda_form form)
+{
+    return form == EXPAR_DEV_GDA_ADD_MASKED_32 || form == EXPAR_DEV_GDA_SWAP_MASKED_32 ? 4 : 8;
+}
+
+EXPAR_DEV_FUNC void expar_dev_gda_clear_block(expar_dev_gda_block *block)
+{
+    for (int i = 0; i < EXPAR_DEV_GDA_BLOCK_WORDS; i++)
+        block->words[i] = 0;
+}
+
+EXPAR_DEV_FUNC void expar_dev_gda_encode_inline(expar_dev_gda_block *block, const expar_dev_gda_request *request)
+{
+    block->words[8] = expar_dev_gda_be32(request->bytes | 0x80000000u);
+    for (int i = 0; i < EXPAR_DEV_GDA_MOST_INLINE / 4; i++)
+        block->words[9 + i] = request->data[i];
+}
+
+/* Fills the masks of EXPAR_DEV_GDA_SWAP_MASKED_64, its second block with the data segment, and the NOP that reports for
+   it. */
+EXPAR_DEV_FUNC void expar_dev_gda_encode_tail(expar_dev_gda_block *blocks, const expar_dev_gda_request *request,
+                                              expar_uint64 index, expar_uint32 qpn)
+{
+    expar_dev_gda_put_be64(blocks[0].words + 12, request->swap_mask);
+    expar_dev_gda_put_be64(blocks[0].words + 14, request->compare_mask);
+    expar_dev_gda_clear_block(&blocks[1]);
+    expar_dev_gda_data_segment(blocks[1].words, 8, request->lkey, request->local);
+    expar_dev_gda_clear_block(&blocks[2]);
+    expar_dev_gda_control_segment(blocks[2].words, index + 2, EXPAR_DEV_GDA_OPCODE_NOP, qpn, 1,
+                                  request->flags & EXPAR_DEV_GDA_REPORT, 0);
+}
+
+/* Writes a request for the queue `qpn` at that index into blocks[expar_dev_gda_blocks_of(form)]. */
+EXPAR_DEV_ASIDE void expar_dev_gda_encode(expar_dev_gda_block *blocks, const expar_dev_gda_request *request,
+                                          expar_uint64 index, expar_uint32 qpn)
+{
+    const expar_uint32 wide = request->form == EXPAR_DEV_GDA_SWAP_MASKED_64;
+    const expar_uint32 flags = wide ? request->flags & ~(expar_uint32)EXPAR_DEV_GDA_REPORT : request->flags;
+    expar_uint32 *words = blocks->words;
+    expar_dev_gda_clear_block(blocks);
+    expar_dev_gda_control_segment(words, index, expar_dev_gda_code_of(request->form), qpn,
+                                  expar_dev_gda_segments_of(request), flags,
+                                  request->form == EXPAR_DEV_GDA_WRITE_IMMEDIATE ? request->immediate : 0);
+    if (request->form == EXPAR_DEV_GDA_NOP) return;
+    if (request->form == EXPAR_DEV_GDA_DUMP) {
+        expar_dev_gda_data_segment(words + 4, 1, request->lkey, request->local);
+        return;
+    }
+    expar_dev_gda_remote_segment(words + 4, request->remote, request->rkey);
+    if (request->form == EXPAR_DEV_GDA_WRITE_INLINE) {
+        expar_dev_gda_encode_inline(blocks, request);
+    } else if (request->form == EXPAR_DEV_GDA_WRITE || request->form == EXPAR_DEV_GDA_WRITE_IMMEDIATE ||
+               request->form == EXPAR_DEV_GDA_READ) {
+        if (request->bytes) expar_dev_gda_data_segment(words + 8, request->bytes, request->lkey, request->local);
+    } else {
+        expar_dev_gda_operand_segment(words + 8, request);
+        if (wide)
+            expar_dev_gda_encode_tail(blocks, request, index, qpn);
+        else
+            expar_dev_gda_data_segment(words + 12, expar_dev_gda_word_bytes(request->form), request->lkey,
+                                       request->local);
+    }
+}
+
+enum { EXPAR_DEV_GDA_RECORD_RECEIVE = 0, EXPAR_DEV_GDA_RECORD_SEND = 1, EXPAR_DEV_GDA_RECORD_WORDS = 2 };
+
+/* Returns the word of the doorbell record: the next free block. */
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_record_word(expar_uint64 prod_idx)
+{
+    return expar_dev_gda_be32((expar_uint32)(prod_idx & EXPAR_DEV_GDA_INDEX_MASK));
+}
+
+/* Returns the 8 bytes of the doorbell register; the word at the lower address is the low half. */
+EXPAR_DEV_FUNC expar_uint64 expar_dev_gda_register_word(expar_uint64 prod_idx, expar_uint32 qpn)
+{
+    return (expar_uint64)expar_dev_gda_be32(qpn << 8) << 32 |
+           expar_dev_gda_be32((expar_uint32)(prod_idx & EXPAR_DEV_GDA_INDEX_MASK) << 8);
+}
+
+/* Words of a CQE. */
+enum {
+    EXPAR_DEV_GDA_CQE_WORDS = 16,
+    EXPAR_DEV_GDA_CQE_IMMEDIATE = 9,
+    EXPAR_DEV_GDA_CQE_BYTES = 11,
+    EXPAR_DEV_GDA_CQE_SYNDROME = 13, /* vendor's syndrome in byte 54, syndrome in byte 55 */
+    EXPAR_DEV_GDA_CQE_QPN = 14,
+    EXPAR_DEV_GDA_CQE_LAST = 15 /* counter, signature, opcode and owner: read it as one word, first */
+};
+typedef enum expar_dev_gda_cqe_opcode {
+    EXPAR_DEV_GDA_CQE_REQUEST = 0,
+    EXPAR_DEV_GDA_CQE_IMMEDIATE_CAME = 1,
+    EXPAR_DEV_GDA_CQE_REQUEST_FAILED = 13,
+    EXPAR_DEV_GDA_CQE_RESPONSE_FAILED = 14,
+    EXPAR_DEV_GDA_CQE_INVALID = 15
+} expar_dev_gda_cqe_opcode;
+typedef enum expar_dev_gda_syndrome {
+    EXPAR_DEV_GDA_SYNDROME_LOCAL_LENGTH = 0x01,
+    EXPAR_DEV_GDA_SYNDROME_LOCAL_OPERATION = 0x02,
+    EXPAR_DEV_GDA_SYNDROME_LOCAL_PROTECTION = 0x04,
+    EXPAR_DEV_GDA_SYNDROME_FLUSHED = 0x05, /* an earlier request of the queue has failed */
+    EXPAR_DEV_GDA_SYNDROME_REMOTE_INVALID = 0x12,
+    EXPAR_DEV_GDA_SYNDROME_REMOTE_ACCESS = 0x13,
+    EXPAR_DEV_GDA_SYNDROME_REMOTE_OPERATION = 0x14,
+    EXPAR_DEV_GDA_SYNDROME_RETRIES = 0x15,  /* the peer does not answer */
+    EXPAR_DEV_GDA_SYNDROME_RECEIVER = 0x16, /* the peer has no receive request */
+    EXPAR_DEV_GDA_SYNDROME_ABORTED = 0x22
+} expar_dev_gda_syndrome;
+
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_cqe_opcode_of(expar_uint32 last)
+{
+    return last >> 28;
+}
+
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_cqe_owner_of(expar_uint32 last)
+{
+    return last >> 24 & 1;
+}
+
+/* Returns the 16 low bits of the index of the first block of the completed request. */
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_cqe_counter_of(expar_uint32 last)
+{
+    return (last & 0xff) << 8 | (last >> 8 & 0xff);
+}
+
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_cqe_syndrome_of(expar_uint32 word)
+{
+    return word >> 24;
+}
+
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_cqe_vendor_of(expar_uint32 word)
+{
+    return word >> 16 & 0xff;
+}
+
+/* Says who writes record and register. */
+typedef enum expar_dev_gda_ringer { EXPAR_DEV_GDA_RINGER_GPU, EXPAR_DEV_GDA_RINGER_CPU } expar_dev_gda_ringer;
+
+typedef struct expar_dev_gda_queue {
+    /* ---- set before any thread uses the queue, then only read ---------------------------------------------------- */
+
+    /* [depth], aligned to EXPAR_DEV_GDA_BLOCK_BYTES. The thread that has reserved a block writes it. The device reads
+       it after the record covers it; ordered by ready_head, record and register. */
+    expar_dev_gda_block *blocks;
+    /* [EXPAR_DEV_GDA_RECORD_WORDS]. The ringer stores the send counter (release); the device loads it (acquire) after
+       it has seen the register. */
+    expar_uint32 *record;
+    /* The ringer stores it (release) after the record. It tells the device to look at the record. */
+    expar_uint64 *doorbell;
+    /* Completions, EXPAR_DEV_GDA_CQE_WORDS words each. Collapsed: one entry that each completion overwrites. Else
+       cq_entries. The device stores the last word (release) after the others; polling threads load it (acquire) first.
+       */
+    expar_uint32 *cqes;
+    /* Not collapsed: the count of entries that have been read, big-endian. The holder of cq_lock stores it (release);
+       the device loads it before it reuses an entry. */
+    expar_uint32 *cq_record;
+    /* A word of the host's: not 0 if all waits must end, as a expar_dev_gda_failure. The host stores it (release).
+       Waiting threads load it (acquire) now and then. NULL: there is none. */
+    const expar_uint64 *stop;
+    /* A word of the host's that receives what `error` has. The thread that changes `error` stores it (release); the
+       host loads it (acquire). NULL: there is none. */
+    expar_uint64 *told;
+    /* With EXPAR_DEV_GDA_RINGER_CPU, in memory of the host: the end of the blocks that the host rings for. Committing
+       threads raise it (release); the host's ringer loads it (acquire). NULL: the ringer loads prod_idx. */
+    expar_uint64 *wanted;
+    /* [1 + num_results]. The device writes the old words of atomics. Slot 0 takes those that nobody wants. The thread
+       that has taken a slot reads it after the completion of its request. */
+    expar_uint64 *results;
+    expar_uint64 results_address; /* of results[0], as the device knows it */
+    expar_uint32 results_lkey;    /* big-endian */
+    expar_uint32 num_results;     /* a power of two */
+    expar_uint32 depth;           /* in blocks; a power of two, at most EXPAR_DEV_GDA_MOST_BLOCKS */
+    expar_uint32
+        cq_entries; /* a power of two, at least depth, at most EXPAR_DEV_GDA_MOST_BLOCKS; the window, if collapsed */
+    expar_uint32 batch; /* a power of two; depth >= batch + most */
+    expar_uint32 most;  /* blocks of the largest reservation */
+    expar_uint32 qpn;
+    expar_int32 pe;
+    expar_uint8 scope;      /* as in net/gda/access.h */
+    expar_uint8 ringer;     /* expar_dev_gda_ringer */
+    expar_uint8 collapsed;  /* whether there is one CQE for all */
+    expar_uint8 never_full; /* no more than `depth` blocks are ever in flight, so reservations need no check */
+    expar_uint8 flushes;    /* data of a read may be visible later than its CQE, so quiet ends with a DUMP */
+
+    /* ---- shared by the threads that post ------------------------------------------------------------------------- */
+
+    /* End of the reserved blocks. Posting threads add to it; it orders nothing. */
+    expar_uint64 resv_head;
+    /* End of the written blocks. A thread raises it from its own base to its own end (release, in the queue's scope).
+       The thread that rings loads it (acquire), and so has seen all blocks before it. */
+    expar_uint64 ready_head;
+    /* End of the blocks that the device was told of. The holder of `lock` raises it (release), or with
+       EXPAR_DEV_GDA_RINGER_CPU any committing thread; pollers and the host's ringer load it (acquire). */
+    expar_uint64 prod_idx;
+    /* End of the blocks that are complete. Polling threads raise it (release) after they have seen the CQE; others load
+       it (acquire), so that they may reuse blocks and read results without a look at the CQE. */
+    expar_uint64 cons_idx;
+    /* 1 while a thread rings. Taken by compare-swap (acquire), given back by a store (release). */
+    expar_uint64 lock;
+    /* Doorbells that were rung. The holder of `lock`, or the host's ringer, stores it; it orders nothing. */
+    expar_uint64 rings;
+    /* As `lock`, for reading a completion queue that is not collapsed, and the number of entries that were read. */
+    expar_uint64 cq_lock;
+    expar_uint64 cq_head;
+    /* Numbers of the next result slot to take, and of the first that is not free. Threads add to the first. They raise
+       the second in turn (release), and load it (acquire) before they take a slot again. */
+    expar_uint64 result_head;
+    expar_uint64 result_tail;
+    /* End of the committed reads, and of those that a DUMP has followed. Threads raise both (release). */
+    expar_uint64 get_head;
+    expar_uint64 get_tail;
+    /* 0, or the failure of the queue. Written by compare-swap: the first cause stays, but any cause replaces
+       EXPAR_DEV_GDA_SYNDROME_FLUSHED. Every call loads it (acquire). */
+    expar_uint64 error;
+} expar_dev_gda_queue;
+
+enum { EXPAR_DEV_GDA_POLLS_A_LOOK = 64 }; /* a waiting thread looks at the host's word once in so many polls */
+
+/* A failure in one word. `index`: the 16 low bits of the failed request's index. */
+enum { EXPAR_DEV_GDA_FAILED_BY_DEVICE = 1, EXPAR_DEV_GDA_FAILED_BY_HOST = 2 };
+
+EXPAR_DEV_FUNC expar_uint64 expar_dev_gda_failure(expar_uint32 by, expar_uint32 syndrome, expar_uint32 vendor,
+                                                  expar_uint32 index)
+{
+    return (expar_uint64)by << 32 | (expar_uint64)(index & EXPAR_DEV_GDA_INDEX_MASK) << 16 | (vendor & 0xff) << 8 |
+           (syndrome & 0xff);
+}
+
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_failure_by(expar_uint64 failure)
+{
+    return expar_dev_gda_high(failure);
+}
+
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_failure_syndrome(expar_uint64 failure)
+{
+    return (expar_uint32)failure & 0xff;
+}
+
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_failure_vendor(expar_uint64 failure)
+{
+    return (expar_uint32)failure >> 8 & 0xff;
+}
+
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_failure_index(expar_uint64 failure)
+{
+    return (expar_uint32)failure >> 16 & EXPAR_DEV_GDA_INDEX_MASK;
+}
+
+/* Returns 1 for a request that was flushed: the cause is an earlier one, whose CQE nobody has seen. */
+EXPAR_DEV_FUNC int expar_dev_gda_cause_is_unseen(expar_uint64 failure)
+{
+    return expar_dev_gda_failure_by(failure) == EXPAR_DEV_GDA_FAILED_BY_DEVICE &&
+           expar_dev_gda_failure_syndrome(failure) == EXPAR_DEV_GDA_SYNDROME_FLUSHED;
+}
+
+/* Copies `error` to the host's word. A thread that stores an older value notices that and stores again. */
+EXPAR_DEV_FUNC void expar_dev_gda_tell(expar_dev_gda_queue *queue)
+{
+    expar_uint64 seen = expar_dev_load_acquire_64(&queue->error);
+    while (queue->told) {
+        expar_dev_store_release_64(queue->told, seen);
+        const expar_uint64 again = expar_dev_load_acquire_64(&queue->error);
+        if (again == seen) return;
+        seen = again;
+    }
+}
+
+EXPAR_DEV_FUNC void expar_dev_gda_remember(expar_dev_gda_queue *queue, expar_uint64 failure)
+{
+    expar_uint64 seen = expar_dev_load_acquire_64(&queue->error);
+    while (!seen || (expar_dev_gda_cause_is_unseen(seen) && !expar_dev_gda_cause_is_unseen(failure)))
+        if (expar_dev_gda_swap(&queue->error, &seen, failure)) break;
+    expar_dev_gda_tell(queue);
+}
+
+/* Returns 0, or the failure of the queue. */
+EXPAR_DEV_FUNC expar_uint64 expar_dev_gda_error(const expar_dev_gda_queue *queue)
+{
+    return expar_dev_load_acquire_64(&queue->error);
+}
+
+typedef enum expar_dev_gda_state {
+    EXPAR_DEV_GDA_FAILED = -1,
+    EXPAR_DEV_GDA_NOT_YET = 0,
+    EXPAR_DEV_GDA_COMPLETE = 1
+} expar_dev_gda_state;
+
+EXPAR_DEV_FUNC int expar_dev_gda_has_reached(expar_uint64 counter, expar_uint64 index)
+{
+    return (expar_int64)(counter - index) >= 0;
+}
+
+/* Remembers an error CQE. Its words may change meanwhile, as later requests are flushed: then it reads again. */
+EXPAR_DEV_FUNC void expar_dev_gda_take_error(expar_dev_gda_queue *queue, const expar_uint32 *cqe, expar_uint32 last)
+{
+    for (;;) {
+        const expar_uint32 word = expar_dev_load_acquire_32(cqe + EXPAR_DEV_GDA_CQE_SYNDROME);
+        const expar_uint32 again = expar_dev_load_acquire_32(cqe + EXPAR_DEV_GDA_CQE_LAST);
+        if (again == last) {
+            expar_dev_gda_remember(
+                queue, expar_dev_gda_failure(EXPAR_DEV_GDA_FAILED_BY_DEVICE, expar_dev_gda_cqe_syndrome_of(word),
+                                             expar_dev_gda_cqe_vendor_of(word), expar_dev_gda_cqe_counter_of(last)));
+            return;
+        }
+        last = again;
+    }
+}
+
+EXPAR_DEV_FUNC int expar_dev_gda_is_error(expar_uint32 last)
+{
+    const expar_uint32 opcode = expar_dev_gda_cqe_opcode_of(last);
+    return opcode == EXPAR_DEV_GDA_CQE_REQUEST_FAILED || opcode == EXPAR_DEV_GDA_CQE_RESPONSE_FAILED;
+}
+
+/* One look at a collapsed completion queue, by a thread that waits until cons_idx is at least `index`, which is rung.
+   At most cq_entries blocks are in flight, so a counter within that distance before index - 1 is older. */
+EXPAR_DEV_FUNC void expar_dev_gda_look_collapsed(expar_dev_gda_queue *queue, expar_uint64 index)
+{
+    const expar_uint32 last = expar_dev_load_acquire_32(queue->cqes + EXPAR_DEV_GDA_CQE_LAST);
+    if (expar_dev_gda_is_error(last)) {
+        expar_dev_gda_take_error(queue, queue->cqes, last);
+        return;
+    }
+    const expar_uint32 counter = expar_dev_gda_cqe_counter_of(last),
+                       low = (expar_uint32)(index & EXPAR_DEV_GDA_INDEX_MASK);
+    if (((low - counter - 2) & EXPAR_DEV_GDA_INDEX_MASK) < queue->cq_entries) return;
+    const expar_uint32 end = (counter + 1) & EXPAR_DEV_GDA_INDEX_MASK;
+    EXPAR_DEVICE_DELAY();
+    expar_dev_gda_raise(&queue->cons_idx, ((index & ~(expar_uint64)EXPAR_DEV_GDA_INDEX_MASK) | end) +
+                                              (low > end ? EXPAR_DEV_GDA_INDEX_MASK + 1 : 0));
+}
+
+/* Reads all new entries of a completion queue that is not collapsed, unless another thread does. The owner bit of an
+   entry changes with each turn of the queue. */
+EXPAR_DEV_ASIDE void expar_dev_gda_drain(expar_dev_gda_queue *queue)
+{
+    expar_uint64 unlocked = 0;
+    if (!expar_dev_gda_swap(&queue->cq_lock, &unlocked, 1)) return;
+    const expar_uint64 first = expar_dev_load_acquire_64(&queue->cq_head);
+    expar_uint64 head = first;
+    for (;; head++) {
+        const expar_uint32 *cqe = queue->cqes + (head & (queue->cq_entries - 1)) * EXPAR_DEV_GDA_CQE_WORDS;
+        const expar_uint32 last = expar_dev_load_acquire_32(cqe + EXPAR_DEV_GDA_CQE_LAST);
+        if (expar_dev_gda_cqe_opcode_of(last) == EXPAR_DEV_GDA_CQE_INVALID) break;
+        if (expar_dev_gda_cqe_owner_of(last) != ((head & queue->cq_entries) != 0)) break;
+        EXPAR_DEVICE_DELAY();
+        if (expar_dev_gda_is_error(last)) {
+            expar_dev_gda_take_error(queue, cqe, last);
+        } else {
+            const expar_uint64 seen = expar_dev_load_acquire_64(&queue->cons_idx);
+            expar_dev_gda_raise(&queue->cons_idx,
+                                seen + ((expar_dev_gda_cqe_counter_of(last) + 1 - seen) & EXPAR_DEV_GDA_INDEX_MASK));
+        }
+    }
+    if (head != first) {
+        expar_dev_store_release_64(&queue->cq_head, head);
+        expar_dev_store_release_32(queue->cq_record, expar_dev_gda_be32((expar_uint32)(head & EXPAR_DEV_GDA_QPN_MASK)));
+    }
+    expar_dev_store_release_64(&queue->cq_lock, 0);
+}
+
+/* Says whether all blocks before `index` are complete. */
+EXPAR_DEV_FUNC expar_dev_gda_state expar_dev_gda_look(expar_dev_gda_queue *queue, expar_uint64 index)
+{
+    if (expar_dev_gda_has_reached(expar_dev_load_acquire_64(&queue->cons_idx), index)) return EXPAR_DEV_GDA_COMPLETE;
+    if (expar_dev_gda_error(queue)) return EXPAR_DEV_GDA_FAILED;
+    if (!expar_dev_gda_has_reached(expar_dev_load_acquire_64(&queue->prod_idx), index)) return EXPAR_DEV_GDA_NOT_YET;
+    EXPAR_DEVICE_DELAY();
+    if (queue->collapsed)
+        expar_dev_gda_look_collapsed(queue, index);
+    else
+        expar_dev_gda_drain(queue);
+    if (expar_dev_gda_has_reached(expar_dev_load_acquire_64(&queue->cons_idx), index)) return EXPAR_DEV_GDA_COMPLETE;
+    return expar_dev_gda_error(queue) ? EXPAR_DEV_GDA_FAILED : EXPAR_DEV_GDA_NOT_YET;
+}
+
+/* Waits until all blocks before `index` are complete. Returns 0 if the queue has failed. */
+EXPAR_DEV_ASIDE int expar_dev_gda_poll(const expar_device_handle *h, expar_dev_gda_queue *queue, expar_uint64 index)
+{
+    expar_uint32 turns = 0;
+    for (;;) {
+        const expar_dev_gda_state state = expar_dev_gda_look(queue, index);
+        if (state == EXPAR_DEV_GDA_COMPLETE) return 1;
+        if (state == EXPAR_DEV_GDA_FAILED || expar_dev_gda_must_end(h, queue, &turns)) return 0;
+    }
+}
+
+/* Reserves blocks from *base on, at most queue->most, and waits until the device has done with them. Call
+   expar_dev_gda_commit soon: later reservations wait for that. Returns 0 if the queue has failed. */
+EXPAR_DEV_FUNC int expar_dev_gda_reserve(const expar_device_handle *h, expar_dev_gda_queue *queue, expar_uint32 blocks,
+                                         expar_uint64 *base)
+{
+    if (expar_dev_gda_error(queue)) return 0;
+    *base = expar_dev_add_64(&queue->resv_head, blocks);
+    EXPAR_DEVICE_DELAY();
+    return queue->never_full || expar_dev_gda_poll(h, queue, *base + blocks - queue->depth);
+}
+
+/* Writes a request at an index that the thread has reserved. */
+EXPAR_DEV_ASIDE void expar_dev_gda_write(expar_dev_gda_queue *queue, expar_uint64 index,
+                                         const expar_dev_gda_request *request)
+{
+    expar_dev_gda_block blocks[EXPAR_DEV_GDA_REQUEST_BLOCKS];
+    const expar_uint32 count = expar_dev_gda_blocks_of(request->form);
+    expar_dev_gda_encode(blocks, request, index, queue->qpn);
+    EXPAR_DEVICE_DELAY();
+    for (expar_uint32 i = 0; i < EXPAR_DEV_GDA_REQUEST_BLOCKS; i++)
+        if (i < count) expar_dev_gda_store_block(&queue->blocks[(index + i) & (queue->depth - 1)], &blocks[i]);
+}
+
+/* Tells the device of all blocks before `end`: the record, then the register. */
+EXPAR_DEV_FUNC void expar_dev_gda_ring_to(expar_dev_gda_queue *queue, expar_uint64 end)
+{
+    expar_dev_store_release_32(&queue->record[EXPAR_DEV_GDA_RECORD_SEND], expar_dev_gda_record_word(end));
+    EXPAR_DEVICE_DELAY();
+    expar_dev_store_register(queue->doorbell, expar_dev_gda_register_word(end, queue->qpn));
+    expar_dev_store_release_64(&queue->rings, expar_dev_load_acquire_64(&queue->rings) + 1);
+}
+
+/* Rings for all committed blocks, at least for those before `end`. If another thread has raised prod_idx beyond `end`,
+   it rings for them. */
+EXPAR_DEV_FUNC void expar_dev_gda_ring(expar_dev_gda_queue *queue, expar_uint64 end)
+{
+    if (queue->ringer == EXPAR_DEV_GDA_RINGER_CPU) {
+        expar_dev_gda_raise(&queue->prod_idx, end);
+        if (queue->wanted) expar_dev_gda_raise(queue->wanted, end);
+        return;
+    }
+    while (!expar_dev_gda_has_reached(expar_dev_load_acquire_64(&queue->prod_idx), end)) {
+        expar_uint64 unlocked = 0;
+        if (!expar_dev_gda_swap(&queue->lock, &unlocked, 1)) {
+            expar_dev_gda_rest();
+            continue;
+        }
+        EXPAR_DEVICE_DELAY();
+        const expar_uint64 ready = expar_dev_load_acquire_64(&queue->ready_head);
+        if (!expar_dev_gda_has_reached(expar_dev_load_acquire_64(&queue->prod_idx), ready)) {
+            expar_dev_gda_raise(&queue->prod_idx, ready);
+            EXPAR_DEVICE_DELAY();
+            expar_dev_gda_ring_to(queue, ready);
+        }
+        expar_dev_store_release_64(&queue->lock, 0);
+    }
+}
+
+/* The requests in [base, base + blocks) are written. Waits until those before them are, and rings if nobody else will.
+   Returns 0 if the queue has failed. */
+EXPAR_DEV_ASIDE int expar_dev_gda_commit(const expar_device_handle *h, expar_dev_gda_queue *queue, expar_uint64 base,
+                                         expar_uint32 blocks)
+{
+    const expar_uint64 end = base + blocks;
+    expar_uint64 seen = base;
+    expar_uint32 turns = 0;
+    EXPAR_DEVICE_DELAY();
+    expar_dev_gda_release(queue->scope);
+    while (!expar_dev_gda_swap(&queue->ready_head, &seen, end)) {
+        if (expar_dev_gda_must_end(h, queue, &turns)) return 0;
+        seen = base;
+    }
+    EXPAR_DEVICE_DELAY();
+    if (expar_dev_load_acquire_64(&queue->resv_head) == end || ((base ^ end) & ~(expar_uint64)(queue->batch - 1)))
+        expar_dev_gda_ring(queue, end);
+    return 1;
+}
+
+/* Posts one request by itself; *end is the index to poll for. Returns 0 if the queue has failed. */
+EXPAR_DEV_ASIDE int expar_dev_gda_post(const expar_device_handle *h, expar_dev_gda_queue *queue,
+                                       const expar_dev_gda_request *request, expar_uint64 *end)
+{
+    const expar_uint32 blocks = expar_dev_gda_blocks_of(request->form);
+    expar_dev_gda_request last = *request;
+    expar_uint64 base;
+    if (!expar_dev_gda_reserve(h, queue, blocks, &base)) return 0;
+    last.flags |= EXPAR_DEV_GDA_REPORT;
+    expar_dev_gda_write(queue, base, &last);
+    *end = base + blocks;
+    return expar_dev_gda_commit(h, queue, base, blocks);
+}
+
+EXPAR_DEV_FUNC expar_uint64 expar_dev_gda_result_place(const expar_dev_gda_queue *queue, expar_uint64 number)
+{
+    return 1 + (number & (queue->num_results - 1));
+}
+
+/* Returns the address of a slot, as the device knows it. */
+EXPAR_DEV_FUNC expar_uint64 expar_dev_gda_result_address(const expar_dev_gda_queue *queue, expar_uint64 number)
+{
+    return queue->results_address + expar_dev_gda_result_place(queue, number) * 8;
+}
+
+/* Takes that many result slots, from *number on, before the requests are reserved. Returns 0 if the queue has failed.
+   */
+EXPAR_DEV_FUNC int expar_dev_gda_take_results(const expar_device_handle *h, expar_dev_gda_queue *queue,
+                                              expar_uint32 count, expar_uint64 *number)
+{
+    expar_uint32 turns = 0;
+    if (expar_dev_gda_error(queue)) return 0;
+    *number = expar_dev_add_64(&queue->result_head, count);
+    while (!expar_dev_gda_has_reached(expar_dev_load_acquire_64(&queue->result_tail) + queue->num_results,
+                                      *number + count))
+        if (expar_dev_gda_must_end(h, queue, &turns)) return 0;
+    return 1;
+}
+
+/* Returns the old word, after the completion of its request. Results of 4 bytes are big-endian, of 8 in host order. */
+EXPAR_DEV_FUNC expar_uint64 expar_dev_gda_result(const expar_dev_gda_queue *queue, expar_uint64 number,
+                                                 expar_uint32 bytes)
+{
+    const expar_uint64 *slot = &queue->results[expar_dev_gda_result_place(queue, number)];
+    EXPAR_DEVICE_DELAY();
+    return bytes == 4 ? expar_dev_gda_be32((expar_uint32)*slot) : *slot;
+}
+
+/* Gives slots back, after earlier ones were. Returns 0 if the queue has failed. */
+EXPAR_DEV_FUNC int expar_dev_gda_give_results(const expar_device_handle *h, expar_dev_gda_queue *queue,
+                                              expar_uint64 number, expar_uint32 count)
+{
+    expar_uint32 turns = 0;
+    while (expar_dev_load_acquire_64(&queue->result_tail) != number)
+        if (expar_dev_gda_must_end(h, queue, &turns)) return 0;
+    expar_dev_store_release_64(&queue->result_tail, number + count);
+    return 1;
+}
+
+/* Sets the place for the old word of an atomic that nobody wants. */
+EXPAR_DEV_FUNC void expar_dev_gda_to_sink(const expar_dev_gda_queue *queue, expar_dev_gda_request *request)
+{
+    request->local = queue->results_address;
+    request->lkey = queue->results_lkey;
+}
+
+/* Posts an atomic, waits for it, and returns its old word in *old. Returns 0 if the queue has failed. */
+EXPAR_DEV_FUNC int expar_dev_gda_fetch(const expar_device_handle *h, expar_dev_gda_queue *queue,
+                                       expar_dev_gda_request *request, expar_uint64 *old)
+{
+    expar_uint64 number, end;
+    if (!expar_dev_gda_take_results(h, queue, 1, &number)) return 0;
+    request->local = expar_dev_gda_result_address(queue, number);
+    request->lkey = queue->results_lkey;
+    if (!expar_dev_gda_post(h, queue, request, &end) || !expar_dev_gda_poll(h, queue, end)) return 0;
+    *old = expar_dev_gda_result(queue, number, expar_dev_gda_word_bytes(request->form));
+    return expar_dev_gda_give_results(h, queue, number, 1);
+}
+
+/* Call this after the commit of reads; `end` is the end of their submission. */
+EXPAR_DEV_FUNC void expar_dev_gda_note_get(expar_dev_gda_queue *queue, expar_uint64 end)
+{
+    if (queue->flushes) expar_dev_gda_raise(&queue->get_head, end);
+}
+
+/* Makes the data of all reads visible that were committed so far. Returns 0 if the queue has failed. */
+EXPAR_DEV_FUNC int expar_dev_gda_flush(const expar_device_handle *h, expar_dev_gda_queue *queue)
+{
+    const expar_uint64 head = expar_dev_load_acquire_64(&queue->get_head);
+    expar_dev_gda_request dump = {EXPAR_DEV_GDA_DUMP, EXPAR_DEV_GDA_FENCE, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}};
+    expar_uint64 end;
+    if (expar_dev_gda_has_reached(expar_dev_load_acquire_64(&queue->get_tail), head)) return 1;
+    expar_dev_gda_to_sink(queue, &dump);
+    if (!expar_dev_gda_post(h, queue, &dump, &end) || !expar_dev_gda_poll(h, queue, end)) return 0;
+    expar_dev_gda_raise(&queue->get_tail, head);
+    return 1;
+}
+
+/* Waits until all requests that were committed so far are complete, and the data of reads is visible. Returns 0 if the
+   queue has failed, now or earlier. */
+EXPAR_DEV_FUNC int expar_dev_gda_quiet(const expar_device_handle *h, expar_dev_gda_queue *queue)
+{
+    const expar_uint64 end = expar_dev_load_acquire_64(&queue->ready_head);
+    if (queue->flushes && !expar_dev_gda_flush(h, queue)) return 0;
+    return expar_dev_gda_poll(h, queue, end) && !expar_dev_gda_error(queue);
+}
+
+/* Registered memory of this rank outside its heap. */
+typedef struct expar_dev_gda_range {
+    expar_uint64 begin, end; /* addresses */
+    expar_uint32 lkey;       /* big-endian */
+    expar_uint32 unused;
+} expar_dev_gda_range;
+
+typedef struct expar_dev_gda_keys {
+    /* Address of this rank's heap. */
+    expar_uint64 heap;
+    /* [num_pes] address of each peer's heap, as its device knows it */
+    const expar_uint64 *remotes;
+    /* [num_chunks] offset in the heap where each chunk ends, ascending */
+    const expar_uint64 *ends;
+    /* [num_chunks] big-endian */
+    const expar_uint32 *lkeys;
+    /* [num_pes][stride] big-endian */
+    const expar_uint32 *rkeys;
+    /* [num_ranges] by ascending address; they do not overlap */
+    const expar_dev_gda_range *ranges;
+    expar_uint32 num_ranges;
+    expar_uint32 num_pes;
+    /* the most chunks that the tables have space for */
+    expar_uint32 stride;
+    /* All chunks but the last have 1 << shift bytes. 0: the chunk of an offset is found by a search. */
+    expar_uint32 shift;
+    /* The thread that grows the heap stores it (release) after the entries of the new chunks; threads that post load it
+       (acquire). */
+    expar_uint64 num_chunks;
+} expar_dev_gda_keys;
+
+/* One request's part of a transfer. */
+typedef struct expar_dev_gda_piece {
+    expar_uint64 remote, local;
+    expar_uint32 rkey, lkey; /* big-endian */
+    expar_uint32 bytes;
+} expar_dev_gda_piece;
+
+/* Returns the chunk of the offset; num_chunks if it is beyond the last one. */
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_chunk_of(const expar_dev_gda_keys *keys, expar_uint64 offset)
+{
+    const expar_uint32 count = (expar_uint32)expar_dev_load_acquire_64(&keys->num_chunks);
+    expar_uint32 low = 0, high = count;
+    if (keys->shift) {
+        const expar_uint64 chunk = offset >> keys->shift;
+        return chunk < count && offset < keys->ends[chunk] ? (expar_uint32)chunk : count;
+    }
+    while (low < high) {
+        const expar_uint32 middle = low + (high - low) / 2;
+        if (offset < keys->ends[middle])
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Finds the lkey of a local address, and how many bytes from there on have it. Returns 0 if the address is not
+   registered. */
+EXPAR_DEV_FUNC int expar_dev_gda_find_local(const expar_dev_gda_keys *keys, expar_uint64 address, expar_uint32 *lkey,
+                                            expar_uint64 *bytes)
+{
+    const expar_uint64 offset = address - keys->heap;
+    const expar_uint32 chunk = address >= keys->heap ? expar_dev_gda_chunk_of(keys, offset) : 0;
+    expar_uint32 low = 0, high = keys->num_ranges;
+    if (address >= keys->heap && chunk < (expar_uint32)expar_dev_load_acquire_64(&keys->num_chunks)) {
+        *lkey = keys->lkeys[chunk];
+        *bytes = keys->ends[chunk] - offset;
+        return 1;
+    }
+    while (low < high) {
+        const expar_uint32 middle = low + (high - low) / 2;
+        if (address < keys->ranges[middle].end)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    if (low == keys->num_ranges || address < keys->ranges[low].begin) return 0;
+    *lkey = keys->ranges[low].lkey;
+    *bytes = keys->ranges[low].end - address;
+    return 1;
+}
+
+/* Finds the address and the rkey of an offset in pe's heap, and how many bytes from there on have it. Returns 0 if the
+   offset or the PE is out of bounds. */
+EXPAR_DEV_FUNC int expar_dev_gda_find_remote(const expar_dev_gda_keys *keys, expar_int32 pe, expar_uint64 offset,
+                                             expar_dev_gda_piece *piece, expar_uint64 *bytes)
+{
+    const expar_uint32 chunk = expar_dev_gda_chunk_of(keys, offset);
+    if (pe < 0 || (expar_uint32)pe >= keys->num_pes ||
+        chunk >= (expar_uint32)expar_dev_load_acquire_64(&keys->num_chunks))
+        return 0;
+    piece->remote = keys->remotes[pe] + offset;
+    piece->rkey = keys->rkeys[(expar_uint64)(expar_uint32)pe * keys->stride + chunk];
+    *bytes = keys->ends[chunk] - offset;
+    return 1;
+}
+
+/* Cuts the first piece off a transfer of `bytes` bytes, at least 1. Returns 0 if an end is not registered. */
+EXPAR_DEV_FUNC int expar_dev_gda_cut(const expar_dev_gda_keys *keys, expar_int32 pe, expar_uint64 offset,
+                                     expar_uint64 address, expar_uint64 bytes, expar_dev_gda_piece *piece)
+{
+    expar_uint64 here, there;
+    if (!expar_dev_gda_find_local(keys, address, &piece->lkey, &here)) return 0;
+    if (!expar_dev_gda_find_remote(keys, pe, offset, piece, &there)) return 0;
+    if (bytes > here) bytes = here;
+    if (bytes > there) bytes = there;
+    if (bytes > EXPAR_DEV_GDA_MOST_BYTES) bytes = EXPAR_DEV_GDA_MOST_BYTES;
+    piece->local = address;
+    piece->bytes = (expar_uint32)bytes;
+    return 1;
+}
+
+/* Returns the number of pieces of a transfer; 0 if some part is not registered, or there are no bytes. */
+EXPAR_DEV_FUNC expar_uint32 expar_dev_gda_count_pieces(const expar_dev_gda_keys *keys, expar_int32 pe,
+                                                       expar_uint64 offset, expar_uint64 address, expar_uint64 bytes)
+{
+    expar_dev_gda_piece piece;
+    expar_uint32 count = 0;
+    for (; bytes; count++) {
+        if (!expar_dev_gda_cut(keys, pe, offset, address, bytes, &piece)) return 0;
+        offset += piece.bytes;
+        address += piece.bytes;
+        bytes -= piece.bytes;
+    }
+    return count;
+}
+
+/* The part of a transfer that is not posted yet. */
+typedef struct expar_dev_gda_walk {
+    expar_uint64 offset, address, bytes;
+} expar_dev_gda_walk;
+
+/* The next submission of a transfer. */
+typedef struct expar_dev_gda_submission {
+    expar_uint32 pieces, blocks;
+    int is_last;
+    expar_uint32 last_flags; /* of its last piece */
+} expar_dev_gda_submission;
+
+/* A submission has at most queue->most blocks. The signal, if there is one, is in the last one. */
+EXPAR_DEV_FUNC expar_dev_gda_submission expar_dev_gda_next_submission(const expar_dev_gda_queue *queue,
+                                                                      expar_uint32 left,
+                                                                      const expar_dev_gda_request *signal)
+{
+    const expar_uint32 extra = signal ? expar_dev_gda_blocks_of(signal->form) : 0;
+    expar_dev_gda_submission next;
+    next.is_last = left + extra <= queue->most;
+    next.pieces = next.is_last || left < queue->most ? left : queue->most;
+    next.blocks = next.pieces + (next.is_last ? extra : 0);
+    next.last_flags = next.is_last && signal ? 0 : EXPAR_DEV_GDA_REPORT;
+    return next;
+}
+
+/* Writes every `lanes`-th request of a submission's pieces, from `lane` on, at index `base`, and walks over all. */
+EXPAR_DEV_FUNC void expar_dev_gda_write_pieces(expar_dev_gda_queue *queue, const expar_dev_gda_keys *keys,
+                                               expar_dev_gda_form form, expar_uint64 base,
+                                               const expar_dev_gda_submission *submission, expar_dev_gda_walk *walk,
+                                               expar_uint32 lane, expar_uint32 lanes)
+{
+    for (expar_uint32 i = 0; i < submission->pieces; i++) {
+        expar_dev_gda_piece piece;
+        expar_dev_gda_request request = {form, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}};
+        if (!expar_dev_gda_cut(keys, queue->pe, walk->offset, walk->address, walk->bytes, &piece)) return;
+        request.flags = i + 1 == submission->pieces ? submission->last_flags : 0;
+        request.remote = piece.remote;
+        request.local = piece.local;
+        request.rkey = piece.rkey;
+        request.lkey = piece.lkey;
+        request.bytes = piece.bytes;
+        if (i % lanes == lane) expar_dev_gda_write(queue, base + i, &request);
+        walk->offset += piece.bytes;
+        walk->address += piece.bytes;
+        walk->bytes -= piece.bytes;
+    }
+}
+
+/* Writes the request that asks for the CQE of a submission. */
+EXPAR_DEV_FUNC void expar_dev_gda_write_last(expar_dev_gda_queue *queue, expar_uint64 index,
+                                             const expar_dev_gda_request *request)
+{
+    expar_dev_gda_request last = *request;
+    last.flags |= EXPAR_DEV_GDA_REPORT;
+    expar_dev_gda_write(queue, index, &last);
+}
+
+/* Posts a put (EXPAR_DEV_GDA_WRITE) or a get (EXPAR_DEV_GDA_READ) between this rank's address and the offset in the
+   peer's heap. A submission has at most queue->most blocks. *end is set to the index to poll for, if anything was
+   posted. A `signal` that is not NULL is one more request, in the last submission after the data. The caller has filled
+   it but for EXPAR_DEV_GDA_REPORT. Returns 0 if memory is not registered, or the queue has failed. */
+EXPAR_DEV_ASIDE int expar_dev_gda_transfer(const expar_device_handle *h, expar_dev_gda_queue *queue,
+                                           const expar_dev_gda_keys *keys, expar_dev_gda_form form, expar_uint64 offset,
+                                           expar_uint64 address, expar_uint64 bytes,
+                                           const expar_dev_gda_request *signal, expar_uint64 *end)
+{
+    expar_uint32 left = expar_dev_gda_count_pieces(keys, queue->pe, offset, address, bytes);
+    const int reads = form == EXPAR_DEV_GDA_READ && bytes;
+    expar_dev_gda_walk walk = {offset, address, bytes};
+    if (bytes && !left) return 0;
+    while (left || signal) {
+        const expar_dev_gda_submission next = expar_dev_gda_next_submission(queue, left, signal);
+        expar_uint64 base;
+        if (!expar_dev_gda_reserve(h, queue, next.blocks, &base)) return 0;
+        expar_dev_gda_write_pieces(queue, keys, form, base, &next, &walk, 0, 1);
+        if (next.is_last && signal) expar_dev_gda_write_last(queue, base + next.pieces, signal);
+        if (!expar_dev_gda_commit(h, queue, base, next.blocks)) return 0;
+        *end = base + next.blocks;
+        left -= next.pieces;
+        if (next.is_last) break;
+    }
+    if (reads) expar_dev_gda_note_get(queue, *end);
+    return 1;
+}
+
+/* The atomics, in the order of transport_atomic_op. */
+typedef enum expar_dev_gda_op {
+    EXPAR_DEV_GDA_OP_FETCH,
+    EXPAR_DEV_GDA_OP_SET,
+    EXPAR_DEV_GDA_OP_SWAP,
+    EXPAR_DEV_GDA_OP_COMPARE_SWAP,
+    EXPAR_DEV_GDA_OP_ADD,
+    EXPAR_DEV_GDA_OP_AND,
+    EXPAR_DEV_GDA_OP_OR,
+    EXPAR_DEV_GDA_OP_XOR
+} expar_dev_gda_op;
+
+/* Fills form and operands for an atomic on a word of 4 or 8 bytes. Each one is a single masked atomic. The request was
+   all zero. */
+EXPAR_DEV_FUNC void expar_dev_gda_fill_atomic(expar_dev_gda_request *r, expar_uint32 op, expar_uint32 bytes,
+                                              expar_uint64 operand, expar_uint64 compare)
+{
+    const int wide = bytes == 8;
+    const expar_uint64 all = wide ? ~(expar_uint64)0 : 0xffffffffu;
+    r->form = wide ? EXPAR_DEV_GDA_SWAP_MASKED_64 : EXPAR_DEV_GDA_SWAP_MASKED_32;
+    r->operand = operand;
+    r->swap_mask = all;
+    r->compare_mask = 0;
+    switch (op) {
+    case EXPAR_DEV_GDA_OP_COMPARE_SWAP:
+        r->compare = compare;
+        r->compare_mask = all;
+        if (wide) r->form = EXPAR_DEV_GDA_COMPARE_SWAP_64;
+        break;
+    case EXPAR_DEV_GDA_OP_AND:
+        r->swap_mask = ~operand & all;
+        break;
+    case EXPAR_DEV_GDA_OP_OR:
+        r->swap_mask = operand & all;
+        break;
+    case EXPAR_DEV_GDA_OP_XOR:
+        r->form = wide ? EXPAR_DEV_GDA_ADD_MASKED_64 : EXPAR_DEV_GDA_ADD_MASKED_32;
+        r->compare_mask = all;
+        break;
+    case EXPAR_DEV_GDA_OP_FETCH:
+        r->operand = 0;
+        r->form = wide ? EXPAR_DEV_GDA_ADD_64 : EXPAR_DEV_GDA_ADD_MASKED_32;
+        break;
+    case EXPAR_DEV_GDA_OP_ADD:
+        r->form = wide ? EXPAR_DEV_GDA_ADD_64 : EXPAR_DEV_GDA_ADD_MASKED_32;
+        break;
+    default: /* set, swap */
+        break;
+    }
+}
+
+/* Fills a write of at most EXPAR_DEV_GDA_MOST_INLINE bytes, which travel inside the request. */
+EXPAR_DEV_FUNC void expar_dev_gda_fill_inline(expar_dev_gda_request *r, const void *source, expar_uint32 bytes)
+{
+    const expar_uint8 *from = (const expar_uint8 *)source;
+    r->form = EXPAR_DEV_GDA_WRITE_INLINE;
+    r->bytes = bytes;
+    for (expar_uint32 i = 0; i < bytes; i++)
+        r->data[i / 4] |= (expar_uint32)from[i] << 8 * (i % 4);
+}
+
+/* Aims a request at an offset in pe's memory, of which it needs so many bytes. Returns 0 if they have no common key. */
+EXPAR_DEV_FUNC int expar_dev_gda_aim(const expar_dev_gda_keys *keys, expar_int32 pe, expar_uint64 offset,
+                                     expar_uint64 bytes, expar_dev_gda_request *r)
+{
+    expar_dev_gda_piece piece;
+    expar_uint64 there;
+    if (!expar_dev_gda_find_remote(keys, pe, offset, &piece, &there) || there < bytes) return 0;
+    r->remote = piece.remote;
+    r->rkey = piece.rkey;
+    return 1;
+}
+
+typedef struct expar_dev_gda_view {
+    expar_dev_gda_queue *queues;    /* [num_pes][per_peer]; queue 0 of a PE serves all whose order matters */
+    const expar_dev_gda_keys *keys; /* by transport_memory; without chunks if kernels do not reach that memory */
+    expar_uint32 num_pes, per_peer;
+    /* 1: the network may deliver writes of a queue in another order. Then an atomic tells that the data has come, and a
+       fence waits. */
+    expar_uint32 reorders;
+} expar_dev_gda_view;
+
+/* Returns a queue to the PE. Order is promised within a queue only. */
+EXPAR_DEV_FUNC expar_dev_gda_queue *expar_dev_gda_queue_to(const expar_dev_gda_view *view, expar_uint32 pe,
+                                                           expar_uint32 number)
+{
+    return &view->queues[(expar_uint64)pe * view->per_peer + number % view->per_peer];
+}
+
+/* ---- the copy of src/net/gda ends -------------------------------------------------------------------------------- */
+
+/* The queue has failed, the host has given it up, or the host has stopped. The last one ends the queue for all. */
+EXPAR_DEV_FUNC int expar_dev_gda_must_end(const expar_device_handle *h, struct expar_dev_gda_queue *queue,
+                                          expar_uint32 *turns)
+{
+    if (expar_dev_gda_error(queue)) return 1;
+    if (++*turns % EXPAR_DEV_GDA_POLLS_A_LOOK == 0) {
+        expar_uint64 failure = queue->stop ? expar_dev_load_acquire_64(queue->stop) : 0;
+        const expar_uint64 now = expar_dev_clock_ns();
+        expar_dev_watch(h, now);
+        if (!failure && expar_dev_host_is_gone(h, now))
+            failure = expar_dev_gda_failure(EXPAR_DEV_GDA_FAILED_BY_HOST, 0, 0, 0);
+        if (failure) expar_dev_gda_remember(queue, failure);
+        if (failure) return 1;
+    }
+    expar_dev_gda_rest();
+    return 0;
+}
+
+/* Returns the queue to a rank. Blocks share the queues. The words of barriers must not overtake each other, so they
+   take the first one. */
+EXPAR_DEV_FUNC expar_dev_gda_queue *expar_dev_gda_choose(const expar_dev_gda_view *view, int rank, int operation)
+{
+    const expar_uint32 number = operation == EXPAR_DEV_SYNC ? 0 : expar_dev_block_number();
+    return expar_dev_gda_queue_to(view, (expar_uint32)rank, number);
+}
+
+/* The queue has failed, or memory is not registered. */
+EXPAR_DEV_FUNC int expar_dev_gda_failed(const expar_device_handle *h, const expar_dev_gda_queue *queue,
+                                        const expar_dev_fault *fault)
+{
+    expar_dev_fault told = *fault;
+    int status = EXPAR_ERR_PEER;
+    told.failure = expar_dev_gda_error(queue);
+    if (!told.failure) status = EXPAR_ERR_ADDRESS;
+    if (expar_dev_gda_failure_by(told.failure) == EXPAR_DEV_GDA_FAILED_BY_HOST) {
+        if (expar_dev_load_acquire_64(&h->report->orders) & EXPAR_DEV_ABORT)
+            status = (int)expar_dev_load_32(&h->report->ending);
+        else if (expar_dev_host_is_gone(h, expar_dev_clock_ns()))
+            status = EXPAR_ERR_STATE;
+    }
+    return expar_dev_fail(h, status, &told);
+}
+
+/* A command that becomes requests. */
+typedef struct expar_dev_gda_work {
+    int kind, job, rank;
+    expar_uint32 op; /* of atomics and signals */
+    int is_word;     /* it carries, changes or fetches a word, and has no memory of the caller */
+    int is_small;    /* its data travels inside the request */
+    const expar_dev_gda_keys *keys, *signal_keys;
+    expar_uint64 offset, local, bytes, operand, other;
+    int number_of_requests;
+    expar_dev_gda_request requests[2]; /* small data or a word, and a signal */
+    expar_uint64 result;               /* number of the result slot, for EXPAR_DEV_JOB_FETCH */
+} expar_dev_gda_work;
+
+/* Returns the next request, all zero. */
+EXPAR_DEV_FUNC expar_dev_gda_request *expar_dev_gda_next(expar_dev_gda_work *work)
+{
+    expar_dev_gda_request *r = &work->requests[work->number_of_requests++];
+    const expar_dev_gda_request none = {EXPAR_DEV_GDA_NOP, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}};
+    *r = none;
+    return r;
+}
+
+/* Where setting a signal is a write, the write comes after the data. */
+EXPAR_DEV_ASIDE int expar_dev_gda_add_signal(const expar_dev_gda_view *view, const expar_dev_gda_queue *queue,
+                                             expar_dev_gda_work *work)
+{
+    expar_dev_gda_request *r = expar_dev_gda_next(work);
+    if (work->op == EXPAR_DEV_SET && !view->reorders) {
+        expar_dev_gda_fill_inline(r, &work->operand, 8);
+    } else {
+        expar_dev_gda_fill_atomic(r, work->op, 8, work->operand, 0);
+        expar_dev_gda_to_sink(queue, r);
+    }
+    return expar_dev_gda_aim(work->signal_keys, work->rank, work->other, 8, r);
+}
+
+/* A word that a request carries, changes or fetches. */
+EXPAR_DEV_ASIDE int expar_dev_gda_add_word(const expar_device_handle *h, expar_dev_gda_queue *queue,
+                                           expar_dev_gda_work *work)
+{
+    expar_dev_gda_request *r = expar_dev_gda_next(work);
+    if (work->kind == EXPAR_DEV_RING_P) {
+        expar_dev_gda_fill_inline(r, &work->operand, (expar_uint32)work->bytes);
+    } else if (work->kind == EXPAR_DEV_RING_GET) {
+        r->form = EXPAR_DEV_GDA_READ;
+        r->bytes = (expar_uint32)work->bytes;
+    } else {
+        expar_dev_gda_fill_atomic(r, work->op, (expar_uint32)work->bytes, work->operand, work->other);
+        expar_dev_gda_to_sink(queue, r);
+    }
+    if (!expar_dev_gda_aim(work->keys, work->rank, work->offset, work->bytes, r)) return 0;
+    if (work->job != EXPAR_DEV_JOB_FETCH) return 1;
+    if (!expar_dev_gda_take_results(h, queue, 1, &work->result)) return 0;
+    r->local = expar_dev_gda_result_address(queue, work->result);
+    r->lkey = queue->results_lkey;
+    return 1;
+}
+
+/* Data that travels inside a request. */
+EXPAR_DEV_ASIDE void expar_dev_gda_add_small(expar_dev_gda_work *work)
+{
+    if (work->kind == EXPAR_DEV_RING_GET || work->bytes == 0 || work->bytes > EXPAR_DEV_GDA_MOST_INLINE) return;
+    expar_dev_gda_request *r = expar_dev_gda_next(work);
+    work->is_small = expar_dev_gda_aim(work->keys, work->rank, work->offset, work->bytes, r);
+    if (work->is_small)
+        expar_dev_gda_fill_inline(r, (const void *)work->local, (expar_uint32)work->bytes);
+    else
+        work->number_of_requests--;
+}
+
+/* Waits for what the caller needs, and returns its word. *good is 0 if the queue has failed. */
+EXPAR_DEV_ASIDE expar_uint64 expar_dev_gda_finish(const expar_device_handle *h, expar_dev_gda_queue *queue,
+                                                  const expar_dev_gda_work *work, expar_uint64 end, int *good)
+{
+    const int reads = work->kind == EXPAR_DEV_RING_GET, fetches = work->job == EXPAR_DEV_JOB_FETCH;
+    expar_uint64 word = 0;
+    if (reads) expar_dev_gda_note_get(queue, end);
+    if (work->job == EXPAR_DEV_JOB_SEND) return 0;
+    *good = expar_dev_gda_poll(h, queue, end) && (!reads || !queue->flushes || expar_dev_gda_flush(h, queue));
+    if (!*good || !fetches) return 0;
+    /* The device delivers bytes that it has read as they are. */
+    word = expar_dev_gda_result(queue, work->result, reads ? 8 : (expar_uint32)work->bytes);
+    *good = expar_dev_gda_give_results(h, queue, work->result, 1);
+    return word;
+}
+
+/* Posts data, word or signal. Returns the word that is fetched, else 0. */
+EXPAR_DEV_FUNC expar_uint64 expar_dev_gda_carry(const expar_device_handle *h, const expar_dev_gda_view *view,
+                                                expar_dev_gda_queue *queue, expar_dev_gda_work *work, int *good)
+{
+    const int signals = work->kind == EXPAR_DEV_RING_PUT_SIGNAL, moves = !work->is_word && !work->is_small;
+    const expar_dev_gda_form form = work->kind == EXPAR_DEV_RING_GET ? EXPAR_DEV_GDA_READ : EXPAR_DEV_GDA_WRITE;
+    expar_uint64 end = 0;
+    *good = !work->is_word || expar_dev_gda_add_word(h, queue, work);
+    if (*good && signals) *good = expar_dev_gda_add_signal(view, queue, work);
+    if (*good && moves)
+        *good = expar_dev_gda_transfer(h, queue, work->keys, form, work->offset, work->local, work->bytes,
+                                       signals ? work->requests : 0, &end);
+    for (int i = 0; i < work->number_of_requests && !moves && *good; i++)
+        *good = expar_dev_gda_post(h, queue, &work->requests[i], &end);
+    if (!*good) return 0;
+    /* The source of data inside a request may be reused. */
+    if (work->is_small) work->job = EXPAR_DEV_JOB_SEND;
+    return expar_dev_gda_finish(h, queue, work, end, good);
+}
+
+/* Requests name memory of the caller that lies in the heap of that kind. Returns 1, and its address for the device. */
+EXPAR_DEV_ASIDE int expar_dev_gda_knows(const expar_device_handle *h, int memory, expar_dev_gda_work *work)
+{
+    const int kind = memory == 0 ? EXPAR_DEV_HOST : EXPAR_DEV_PINNED;
+    expar_uint64 offset = 0;
+    if (work->bytes == 0) return 1;
+    if (!expar_dev_lies_in(h, kind, (const void *)work->local, (expar_size)work->bytes, &offset)) return 0;
+    work->local = work->keys->heap + offset;
+    return 1;
+}
+
+/* A device may serve requests to a rank that is lost, so threads that have waited look at the host's orders, too. */
+EXPAR_DEV_FUNC int expar_dev_gda_look_after(const expar_device_handle *h, const expar_dev_fault *fault)
+{
+    expar_dev_waiting waiting = {0, 0, EXPAR_DEV_AWAITS_NONE, 0};
+    return expar_dev_look(h, &waiting, fault);
+}
+EXPAR_DEV_FUNC int expar_dev_gda_run_quiet(const expar_device_handle *h, const expar_dev_gda_view *view, int rank,
+                                           const expar_dev_fault *fault)
+{
+    for (expar_uint32 i = 0; i < view->per_peer; i++) {
+        expar_dev_gda_queue *queue = expar_dev_gda_queue_to(view, (expar_uint32)rank, i);
+        if (!expar_dev_gda_quiet(h, queue)) return expar_dev_gda_failed(h, queue, fault);
+    }
+    return expar_dev_gda_look_after(h, fault);
+}
+
+/* Does a job by a queue. Arguments and result are those of expar_dev_far, but EXPAR_DEV_JOB_QUIET waits for all queues
+   to the rank. */
+EXPAR_DEV_ASIDE expar_uint64 expar_dev_far_by_queue(expar_dev_state *state, expar_uint64 tag, expar_uint64 place,
+                                                    expar_uint64 form, expar_uint64 offset, expar_uint64 local,
+                                                    expar_uint64 bytes, expar_uint64 operand, expar_uint64 other)
+{
+    const expar_device_handle h = expar_dev_handle_of(state, tag);
+    const expar_dev_gda_view *view = (const expar_dev_gda_view *)state->queues;
+    const int memory = (int)(form >> 16 & 0x7f);
+    expar_dev_fault fault = expar_dev_fault_in(tag, place, offset);
+    expar_dev_gda_work work;
+    int good = 1;
+    work.kind = (int)(form & 0xff);
+    work.job = (int)(form >> 32);
+    work.rank = (int)(expar_uint32)place;
+    if (work.job == EXPAR_DEV_JOB_QUIET) return (expar_uint64)expar_dev_gda_run_quiet(&h, view, work.rank, &fault);
+    work.op = (expar_uint32)(form >> 8 & 0xff);
+    work.keys = &view->keys[memory];
+    work.signal_keys = &view->keys[form >> 24 & 0xff];
+    work.offset = offset;
+    work.local = local;
+    work.bytes = bytes;
+    work.operand = operand;
+    work.other = other;
+    work.number_of_requests = 0;
+    work.is_small = 0;
+    work.is_word =
+        work.kind == EXPAR_DEV_RING_P || work.kind == EXPAR_DEV_RING_ATOMIC || work.job == EXPAR_DEV_JOB_FETCH;
+    if (!work.is_word) expar_dev_gda_add_small(&work);
+    if (!work.is_word && !work.is_small && !expar_dev_gda_knows(&h, memory, &work)) {
+        if (state->rings) return expar_dev_far(state, tag, place, form, offset, local, bytes, operand, other);
+        fault.failure = EXPAR_DEV_UNKNOWN_LOCAL;
+        fault.seen = local;
+        return (expar_uint64)expar_dev_fail(&h, EXPAR_ERR_ADDRESS, &fault);
+    }
+    expar_uint32 *const used = (expar_uint32 *)state->used + work.rank;
+    if (!expar_dev_load_32(used)) expar_dev_store_32(used, 1);
+    expar_dev_gda_queue *queue = expar_dev_gda_choose(view, work.rank, fault.operation);
+    const expar_uint64 word = expar_dev_gda_carry(&h, view, queue, &work, &good);
+    int status = EXPAR_OK;
+    if (!good)
+        status = expar_dev_gda_failed(&h, queue, &fault);
+    else if (work.job != EXPAR_DEV_JOB_SEND)
+        status = expar_dev_gda_look_after(&h, &fault);
+    if (status == EXPAR_OK) return word;
+    return work.job == EXPAR_DEV_JOB_FETCH ? 0 : (expar_uint64)status;
+}
+
+#endif
+
+/* ---- commands ---------------------------------------------------------------------------------------------------- */
 
 /* A command, before it is issued. */
 typedef struct expar_dev_form {
@@ -1286,9 +2734,15 @@ EXPAR_DEV_FUNC expar_uint64 expar_dev_send(const expar_device_handle *h, int ope
     const expar_uint64 place = (expar_uint64)(expar_uint32)aim->pe << 32;
     const expar_uint64 bits = (expar_uint64)form->kind | (expar_uint64)form->op << 8 | memory << 16 |
                               signal_memory << 24 | (expar_uint64)job << 32;
-    return expar_dev_far(h->state, EXPAR_DEV_TAG(h->mark >> 32, operation, h->number), place | (expar_uint32)aim->rank,
-                         bits, aim->offset, (expar_uint64)form->local, form->bytes, form->operand,
-                         form->signal ? form->signal->offset : form->compare);
+    const expar_uint64 tag = EXPAR_DEV_TAG(h->mark >> 32, operation, h->number);
+    const expar_uint64 other = form->signal ? form->signal->offset : form->compare;
+#if EXPAR_DEVICE_GDA
+    if (aim->by == EXPAR_DEV_WAY_GDA)
+        return expar_dev_far_by_queue(h->state, tag, place | (expar_uint32)aim->rank, bits, aim->offset,
+                                      (expar_uint64)form->local, form->bytes, form->operand, other);
+#endif
+    return expar_dev_far(h->state, tag, place | (expar_uint32)aim->rank, bits, aim->offset, (expar_uint64)form->local,
+                         form->bytes, form->operand, other);
 }
 
 /* The first job that fails ends these. */
@@ -1300,6 +2754,20 @@ EXPAR_DEV_FUNC int expar_dev_quiet_rings(const expar_device_handle *h, int opera
     aim.pe = -1;
     for (expar_uint32 i = 0; i < h->state->rings && status == EXPAR_OK; i++) {
         aim.rank = (int)i;
+        status = (int)expar_dev_send(h, operation, EXPAR_DEV_JOB_QUIET, &aim, &none);
+    }
+    return status;
+}
+/* The same for queues to PEs to which kernels have written requests. */
+EXPAR_DEV_FUNC int expar_dev_quiet_queues(const expar_device_handle *h, int operation)
+{
+    int status = EXPAR_OK;
+    expar_dev_aim aim = expar_dev_aim_nowhere();
+    const expar_dev_form none = expar_dev_form_of(0, 0, 0);
+    aim.by = EXPAR_DEV_WAY_GDA;
+    for (aim.pe = 0; EXPAR_DEVICE_GDA && aim.pe < h->size && status == EXPAR_OK; aim.pe++) {
+        aim.rank = expar_dev_rank_of(h, aim.pe);
+        if (!expar_dev_load_32((const expar_uint32 *)h->state->used + aim.rank)) continue;
         status = (int)expar_dev_send(h, operation, EXPAR_DEV_JOB_QUIET, &aim, &none);
     }
     return status;
@@ -1316,16 +2784,27 @@ EXPAR_DEV_FUNC int expar_dev_fence_ring(const expar_device_handle *h, int operat
 EXPAR_DEV_FUNC void expar_dev_fence_rings(const expar_device_handle *h)
 {
     int status = EXPAR_OK;
-    /* Commands are ordered with each other, but not with stores that come after them. */
-    if (expar_dev_load_32(&h->state->is_mixed)) {
-        expar_dev_quiet_rings(h, EXPAR_DEV_FENCE);
-        return;
-    }
     for (expar_uint32 i = 0; i < h->state->rings && status == EXPAR_OK; i++) {
         const expar_dev_port *port = expar_dev_port_of(h, (int)i);
         if (expar_dev_is_before(expar_dev_load_64(&port->done), expar_dev_load_acquire_64(&port->head)))
             status = expar_dev_fence_ring(h, EXPAR_DEV_FENCE, (int)i);
     }
+}
+
+/* Completes what rings and queues carry. */
+EXPAR_DEV_FUNC int expar_dev_quiet_all(const expar_device_handle *h, int operation)
+{
+    const int status = h->state->rings ? expar_dev_quiet_rings(h, operation) : (int)EXPAR_OK;
+    if (status != EXPAR_OK || !expar_dev_load_64(&h->state->queues)) return status;
+    return expar_dev_quiet_queues(h, operation);
+}
+/* Orders it. Commands are ordered with each other, and so are requests of a queue. What goes several ways is not. */
+EXPAR_DEV_FUNC void expar_dev_fence_all(const expar_device_handle *h)
+{
+    if (expar_dev_load_32(&h->state->is_mixed))
+        expar_dev_quiet_all(h, EXPAR_DEV_FENCE);
+    else if (h->state->rings > 0)
+        expar_dev_fence_rings(h);
 }
 
 /* ---- put and get ------------------------------------------------------------------------------------------------- */
@@ -1336,7 +2815,7 @@ EXPAR_DEV_FUNC expar_size expar_dev_bytes_of(expar_size count, expar_size width)
     return count > ~(expar_size)0 / width ? ~(expar_size)0 : count * width;
 }
 
-/* By a ring, by one thread. */
+/* By a ring or a queue, by one thread. */
 EXPAR_DEV_FUNC int expar_dev_move_far(const expar_device_handle *h, int operation, int kind, const expar_dev_aim *aim,
                                       const void *local, expar_size bytes, int waits)
 {
@@ -1478,7 +2957,7 @@ EXPAR_DEV_FUNC void expar_dev_signal(const expar_device_handle *h, int operation
                                      const expar_dev_aim *word)
 {
     EXPAR_DEVICE_DELAY();
-    if (word->by == EXPAR_DEV_WAY_PROXY) {
+    if (word->by != EXPAR_DEV_WAY_MAPPED) {
         const expar_dev_form signal = expar_dev_signal_form(0, 0, update, word);
         expar_dev_send(h, operation, EXPAR_DEV_JOB_SEND, word, &signal);
     } else if (update->op == EXPAR_SIGNAL_ADD) {
@@ -1487,13 +2966,13 @@ EXPAR_DEV_FUNC void expar_dev_signal(const expar_device_handle *h, int operation
         expar_dev_store_release_64((expar_uint64 *)word->at, update->value);
     }
 }
-/* Data that go by a ring, and then their signal. */
+/* Data that go by a ring or a queue, and then their signal. */
 EXPAR_DEV_FUNC void expar_dev_send_signal(const expar_device_handle *h, const expar_dev_aim *data, const void *source,
                                           expar_size bytes, const expar_dev_update *update, const expar_dev_aim *word,
                                           int waits)
 {
     const int operation = EXPAR_DEV_PUT_SIGNAL;
-    if (word->by != EXPAR_DEV_WAY_PROXY) {
+    if (word->by != data->by) {
         if (expar_dev_move_far(h, operation, EXPAR_DEV_RING_PUT, data, source, bytes, 1) == EXPAR_OK)
             expar_dev_signal(h, operation, update, word);
         return;
@@ -1527,7 +3006,7 @@ EXPAR_DEV_FUNC void expar_dev_put_signal(const expar_device_handle *h, void *des
     expar_dev_meet(scope);
     /* A thread that found an error has not copied its part. The barrier shows that error to the first thread. */
     if (goes && place.index == 0 && (place.count == 1 || expar_dev_load_64(&h->state->mark) == h->mark)) {
-        if (data.by == EXPAR_DEV_WAY_PROXY)
+        if (data.by == EXPAR_DEV_WAY_PROXY || data.by == EXPAR_DEV_WAY_GDA)
             expar_dev_send_signal(h, &data, source, bytes, update, &word, waits);
         else
             expar_dev_signal(h, EXPAR_DEV_PUT_SIGNAL, update, &word);
@@ -1582,7 +3061,7 @@ EXPAR_DEV_SIGNAL(_block, EXPAR_DEV_BLOCK)
 
 /* ---- atomics ----------------------------------------------------------------------------------------------------- */
 
-/* By a ring. fetches: the former word is wanted; else the result means nothing. */
+/* By a ring or a queue. fetches: the former word is wanted; else the result means nothing. */
 EXPAR_DEV_FUNC expar_uint64 expar_dev_send_atomic(const expar_device_handle *h, const expar_dev_aim *aim,
                                                   expar_size bytes, int op, expar_uint64 operand, expar_uint64 compare,
                                                   int fetches)
@@ -1603,7 +3082,7 @@ EXPAR_DEV_FUNC expar_uint64 expar_dev_send_atomic(const expar_device_handle *h, 
         EXPAR_DEVICE_DELAY();                                                                                          \
         if (!expar_dev_aim_word(h, EXPAR_DEV_ATOMIC, word, sizeof(T), pe, &aim)) return 0;                             \
         T *const at = (T *)aim.at;                                                                                     \
-        if (aim.by == EXPAR_DEV_WAY_PROXY)                                                                             \
+        if (aim.by != EXPAR_DEV_WAY_MAPPED)                                                                            \
             return (T)expar_dev_send_atomic(h, &aim, sizeof(T), op, operand, compare, fetches);                        \
         switch (op) {                                                                                                  \
         case EXPAR_DEV_FETCH:                                                                                          \
@@ -1982,11 +3461,11 @@ EXPAR_DEV_FUNC void expar_dev_order(const expar_device_handle *h, int full, int 
     expar_dev_meet(scope);
     EXPAR_DEVICE_DELAY();
     if (expar_dev_place_in(scope).index == 0) {
-        if (expar_dev_load_64(&h->state->mark) == h->mark && h->state->rings > 0) {
+        if (expar_dev_load_64(&h->state->mark) == h->mark) {
             if (full)
-                expar_dev_quiet_rings(h, EXPAR_DEV_QUIET);
+                expar_dev_quiet_all(h, EXPAR_DEV_QUIET);
             else
-                expar_dev_fence_rings(h);
+                expar_dev_fence_all(h);
         }
         if (full)
             expar_dev_fence_full();
@@ -2012,11 +3491,12 @@ EXPAR_DEV_FUNC int expar_dev_sync_aim(const expar_device_handle *h, int pe, int 
     *aim = expar_dev_aim_nowhere();
     aim->offset = h->state->sync_offset + (expar_uint64)writer * sizeof(expar_uint64);
     aim->at = base ? base + aim->offset : 0;
-    aim->by = expar_dev_load_32(&entry->way);
+    aim->by = expar_dev_way_of(h, expar_dev_load_32(&entry->way));
     aim->kind = kind;
     aim->rank = rank;
     aim->pe = pe;
-    return aim->by == EXPAR_DEV_WAY_PROXY || (aim->by == EXPAR_DEV_WAY_MAPPED && aim->at);
+    return aim->by == EXPAR_DEV_WAY_PROXY || aim->by == EXPAR_DEV_WAY_GDA ||
+           (aim->by == EXPAR_DEV_WAY_MAPPED && aim->at);
 }
 
 /* Tells pe that this rank comes for the time `number`. Words that a ring carries must not overtake each other. */

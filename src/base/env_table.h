@@ -68,7 +68,8 @@
       "a device waits for 4.096 us, doubled so often, before it sends again")                                          \
     X("EXPAR_GDA_READS", "1 to 128, a power of two", "16", "gets and atomics that each queue of gda has in flight")    \
     X("EXPAR_GDA_ADAPTIVE_ROUTING", "0, 1", "0", "1: the network may deliver writes of gda in another order")          \
-    X("EXPAR_GDA_QUEUE_MEMORY", "host, pinned, device", "host", "where queues for kernels lie; host: there are none")  \
+    X("EXPAR_GDA_QUEUE_MEMORY", "host, pinned, device", "no queues for kernels",                                       \
+      "where queues for kernels lie; host: for kernels that the CPU runs, the others: for those of the GPU")           \
     X("EXPAR_GDA_RINGER", "gpu, cpu, auto", "auto", "who rings: the threads that post, or a thread of the host")       \
     X("EXPAR_RANKS_PER_NODE", "a divisor of the number of ranks", "ranks of the host",                                 \
       "splits the ranks into nodes of this size")                                                                      \
@@ -79,7 +80,7 @@
       "1: processes share GPU memory by CUDA IPC, as where the driver gives no file descriptors for it")               \
     X("EXPAR_DEVICE_HEAP_SIZE", "bytes, or with a suffix K, M, G, T", "256M",                                          \
       "by CUDA IPC: the symmetric memory of a rank's GPU, all of which its first allocation takes")                    \
-    X("EXPAR_DEVICE_TRANSPORTS", "mapped, proxy, separated by commas", "mapped,proxy",                                 \
+    X("EXPAR_DEVICE_TRANSPORTS", "mapped, gda, proxy, separated by commas", "mapped,gda,proxy",                        \
       "by what operations of programs' kernels go, in order of preference; what is not named is not used")             \
     X("EXPAR_DEVICE_ATOMICS", "auto, node, owner", "auto",                                                             \
       "node: kernels do atomics on device memory, inside a node alone; owner: the owner's CPU does all of them")       \

@@ -182,9 +182,12 @@ typedef struct transport_ops {
        equal arguments. EXPAR_ERR_UNSUPPORTED: the transport does not reach such memory. NULL: all memory is reachable
        from the start. */
     expar_status (*grow)(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes);
-    /* Returns the address of what kernels of the rank's GPU need to carry out operations themselves, in memory of that
-       GPU; the transport's folder has its layout. 0: they cannot, and so if this is NULL. */
-    uint64_t (*kernels)(const transport *self);
+    /* Returns the address of what kernels need to carry out operations themselves; the transport's folder has its
+       layout. on_gpu: kernels of the rank's GPU, in its memory; else kernels that the CPU runs. 0: they cannot, and so
+       if this is NULL. *ordered (may be NULL): operations of a rank's kernels on one PE keep their order. */
+    uint64_t (*kernels)(const transport *self, bool on_gpu, bool *ordered);
+    /* Waits until all that kernels have started before has ended, with success or not. NULL: they start nothing. */
+    expar_status (*quiet_kernels)(transport *self);
     /* Registers memory of the host outside the segments, in which sources and dests of this rank's operations lie. No
        operation needs that, but it may save a registration of its own. A range may be registered several times, and is
        kept until it was unregistered as often; other ranges do not overlap it. Not collective. NULL, both: the

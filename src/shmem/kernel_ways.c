@@ -5,7 +5,8 @@
 
 #include <string.h>
 
-static const char *const way_names[] = {[KERNEL_WAY_MAPPED] = "mapped", [KERNEL_WAY_PROXY] = "proxy"};
+static const char *const way_names[] = {
+    [KERNEL_WAY_MAPPED] = "mapped", [KERNEL_WAY_GDA] = "gda", [KERNEL_WAY_PROXY] = "proxy"};
 static const char *const atomics_names[KERNEL_ATOMICS] = {
     [KERNEL_ATOMICS_AUTO] = "auto", [KERNEL_ATOMICS_NODE] = "node", [KERNEL_ATOMICS_OWNER] = "owner"};
 
@@ -28,13 +29,13 @@ expar_status kernel_ways_read(kernel_ways *out)
     const char *const text = env_string("EXPAR_DEVICE_TRANSPORTS");
     kernel_ways ways = {{KERNEL_WAY_NONE}};
     int count = 0;
-    for (const char *at = text ? text : "mapped,proxy"; at; count++) {
+    for (const char *at = text ? text : KERNEL_WAYS_DEFAULT; at; count++) {
         const size_t length = strcspn(at, ",");
         const kernel_way way = way_named(at, length);
         if (way == KERNEL_WAY_NONE || kernel_ways_have(&ways, way))
             return error_set(EXPAR_ERR_ARGUMENT,
-                             "EXPAR_DEVICE_TRANSPORTS=%s: expected mapped and proxy, each at most once, separated by "
-                             "commas",
+                             "EXPAR_DEVICE_TRANSPORTS=%s: expected mapped, gda and proxy, each at most once, separated "
+                             "by commas",
                              SHOWN(text));
         ways.list[count] = way;
         at = at[length] ? at + length + 1 : NULL;

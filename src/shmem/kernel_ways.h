@@ -9,8 +9,9 @@
 #include "base/base.h"
 
 /* EXPAR_DEVICE_TRANSPORTS: the ways, in order of preference. */
-typedef enum kernel_way { KERNEL_WAY_NONE = 0, KERNEL_WAY_MAPPED = 1, KERNEL_WAY_PROXY = 2 } kernel_way;
-#define KERNEL_WAYS 2
+typedef enum kernel_way { KERNEL_WAY_NONE = 0, KERNEL_WAY_MAPPED, KERNEL_WAY_GDA, KERNEL_WAY_PROXY } kernel_way;
+#define KERNEL_WAYS         3
+#define KERNEL_WAYS_DEFAULT "mapped,gda,proxy"
 typedef struct kernel_ways {
     /* KERNEL_WAY_NONE after the last one */
     kernel_way list[KERNEL_WAYS];

@@ -406,6 +406,14 @@ static inline void *sym_at(const sym *self, int32_t pe, uint64_t offset)
 /* Returns how many bytes the heap has after it has grown to hold `end`, which is at most heap.bytes. The result is
    never below the present size. */
 uint64_t sym_border(const sym *sym, uint64_t end);
+/* Gives the transport's queues for kernels (transport_ops.kernels): their address; 0: there are none. *ordered may be
+   NULL. */
+uint64_t sym_queues(const sym *self, bool on_gpu, bool *ordered);
+/* Returns whether these queues carry data to that memory of pe; words: whether they carry atomics that meet those of
+   all ranks. */
+bool sym_queues_reach(const sym *self, bool on_gpu, transport_memory memory, int32_t pe, bool words);
+/* Waits until all requests that kernels have written before have ended. */
+expar_status sym_queues_quiet(const sym *self);
 /* Makes the heap up to sym_border(end) reachable by all transports. Every rank has opened that memory before.
    Collective, with equal arguments. EXPAR_ERR_MEMORY (on all ranks): some rank's transport cannot register its part;
    the heap is as before. */

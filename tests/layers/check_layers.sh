@@ -22,7 +22,7 @@ table='
 2 mem              mem.h device.h fence.h place.h copier.h registry.h
 3 net              transport.h
 3 net/fabric
-3 net/gda          gda.h keys.h queue.h (device.h) (options.h) (space.h)
+3 net/gda          gda.h keys.h queue.h view.h (device.h) (options.h) (space.h)
 3 net/gda/devx     (devx.h)
 3 net/gda/nic      nic.h (process.h)
 3 net/p2p          access.h

@@ -209,7 +209,7 @@ static void info_without_a_gpu(void **state)
     assert_string_equal(json_string_value(json_object_get(json_object_get(across, "low_latency"), "way")), "proxy");
     assert_non_null(strstr(json_string_value(json_object_get(across, "reason")), "device memory"));
     const json_t *kernels = json_object_get(across, "kernels");
-    assert_string_equal(json_string_value(json_object_get(kernels, "ways")), "mapped,proxy");
+    assert_string_equal(json_string_value(json_object_get(kernels, "ways")), "mapped,gda,proxy");
     assert_string_equal(json_string_value(json_object_get(kernels, "atomics")), "auto");
     json_decref(info);
     info = parse_output("EXPAR_TRANSPORTS=p2p EXPAR_DEVICE_TRANSPORTS=proxy EXPAR_DEVICE_ATOMICS=owner "

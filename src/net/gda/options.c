@@ -43,13 +43,14 @@ static expar_status read_ringer(gda_options *o)
     return EXPAR_OK;
 }
 
-static expar_status read_place(gda_place *place)
+static expar_status read_place(gda_options *o)
 {
     const char *word = env_string("EXPAR_GDA_QUEUE_MEMORY");
-    *place = GDA_PLACE_HOST;
+    o->place = GDA_PLACE_HOST;
+    o->serves_kernels = word != NULL;
     for (int p = GDA_PLACE_HOST; word && p <= GDA_PLACE_DEVICE; p++) {
-        *place = (gda_place)p;
-        if (strcmp(word, gda_place_name(*place)) == 0) return EXPAR_OK;
+        o->place = (gda_place)p;
+        if (strcmp(word, gda_place_name(o->place)) == 0) return EXPAR_OK;
     }
     if (!word) return EXPAR_OK;
     return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_GDA_QUEUE_MEMORY=%s: expected host, pinned or device", SHOWN(word));
@@ -166,7 +167,7 @@ expar_status gda_options_read(gda_options *out)
     if (status == EXPAR_OK) status = read_power("EXPAR_GDA_QUEUE_DEPTH", GDA_LEAST_DEPTH, GDA_MOST_BLOCKS, &o.depth);
     if (status == EXPAR_OK) status = read_power("EXPAR_GDA_BATCH", 1, GDA_MOST_BATCH, &o.batch);
     if (status == EXPAR_OK) status = read_ringer(&o);
-    if (status == EXPAR_OK) status = read_place(&o.place);
+    if (status == EXPAR_OK) status = read_place(&o);
     if (status == EXPAR_OK) status = env_int("EXPAR_GDA_ADAPTIVE_ROUTING", 0, 1, &adaptive);
     if (status == EXPAR_OK) status = env_int("EXPAR_GDA_GID_INDEX", 0, 255, &gid_index);
     if (status == EXPAR_OK) status = read_connection(&o);

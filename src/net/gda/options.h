@@ -21,7 +21,8 @@ typedef struct gda_options {
     uint32_t batch;
     gda_ringer ringer;
     bool ringer_is_free; /* `auto`: another one may ring where kernels cannot write doorbells */
-    gda_place place;     /* of queues for kernels; GDA_PLACE_HOST: there are none */
+    bool serves_kernels; /* there are queues for kernels, which lie in `place` */
+    gda_place place;     /* GDA_PLACE_HOST: the CPU runs the kernels */
     bool reorders;       /* the network may deliver writes of a queue in another order */
     const char *devices; /* names, with commas between them; NULL: all */
     int32_t gid_index;   /* -1: the first that is fit */

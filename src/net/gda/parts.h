@@ -8,7 +8,8 @@
  *     stage.c       copies of small data whose memory is not registered
  *     flights.c     requests that are not complete, until they are
  *     ringer.c      a thread that rings doorbells, where posting threads do not
- *     kernels.c     queues for kernels of the rank's GPU, in space.c's memory
+ *     kernels.c     queues for kernels, in space.c's memory
+ *     watch.c       the host's part while kernels use them
  *     options.c     the variables EXPAR_GDA_*
  *     software.c    the software NIC as a device; devx/ has those of mlx5 */
 #ifndef EXPAR_NET_GDA_PARTS_H
@@ -172,16 +173,22 @@ void gda_ringer_stop(gda *g);
 
 /* ---- kernels.c --------------------------------------------------------------------------------------------------- */
 
-/* Makes queues for kernels of that GPU where EXPAR_GDA_QUEUE_MEMORY asks for them, once. Collective. */
+/* Makes queues for kernels where EXPAR_GDA_QUEUE_MEMORY asks for them, once. GDA_PLACE_HOST: `gpu` is not used.
+   Collective. */
 expar_status gda_kernels_open(gda *g, const cuda_device *gpu);
 /* The device has been closed. */
 void gda_kernels_close(gda *g);
-/* Returns the address of the gda_view for kernels; 0: there is none. */
-uint64_t gda_kernels_view(const gda *g);
+/* Returns the address of the gda_view for kernels of the GPU, or of the CPU; 0: there is none. */
+uint64_t gda_kernels_view(const gda *g, bool on_gpu);
 /* Writes a few words about queues for kernels, to follow others; "" if there are none. */
 void gda_kernels_describe(const gda *g, char *text, size_t text_bytes);
 /* Passes new keys of that memory to kernels. */
 expar_status gda_kernels_learn(gda *g, transport_memory memory);
+
+/* ---- watch.c ----------------------------------------------------------------------------------------------------- */
+
+/* Waits until requests that kernels have committed before have ended. It ends for a queue that has failed, too. */
+expar_status gda_kernels_settle(gda *g);
 /* Rings where kernels wait for that. Returns true if it has rung. By the ringer alone. */
 bool gda_kernels_ring(gda_kernels *k);
 /* Ends the waits of kernels for PEs that are out of reach, and logs failures of queues. By the reaper alone. */

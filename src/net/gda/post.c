@@ -2,8 +2,20 @@
 /* Operations become requests of the queue to their PE. Small data travels inside a request. Other memory of the caller
  * that lies outside the heap is registered for the operation. */
 #include "net/gda/parts.h"
+#include "net/gda/words.h"
 
+#include <assert.h>
 #include <string.h>
+
+#define SAME_OP(name) static_assert((int)TRANSPORT_##name == (int)GDA_OP_##name, "both have the same numbers")
+SAME_OP(FETCH);
+SAME_OP(SET);
+SAME_OP(SWAP);
+SAME_OP(COMPARE_SWAP);
+SAME_OP(ADD);
+SAME_OP(AND);
+SAME_OP(OR);
+SAME_OP(XOR);
 
 /* A wait until the operations that a lane has begun so far have ended. */
 typedef struct gda_end {
@@ -39,44 +51,6 @@ static expar_status aim(gda *g, const gda_lane *lane, transport_memory memory, u
     return EXPAR_OK;
 }
 
-/* Each operation of transport_atomic_op as one masked atomic. */
-static void fill_atomic(gda_request *r, transport_atomic_op op, size_t bytes, uint64_t operand, uint64_t compare)
-{
-    const bool wide = bytes == 8;
-    const uint64_t all = wide ? UINT64_MAX : UINT32_MAX;
-    r->form = wide ? GDA_SWAP_MASKED_64 : GDA_SWAP_MASKED_32;
-    r->operand = operand;
-    r->swap_mask = all;
-    r->compare_mask = 0;
-    switch (op) {
-    case TRANSPORT_SET:
-    case TRANSPORT_SWAP:
-        break;
-    case TRANSPORT_COMPARE_SWAP:
-        r->compare = compare;
-        r->compare_mask = all;
-        if (wide) r->form = GDA_COMPARE_SWAP_64;
-        break;
-    case TRANSPORT_AND:
-        r->swap_mask = ~operand & all;
-        break;
-    case TRANSPORT_OR:
-        r->swap_mask = operand & all;
-        break;
-    case TRANSPORT_XOR:
-        r->form = wide ? GDA_ADD_MASKED_64 : GDA_ADD_MASKED_32;
-        r->compare_mask = all;
-        break;
-    case TRANSPORT_FETCH:
-        r->operand = 0;
-        r->form = wide ? GDA_ADD_64 : GDA_ADD_MASKED_32;
-        break;
-    case TRANSPORT_ADD:
-        r->form = wide ? GDA_ADD_64 : GDA_ADD_MASKED_32;
-        break;
-    }
-}
-
 /* The signal of a put. No atomic meets the flag of a put with `flagged`, so that is written; others are atomics. With
    adaptive routing a write may overtake the data before it, and an atomic may not: then flags are atomics, too. */
 static expar_status fill_signal(gda *g, gda_lane *lane, const transport_request *r, bool flagged, gda_request *signal)
@@ -84,7 +58,7 @@ static expar_status fill_signal(gda *g, gda_lane *lane, const transport_request 
     const bool writes = flagged && !g->options.reorders;
     *signal = (gda_request){.form = GDA_WRITE_INLINE, .bytes = sizeof r->operand};
     memcpy(signal->data, &r->operand, sizeof r->operand);
-    if (!writes) fill_atomic(signal, r->op, sizeof r->operand, r->operand, 0);
+    if (!writes) gda_fill_atomic(signal, r->op, sizeof r->operand, r->operand, 0);
     if (!writes) gda_to_sink(&lane->queue, signal);
     return aim(g, lane, (transport_memory)r->signal_memory, r->signal_offset, signal);
 }
@@ -147,7 +121,7 @@ static expar_status post_failed(gda *g, gda_lane *lane)
 static expar_status post_atomic(gda *g, gda_lane *lane, const transport_request *r, gda_flight *flight)
 {
     gda_request request = {.form = GDA_ADD_64};
-    fill_atomic(&request, r->op, r->bytes, r->operand, r->compare);
+    gda_fill_atomic(&request, r->op, (uint32_t)r->bytes, r->operand, r->compare);
     expar_status status = aim(g, lane, (transport_memory)r->memory, r->offset, &request);
     if (status != EXPAR_OK) return status;
     if (!gda_take_results(&lane->queue, 1, &flight->result)) return post_failed(g, lane);

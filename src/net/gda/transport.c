@@ -104,7 +104,7 @@ static devx_place gda_place_of(const gda *g)
 static expar_status open_device(gda *g)
 {
     /* those of threads of the CPU, then those of kernels */
-    const uint32_t sets = g->options.place == GDA_PLACE_HOST ? 1 : 2;
+    const uint32_t sets = g->options.serves_kernels ? 2 : 1;
     const uint32_t num_queues = (uint32_t)g->size * g->options.queues_per_peer * sets;
     const devx_place place = gda_place_of(g);
     if (!g->options.software) return gda_devx_open(&g->options, &place, num_queues, &g->device);
@@ -127,7 +127,8 @@ static expar_status agree_to_open(gda *g, expar_status own)
 {
     const boot_field fields[] = {{.name = "EXPAR_GDA_NIC", .text = g->options.software ? "software" : "device"},
                                  {.name = "EXPAR_GDA_QPS_PER_PEER", .value = g->options.queues_per_peer},
-                                 {.name = "EXPAR_GDA_QUEUE_MEMORY", .text = gda_place_name(g->options.place)}};
+                                 {.name = "EXPAR_GDA_QUEUE_MEMORY",
+                                  .text = g->options.serves_kernels ? gda_place_name(g->options.place) : "not set"}};
     const boot_matter matter = {.what = "gda",
                                 .rejected = "cannot use gda",
                                 .common = EXPAR_ERR_UNSUPPORTED,
@@ -164,6 +165,7 @@ static expar_status gda_open(const transport_site *site, transport **out)
     for (int k = 0; k < TRANSPORT_MEMORIES && status == EXPAR_OK; k++)
         status = gda_segment_open(g, (transport_memory)k);
     if (status == EXPAR_OK) status = gda_lanes_connect(g);
+    if (status == EXPAR_OK && g->options.place == GDA_PLACE_HOST) status = gda_kernels_open(g, NULL);
     if (status == EXPAR_OK) status = start_device(g);
     if (status == EXPAR_OK && g->options.ringer == GDA_RINGER_CPU) status = gda_ringer_start(g);
     if (status == EXPAR_OK) status = start_reaper(g);
@@ -183,12 +185,20 @@ static expar_status gda_add_segment(transport *self, transport_memory memory)
     expar_status status = g->mapped ? g->mapped->ops->add(g->mapped, memory) : EXPAR_OK;
     if (status == EXPAR_OK) status = gda_segment_open(g, memory);
     if (status != EXPAR_OK || memory != TRANSPORT_PINNED) return status;
-    return gda_kernels_open(g, g->site->segments[memory].gpu);
+    status = gda_kernels_open(g, g->site->segments[memory].gpu);
+    return status == EXPAR_OK ? gda_kernels_learn(g, memory) : status;
 }
 
-static uint64_t gda_kernels_of(const transport *self)
+static uint64_t gda_kernels_of(const transport *self, bool on_gpu, bool *ordered)
 {
-    return gda_kernels_view(gda_of(self));
+    const gda *g = gda_of(self);
+    if (ordered) *ordered = g->options.queues_per_peer == 1 && !g->options.reorders;
+    return gda_kernels_view(g, on_gpu);
+}
+
+static expar_status gda_quiet_kernels(transport *self)
+{
+    return gda_kernels_settle(gda_of(self));
 }
 
 static expar_status gda_grow(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes)
@@ -290,6 +300,7 @@ const transport_ops transport_gda = {
     .open = gda_open,
     .add = gda_add_segment,
     .kernels = gda_kernels_of,
+    .quiet_kernels = gda_quiet_kernels,
     .grow = gda_grow,
     .register_own = gda_register_memory,
     .unregister_own = gda_unregister_memory,

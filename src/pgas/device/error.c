@@ -59,6 +59,15 @@ static void say_loss(const handle_slot *slot, expar_device_error *out)
         snprintf(out->text, sizeof out->text, "%s: %s", out->operation, why);
 }
 
+/* A queue to which kernels write requests. */
+static void say_queue(const handle_slot *slot, expar_device_error *out)
+{
+    char why[HANDLE_TEXT];
+    queues_say_failure(slot, why, sizeof why);
+    snprintf(out->text, sizeof out->text, "%s: PE %d, offset %llu: %s", out->operation, out->pe,
+             (unsigned long long)out->offset, why);
+}
+
 static void say_call(const handle_slot *slot, expar_device_error *out)
 {
     const char *const name = out->operation;
@@ -144,7 +153,9 @@ static void error_read(const handle_slot *slot, uint32_t generation, expar_devic
     out->offset = report->offset;
     out->seen = report->seen;
     out->awaited = report->awaited;
-    if (is_loss(slot))
+    if (report->failure)
+        say_queue(slot, out);
+    else if (is_loss(slot))
         say_loss(slot, out);
     else if (is_of_wait(report->operation) && is_in_vain(slot, out->status))
         say_wait(slot, out);

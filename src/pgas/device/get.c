@@ -129,6 +129,7 @@ static void fill_handle(const expar_group *group, const handle_request *request,
     slot->team = request->options.team || request->options.ctx ? team : NULL;
     slot->ctx = request->options.ctx;
     slot->ways = request->ways;
+    slot->symmetric = group->sym;
 }
 
 static expar_status handle_make(expar_group *group, const handle_request *request, expar_device_handle *out)
@@ -140,6 +141,7 @@ static expar_status handle_make(expar_group *group, const handle_request *reques
     if (status != EXPAR_OK) return status;
     fill_handle(group, request, slot);
     status = ways_open_rings(request->team, slot);
+    if (status == EXPAR_OK) status = queues_fill(group->sym, slot);
     table_fill(group, slot);
     table_fill_sync(request->team, slot);
     if (status == EXPAR_OK) status = slot_publish(slot, slot->image, slot->state_bytes);

@@ -29,6 +29,7 @@ static void handles_end_one(handle_slot *slot)
 
 static const sym_rings_user users[] = {SYM_RINGS_HANDLES_GPU, SYM_RINGS_HANDLES_CPU};
 
+/* Completes what kernels have left in rings and in queues. */
 static expar_status rings_quiet(const char *what, handles *all)
 {
     expar_status status = EXPAR_OK;
@@ -38,6 +39,7 @@ static expar_status rings_quiet(const char *what, handles *all)
         const expar_status one = rings ? sym_rings_quiet(rings, what) : EXPAR_OK;
         if (status == EXPAR_OK) status = one;
     }
+    if (status == EXPAR_OK) status = sym_queues_quiet(all->group->sym);
     pthread_mutex_unlock(&all->quiet);
     return status;
 }

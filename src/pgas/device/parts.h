@@ -8,6 +8,7 @@
 #include "shmem/kernel_ways.h"
 #include "shmem/kinds.h"
 #include "shmem/rings.h"
+#include "shmem/sym.h"
 #include <expar/device.h>
 #include <semaphore.h>
 
@@ -49,6 +50,8 @@ typedef struct handle_slot {
     kernel_ways ways;
     /* by which commands reach members of the handle's team that kernels do not map; NULL: there are none */
     const sym_rings *rings;
+    /* the group's; used while the handle has not ended */
+    sym *symmetric;
     /* Why a command has failed. The first thread whose command has failed writes it under the process's lock, before
        report->lost (release); others read it after that (acquire). */
     char lost_why[HANDLE_TEXT];
@@ -67,6 +70,8 @@ typedef struct handle_slot {
 /* Gives a slot for kernels of that GPU (-1: the CPU) and so many ranks. Its image is all zero but for the mark, and is
    not published yet. EXPAR_ERR_LIMIT, EXPAR_ERR_MEMORY, EXPAR_ERR_CUDA. */
 expar_status slot_take(const char *what, int32_t gpu, int32_t ranks, handle_slot **out);
+/* Returns the size of the entries for so many ranks. */
+uint64_t slot_entries_bytes(int32_t ranks);
 /* Copies [at, at + bytes) of the image to the state. */
 expar_status slot_publish(const handle_slot *slot, const void *at, uint64_t bytes);
 /* The handle ends: its calls do nothing from now on. The slot may be taken again. */
@@ -90,6 +95,19 @@ void table_fill(const expar_group *group, handle_slot *slot);
 expar_status table_renew(const expar_group *group, handle_slot *slot);
 /* Says where the words of the team's barrier are. */
 void table_fill_sync(const expar_team *team, handle_slot *slot);
+
+/* ---- queues.c ---------------------------------------------------------------------------------------------------- */
+
+/* Fills the image's address of the queues to which kernels write requests, and publishes it if it is new. */
+expar_status queues_fill(const sym *self, handle_slot *slot);
+/* Returns whether kernels have such queues, which the settings allow. */
+bool queues_are_there(const sym *self, const handle_slot *slot);
+/* The same, and whether these queues carry data to the rank's memory; words: whether they carry its atomics. */
+bool queues_reach(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank, bool words);
+/* Returns whether one operation may overtake another one to the same rank. */
+bool queues_have_no_order(const sym *self, const handle_slot *slot);
+/* Writes the reason for an error with report->failure. */
+void queues_say_failure(const handle_slot *slot, char *text, size_t text_bytes);
 
 /* ---- ways.c ------------------------------------------------------------------------------------------------------ */
 

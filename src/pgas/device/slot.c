@@ -19,9 +19,15 @@ static uint32_t num_slots;
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
+uint64_t slot_entries_bytes(int32_t ranks)
+{
+    return (uint64_t)EXPAR_DEV_KINDS * (uint64_t)ranks * sizeof(expar_dev_entry);
+}
+
+/* After the entries comes a word for each rank. */
 static uint64_t state_bytes_for(int32_t ranks)
 {
-    return sizeof(expar_dev_state) + (uint64_t)EXPAR_DEV_KINDS * (uint64_t)ranks * sizeof(expar_dev_entry);
+    return sizeof(expar_dev_state) + slot_entries_bytes(ranks) + (uint64_t)ranks * sizeof(uint32_t);
 }
 
 static uint64_t report_bytes(void)
@@ -122,6 +128,7 @@ static void slot_clear(handle_slot *slot)
     slot->team = NULL;
     slot->ctx = NULL;
     slot->rings = NULL;
+    slot->symmetric = NULL;
     slot->lost_why[0] = 0;
     memset(slot->report, 0, sizeof *slot->report);
     memset(image + after, 0, slot->state_bytes - after);

@@ -38,16 +38,18 @@ static void fill_entry(const sym *self, const handle_slot *slot, int32_t kind, i
     set_word(&entry->base, base);
 }
 
-/* Returns whether kernels both store to the rank's memory and send commands to it. */
-static bool is_mixed(const handle_slot *slot, int32_t rank)
+/* Returns whether kernels reach the rank's memory in more than one way. Commands carry what requests cannot. */
+static bool is_mixed(const sym *self, const handle_slot *slot, int32_t rank)
 {
-    bool stores = false, sends = false;
+    bool stores = false, sends = false, requests = false;
     for (int32_t kind = 0; kind < EXPAR_DEV_KINDS; kind++) {
         const expar_dev_entry *entry = &entries_of(slot, kind)[rank];
         stores = stores || entry->way == EXPAR_DEV_WAY_MAPPED || entry->atomics == EXPAR_DEV_WAY_MAPPED;
         sends = sends || entry->way == EXPAR_DEV_WAY_PROXY || entry->atomics == EXPAR_DEV_WAY_PROXY;
+        requests = requests || entry->way == EXPAR_DEV_WAY_GDA || entry->atomics == EXPAR_DEV_WAY_GDA;
     }
-    return stores && sends;
+    sends = sends || (requests && slot->rings);
+    return stores + sends + requests > 1 || (requests && queues_have_no_order(self, slot));
 }
 
 static void fill_registered(const sym *self, handle_slot *slot)
@@ -76,17 +78,17 @@ void table_fill(const expar_group *group, handle_slot *slot)
     }
     bool mixed = false;
     for (int32_t r = 0; r < self->size; r++)
-        mixed = mixed || is_mixed(slot, r);
+        mixed = mixed || is_mixed(self, slot, r);
     __atomic_store_n(&slot->image->is_mixed, mixed, __ATOMIC_RELEASE);
     if (slot->gpu >= 0) fill_registered(self, slot);
 }
 
 expar_status table_renew(const expar_group *group, handle_slot *slot)
 {
-    const uint64_t entries_bytes = slot->state_bytes - sizeof *slot->image;
     table_fill(group, slot);
     /* Kernels find new memory by `heaps` and `registered`, and then read its entries. */
-    expar_status status = slot_publish(slot, slot->image + 1, entries_bytes);
+    expar_status status = queues_fill(group->sym, slot);
+    if (status == EXPAR_OK) status = slot_publish(slot, slot->image + 1, slot_entries_bytes(slot->handle.ranks));
     if (status == EXPAR_OK) status = slot_publish(slot, &slot->image->is_mixed, sizeof slot->image->is_mixed);
     if (status == EXPAR_OK) status = slot_publish(slot, slot->image->heaps, sizeof slot->image->heaps);
     return status == EXPAR_OK ? slot_publish(slot, slot->image->registered, sizeof slot->image->registered) : status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* By what kernels reach each rank: mapped memory, or commands to rings of the proxy. Handles of one target share the
- * rings. A command carries a tag, by which the handle is found to which a failed one belongs. */
+/* By what kernels reach each rank: mapped memory, requests to queues of a network device (queues.c), or commands to
+ * rings of the proxy. Handles of one target share the rings. A command carries a tag, by which the handle is found to
+ * which a failed one belongs. */
 #include "pgas/device/parts.h"
 
 #include <assert.h>
@@ -77,10 +78,11 @@ static bool has_proxy(const sym *self, const handle_slot *slot, transport_memory
 }
 
 /* The first way of the settings that is there. */
-static expar_dev_way choose(const handle_slot *slot, bool by_stores, bool by_proxy)
+static expar_dev_way choose(const handle_slot *slot, bool by_stores, bool by_queue, bool by_proxy)
 {
     for (int i = 0; i < KERNEL_WAYS; i++) {
         if (slot->ways.list[i] == KERNEL_WAY_MAPPED && by_stores) return EXPAR_DEV_WAY_MAPPED;
+        if (slot->ways.list[i] == KERNEL_WAY_GDA && by_queue) return EXPAR_DEV_WAY_GDA;
         if (slot->ways.list[i] == KERNEL_WAY_PROXY && by_proxy) return EXPAR_DEV_WAY_PROXY;
     }
     return EXPAR_DEV_WAY_NONE;
@@ -90,7 +92,7 @@ static expar_dev_way choose(const handle_slot *slot, bool by_stores, bool by_pro
 expar_dev_way ways_of_data(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank, bool mapped)
 {
     if (rank == self->rank && mapped) return EXPAR_DEV_WAY_MAPPED;
-    return choose(slot, mapped, has_proxy(self, slot, memory, rank));
+    return choose(slot, mapped, queues_reach(self, slot, memory, rank, false), has_proxy(self, slot, memory, rank));
 }
 
 /* CPUs are atomic with each other where all ranks use loads and stores, and with transports that say so. All ranks have
@@ -106,7 +108,8 @@ static bool stores_are_atomic(const sym *self, const handle_slot *slot, transpor
 static expar_dev_way way_of_device_atomics(const sym *self, const handle_slot *slot, int32_t rank, bool mapped)
 {
     const bool node = kinds_atomics_by(self) == KERNEL_ATOMICS_NODE;
-    if (!node && !kinds_kernels_meet(self)) return choose(slot, false, has_proxy(self, slot, TRANSPORT_DEVICE, rank));
+    if (!node && !kinds_kernels_meet(self))
+        return choose(slot, false, false, has_proxy(self, slot, TRANSPORT_DEVICE, rank));
     return mapped && kinds_has_gpu_atomics(self, TRANSPORT_DEVICE, rank) ? EXPAR_DEV_WAY_MAPPED : EXPAR_DEV_WAY_NONE;
 }
 
@@ -114,7 +117,10 @@ expar_dev_way ways_of_atomics(const sym *self, const handle_slot *slot, transpor
                               bool mapped)
 {
     if (memory == TRANSPORT_DEVICE) return way_of_device_atomics(self, slot, rank, mapped);
-    return choose(slot, mapped && stores_are_atomic(self, slot, memory, rank), has_proxy(self, slot, memory, rank));
+    const bool by_stores = mapped && stores_are_atomic(self, slot, memory, rank);
+    const expar_dev_way way =
+        choose(slot, by_stores, queues_reach(self, slot, memory, rank, true), has_proxy(self, slot, memory, rank));
+    return way == EXPAR_DEV_WAY_NONE && by_stores && rank == self->rank ? EXPAR_DEV_WAY_MAPPED : way;
 }
 
 /* ---- rings ------------------------------------------------------------------------------------------------------- */
@@ -140,7 +146,8 @@ static void command_failed(void *context, const proxy_command *command, expar_st
     slot_lose((uint32_t)(tag & 0xffffff), (uint32_t)(tag >> 32), &lost, why);
 }
 
-/* Returns whether the settings, or the memory, leave commands as the way to some memory of the rank. */
+/* Returns whether kernels may need commands for some memory of the rank: where they do not store, or requests do not do
+   it all. */
 static bool memory_needs_commands(const sym *self, const handle_slot *slot, transport_memory memory, int32_t rank)
 {
     const kinds_place start = {.memory = memory};
@@ -164,6 +171,9 @@ expar_status ways_open_rings(const expar_team *team, handle_slot *slot)
     sym *self = team->group->sym;
     expar_dev_state *state = slot->image;
     bool needed = false;
+    state->results_at = (uintptr_t)slot->report->results;
+    state->report = (uintptr_t)slot->handle.report;
+    state->orphan_ns = slot->handle.orphan_ns;
     if (!kernel_ways_have(&slot->ways, KERNEL_WAY_PROXY)) return EXPAR_OK;
     for (int32_t pe = 0; pe < team->size; pe++)
         needed = needed || slot_needs_commands(self, slot, team->start + pe * team->stride);
@@ -172,9 +182,6 @@ expar_status ways_open_rings(const expar_team *team, handle_slot *slot)
     if (status != EXPAR_OK) return status;
     for (int32_t i = 0; i < slot->rings->count; i++)
         state->ports[i] = slot->rings->ports[i];
-    state->results_at = (uintptr_t)slot->report->results;
-    state->report = (uintptr_t)slot->handle.report;
-    state->orphan_ns = slot->handle.orphan_ns;
     state->rings = (uint32_t)slot->rings->count;
     return EXPAR_OK;
 }

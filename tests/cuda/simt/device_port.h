@@ -68,6 +68,14 @@ EXPAR_DEV_FUNC void expar_dev_fence_full(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
+EXPAR_DEV_FUNC void expar_dev_store_register(expar_uint64 *at, expar_uint64 value)
+{
+    __atomic_store_n(at, value, __ATOMIC_RELEASE);
+}
+EXPAR_DEV_FUNC void expar_dev_store_unit(expar_uint32 *at, const expar_uint32 *from)
+{
+    memcpy(at, from, 16);
+}
 EXPAR_DEV_FUNC expar_uint64 expar_dev_clock_ns(void)
 {
     return clock_now();
@@ -88,6 +96,10 @@ EXPAR_DEV_FUNC expar_dev_place expar_dev_place_in(int scope)
     place.index = scope == EXPAR_DEV_WARP ? threadIdx.x % 32 : threadIdx.x;
     place.count = scope == EXPAR_DEV_WARP ? 32 : blockDim.x;
     return place;
+}
+EXPAR_DEV_FUNC expar_uint32 expar_dev_block_number(void)
+{
+    return blockIdx.x;
 }
 EXPAR_DEV_FUNC void expar_dev_meet(int scope)
 {

@@ -53,7 +53,7 @@ static const transport *gda_among(const sym *symmetric)
 {
     for (int32_t t = 0; t < symmetric->num_transports; t++) {
         const transport *via = symmetric->transports[t];
-        if (via->ops->kernels && via->ops->kernels(via)) return via;
+        if (via->ops->kernels && via->ops->kernels(via, true, NULL)) return via;
     }
     return NULL;
 }
@@ -88,7 +88,7 @@ static bool begin(poster *p, expar_group *group)
                     .wrong = seen(p, own->wrong),
                     .seen = seen(p, own->seen),
                     .seed = 7,
-                    .view = (const gda_view *)(uintptr_t)via->ops->kernels(via),
+                    .view = (const gda_view *)(uintptr_t)via->ops->kernels(via, true, NULL),
                     .rank = (uint32_t)group->rank,
                     .at = (uint64_t)(p->heap - (uint8_t *)group->sym->site.segments[TRANSPORT_PINNED].region->base)};
     p->call.heaps[group->rank] = p->heap;

@@ -51,8 +51,12 @@ static const cuda_source *find_source(void)
 /* Without a compiler there are no delays. */
 static expar_status make_kernels(gpu_kernels *k, uint32_t seed)
 {
-    const cuda_macro late = {"EXPAR_DELAYS", seed};
-    expar_status status = cuda_program_make(k->device, find_source(), &late, seed ? 1 : 0, &k->program);
+    const bool by_requests = getenv("EXPAR_GDA_QUEUE_MEMORY") != NULL;
+    cuda_macro macros[2];
+    size_t count = 0;
+    if (seed) macros[count++] = (cuda_macro){"EXPAR_DELAYS", seed};
+    if (by_requests) macros[count++] = (cuda_macro){"EXPAR_DEVICE_GDA", 1};
+    expar_status status = cuda_program_make(k->device, find_source(), macros, count, &k->program);
     if (status == EXPAR_OK) status = cuda_program_kernel(k->program, "handles_run", 0, &k->function);
     if (status == EXPAR_OK) status = CUDA_CALL(StreamCreate, &k->stream, CU_STREAM_NON_BLOCKING);
     return status == EXPAR_OK ? mem_pinned_create(4096, &k->words) : status;

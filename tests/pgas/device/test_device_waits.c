@@ -332,6 +332,7 @@ static void lose_proxy(expar_group *group, void *shared)
 static void test_a_proxy_that_has_failed_ends_calls_and_waits(void **state)
 {
     (void)state;
+    if (getenv("EXPAR_GDA_QUEUE_MEMORY")) skip(); /* calls go by requests */
     for (form = 0; form < 2; form++)
         kind_run((ranks_plan){.ranks_per_node = 1}, 2, lose_proxy);
     form = 0;
@@ -409,7 +410,8 @@ static void test_what_goes_to_a_dead_or_stopped_rank_fails(void **state)
     if (kind_of_ranks != RANKS_PROCESSES) skip();
     form = 1;
     run_with_signal(SIGKILL, 1, die_while_others_send);
-    run_with_signal(SIGSTOP, 1, die_while_others_send);
+    /* A network device of this rank delivers to the memory of a rank that is stopped. */
+    if (!getenv("EXPAR_GDA_QUEUE_MEMORY")) run_with_signal(SIGSTOP, 1, die_while_others_send);
     form = 0;
 }
 

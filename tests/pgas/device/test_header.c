@@ -26,7 +26,7 @@ static const char kernel[] =
 
 static void compile_for(int32_t arch, int64_t checks)
 {
-    const cuda_macro macro = {"EXPAR_DEVICE_CHECKS", checks};
+    const cuda_macro macros[] = {{"EXPAR_DEVICE_CHECKS", checks}, {"EXPAR_DEVICE_GDA", checks}};
     const cuda_source *header = NULL;
     cuda_options options;
     void *cubin = NULL;
@@ -36,7 +36,7 @@ static void compile_for(int32_t arch, int64_t checks)
         if (!strcmp(test_sources[i].name, "expar/device.h")) header = &test_sources[i];
     assert_non_null(header);
     const cuda_source source = {.name = "tests/pass.cu", .text = kernel, .table = header, .table_count = 1};
-    assert_int_equal(cuda_options_make(arch, &macro, 1, &options), EXPAR_OK);
+    assert_int_equal(cuda_options_make(arch, macros, ARRAY_LENGTH(macros), &options), EXPAR_OK);
     const expar_status status = cuda_source_compile(&source, &options, &cubin, &bytes, &log);
     if (status != EXPAR_OK) fail_msg("sm_%d: %s\n%s", arch, expar_last_error(), log ? log : "");
     assert_string_equal(log, "");

@@ -29,6 +29,9 @@ for arch in 80 90 100; do
             -o "$work/cubin" "$work/all.cu" || { echo "sm_$arch, C++$std: expar/device.h does not compile" >&2; exit 1; }
     done
 done
+# With the code that writes requests for network devices.
+"$nvcc" -cubin -arch=sm_80 -std=c++14 -Werror all-warnings -Xcompiler -Wall,-Wextra -DEXPAR_DEVICE_GDA=1 \
+    -I"$root/include" -o "$work/cubin" "$work/all.cu" || { echo "with EXPAR_DEVICE_GDA it does not compile" >&2; exit 1; }
 # The host's side, too.
 "$nvcc" -c -arch=sm_80 -std=c++14 -Werror all-warnings -Xcompiler -Wall,-Wextra -I"$root/include" -o "$work/ring.o" \
     "$root/examples/ring.cu" || { echo "examples/ring.cu does not compile" >&2; exit 1; }

@@ -46,7 +46,7 @@ static json_t *wrong_of(void)
 /* Kernels of programs (expar/device.h). */
 static json_t *kernels_of(void)
 {
-    return json_pack("{s:s, s:s, s:o}", "ways", setting("EXPAR_DEVICE_TRANSPORTS", "mapped,proxy"), "atomics",
+    return json_pack("{s:s, s:s, s:o}", "ways", setting("EXPAR_DEVICE_TRANSPORTS", KERNEL_WAYS_DEFAULT), "atomics",
                      setting("EXPAR_DEVICE_ATOMICS", "auto"), "wrong", wrong_of());
 }
 

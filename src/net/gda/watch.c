@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Queues for kernels, while kernels use them. The host rings where kernels cannot. It ends their waits when a PE is out
+ * of reach or the device stands still. It logs failures, and waits for what kernels have left. */
+#include "base/interrupt.h"
+#include "net/gda/kernels.h"
+
+#include <time.h>
+
+enum {
+    LOOK_NS = 100000000, /* between two looks at the progress of the device */
+    SETTLE_NS = 20000    /* likewise, for a thread that waits for the end of requests */
+};
+
+/* ---- while kernels run ------------------------------------------------------------------------------------------- */
+
+bool gda_kernels_ring(gda_kernels *k)
+{
+    bool rang = false;
+    if (k->plan.ringer != GDA_RINGER_CPU) return false;
+    for (int32_t i = 0; i < k->num_queues; i++)
+        rang |= gda_ring_for(&k->queues[i].seen, &k->queues[i].rung);
+    return rang;
+}
+
+static void report_failure(kernel_queue *q, uint64_t failure)
+{
+    char text[ERROR_TEXT_BYTES];
+    gda_failure_text(failure, q->seen.pe, text, sizeof text);
+    LOG(LOG_WARN, "gda: a queue of kernels has failed: %s", text);
+    q->is_reported = true;
+}
+
+/* The check says that nobody may wait for the PE any more. */
+static bool is_out_of_reach(const gda *g, int32_t pe)
+{
+    error_kept kept;
+    error_save(&kept);
+    const bool is_lost = g->site->check(g->site->context, pe, "gda") != EXPAR_OK;
+    error_put_back(&kept);
+    return is_lost;
+}
+
+/* Reads how far the device was told to go, and the last word of the completion entry. */
+static expar_status read_progress(const gda *g, const gda_kernels *k, int32_t i, uint64_t *end, uint32_t *last)
+{
+    if (k->plan.place == GDA_PLACE_HOST) {
+        const gda_queue *queue = (const gda_queue *)(void *)(k->state.host + gda_kernels_lay_out(g).queues) + i;
+        *end = gda_load(&queue->prod_idx);
+        *last = gda_load_32(queue->cqes + GDA_CQE_LAST);
+        return EXPAR_OK;
+    }
+    const mem_side entry = {.at = (void *)(uintptr_t)k->queues[i].entry, .kind = MEM_DEVICE};
+    const uint64_t at = gda_kernels_lay_out(g).queues + (uint64_t)i * sizeof(gda_queue) + offsetof(gda_queue, prod_idx);
+    expar_status status = mem_copier_copy(k->copier, (mem_side){.at = last, .kind = MEM_PAGEABLE}, entry, sizeof *last);
+    return status == EXPAR_OK ? gda_space_read(&k->state, at, end, sizeof *end) : status;
+}
+
+/* Returns whether the device has made no progress on rung requests for too long. All submissions ask for a completion,
+   so the counter in the entry comes to the end of them. */
+static bool is_stuck(const gda *g, const gda_kernels *k, int32_t i)
+{
+    kernel_queue *q = &k->queues[i];
+    uint64_t end = 0;
+    uint32_t last = 0;
+    if (read_progress(g, k, i, &end, &last) != EXPAR_OK) return false; /* the GPU has failed; others say so */
+    const bool is_done = ((gda_cqe_counter_of(last) + 1 - end) & GDA_INDEX_MASK) == 0;
+    if (is_done || gda_is_error(last) || last != q->last) {
+        q->patience = (transport_patience){0};
+        q->last = last;
+        return false;
+    }
+    return !transport_waits_on(g->site, &q->patience, q->seen.pe, clock_ns());
+}
+
+void gda_kernels_watch(gda *g, gda_kernels *k)
+{
+    const int64_t now_ns = clock_ns();
+    const bool looks = now_ns - k->looked_ns >= LOOK_NS;
+    if (looks) k->looked_ns = now_ns;
+    for (int32_t i = 0; i < k->num_queues; i++) {
+        kernel_queue *q = &k->queues[i];
+        kernel_words *words = gda_kernel_words_of(k, i);
+        const uint64_t failure = gda_load_system(&words->told);
+        if (failure && !q->is_reported) report_failure(q, failure);
+        if (failure || gda_load_system(&words->stop)) continue;
+        if (!is_out_of_reach(g, q->seen.pe) && !(looks && is_stuck(g, k, i))) continue;
+        gda_store_system(&words->stop, gda_failure(GDA_FAILED_BY_HOST, 0, 0, 0));
+        if (g->device->ops->stop) g->device->ops->stop(g->device, (uint32_t)(g->num_lanes + i));
+    }
+}
+
+/* ---- the end of what kernels have started ------------------------------------------------------------------------ */
+
+/* Says whether the blocks before `end` have ended. A kernel that has ended has rung for all that it had committed. The
+   counter in the entry is older within the distance of a whole queue. */
+static bool requests_have_ended(const gda *g, const gda_kernels *k, int32_t i, uint64_t end)
+{
+    const kernel_words *words = gda_kernel_words_of(k, i);
+    uint64_t told;
+    uint32_t last;
+    if (gda_load_system(&words->told) || gda_load_system(&words->stop)) return true;
+    if (read_progress(g, k, i, &told, &last) != EXPAR_OK || gda_is_error(last)) return true;
+    return (((uint32_t)end - gda_cqe_counter_of(last) - 2) & GDA_INDEX_MASK) >= k->plan.cq_entries;
+}
+
+expar_status gda_kernels_settle(gda *g)
+{
+    const gda_kernels *k = atomic_load_explicit(&g->kernels, memory_order_acquire);
+    int64_t asked_ns = 0;
+    expar_status status = EXPAR_OK;
+    for (int32_t i = 0; k && i < k->num_queues && status == EXPAR_OK; i++) {
+        uint64_t end = 0;
+        uint32_t last;
+        if (read_progress(g, k, i, &end, &last) != EXPAR_OK) continue; /* the GPU has failed; others say so */
+        while (status == EXPAR_OK && !requests_have_ended(g, k, i, end)) {
+            nanosleep(&(struct timespec){.tv_nsec = SETTLE_NS}, NULL);
+            status = interrupt_look(&asked_ns, "waiting for requests of kernels");
+        }
+    }
+    return status;
+}

@@ -93,18 +93,26 @@ static void unlink_kept(shim *s, kept *k)
     *at = k->next;
 }
 
+/* Gives the core to others, and sleeps where the answer is long in coming. */
+static void leave_core(uint32_t turn)
+{
+    enum { YIELDS = 32 };
+    if (turn < YIELDS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
 /* Complete at its target when it returns. */
 static expar_status carry_out(shim *s, const transport_request *request)
 {
     transport *inner = s->inner;
     transport_batch batch = {0};
+    uint32_t turn = 0;
     expar_status status = transport_post(inner, s->site, request, &batch);
     while (status == EXPAR_OK && atomic_load_explicit(&batch.left, memory_order_acquire) > 0) {
         status = s->site->check(s->site->context, request->pe, "shim");
-        if (inner->ops->progress)
-            inner->ops->progress(inner);
-        else
-            sched_yield(); /* it moves by itself */
+        if (!inner->ops->progress || !inner->ops->progress(inner)) leave_core(turn++);
     }
     if (status != EXPAR_OK) return status;
     return (expar_status)atomic_load_explicit(&batch.status, memory_order_relaxed);

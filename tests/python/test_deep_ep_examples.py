@@ -8,6 +8,7 @@ import io
 import itertools
 import json
 import os
+import runpy
 import sys
 import tempfile
 import unittest
@@ -128,9 +129,13 @@ class EngineView(unittest.TestCase):
             ("--topk", "9", "--experts", "8"): "--topk 9: at most --experts 8 is expected",
             ("--hidden", "200"): "--hidden 200: a multiple of 128 is expected",
         }.items():
-            ended = self.start(*arguments)
-            self.assertEqual(ended.returncode, 2, ended.stdout)
-            self.assertIn(said, ended.stdout)
+            # In this process, which has PyTorch already.
+            path = [os.path.dirname(self.PROGRAM), *sys.path]
+            with mock.patch.object(sys, "argv", [self.PROGRAM, *arguments]), mock.patch.object(sys, "path", path):
+                with contextlib.redirect_stderr(io.StringIO()) as text, self.assertRaises(SystemExit) as ended:
+                    runpy.run_path(self.PROGRAM, run_name="__main__")
+            self.assertEqual(ended.exception.code, 2, text.getvalue())
+            self.assertIn(said, text.getvalue())
 
 
 class GroupedGemm(unittest.TestCase):

@@ -2,11 +2,13 @@
 /* Operations in progress: each lane has a ring of them, in the order of their requests. The thread that holds the lock
  * ends those that are complete. */
 #include "base/interrupt.h"
+#include "base/knobs.h"
 #include "net/gda/parts.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* ---- the queues -------------------------------------------------------------------------------------------------- */
 
@@ -204,17 +206,32 @@ static void look_at_peers(gda *g)
     }
 }
 
+/* Gives the core to others. idle: turns in which nothing ended. After some of them this thread sleeps, then longer. */
+static void leave_core(uint32_t idle)
+{
+    enum { STEPS = 64 };
+    const uint32_t yields = knob_count(KNOB_NET_POST_YIELDS), slept = idle - yields;
+    if (idle < yields) {
+        sched_yield();
+        return;
+    }
+    const int64_t most_ns = knob(KNOB_NET_POST_SLEEP_NS);
+    nanosleep(&(struct timespec){.tv_nsec = slept < STEPS ? most_ns / STEPS * (slept + 1) : most_ns}, NULL);
+}
+
 expar_status gda_wait(gda *g, bool (*is_met)(gda *g, const void *of), const void *of, const char *what)
 {
+    enum { TURNS_PER_LOOK = 64 };
     int64_t asked_ns = 0;
+    uint32_t idle = 0;
     expar_status status = EXPAR_OK;
     for (uint32_t turn = 1; status == EXPAR_OK; turn++) {
-        gda_reap(g);
+        idle = gda_reap(g) ? 0 : idle + 1;
         if (is_met(g, of)) return EXPAR_OK;
-        if (turn % 256 == 0) look_at_peers(g);
+        if (turn % TURNS_PER_LOOK == 0) look_at_peers(g);
         pthread_mutex_unlock(&g->lock);
-        sched_yield();
-        if (turn % 256 == 0) status = interrupt_look(&asked_ns, what);
+        leave_core(idle);
+        if (turn % TURNS_PER_LOOK == 0) status = interrupt_look(&asked_ns, what);
         pthread_mutex_lock(&g->lock);
     }
     return status;

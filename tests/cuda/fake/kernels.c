@@ -77,11 +77,23 @@ static void give_up(const gpu_world *world, gpu_wait wait, int32_t peer, uint64_
     __atomic_store_n(&report->failed, 1, __ATOMIC_RELEASE);
 }
 
+/* A kernel that waits leaves the core to others, the longer the more. looks: how often it has waited so far. */
+static void rest(uint32_t *looks)
+{
+    enum { YIELDS = 16, MOST_STEPS = 10 };
+    const uint32_t steps = (*looks)++ / YIELDS;
+    if (steps == 0)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = 50000 * (long)(steps < MOST_STEPS ? steps : MOST_STEPS)}, NULL);
+}
+
 /* Until the flag is that of this call. */
 static bool await_flag(const gpu_world *world, const void *flag, uint32_t epoch, gpu_wait wait, int32_t peer)
 {
     const uint64_t expected = ep_word(epoch, 1);
     uint64_t last = 0, since_ns = 0;
+    uint32_t looks = 0;
     for (;;) {
         uint64_t seen = __atomic_load_n((const uint64_t *)flag, __ATOMIC_ACQUIRE);
         if (seen == expected) return true;
@@ -95,7 +107,7 @@ static bool await_flag(const gpu_world *world, const void *flag, uint32_t epoch,
             give_up(world, wait, peer, seen, expected, orders & GPU_ABORT);
             return false;
         }
-        sched_yield();
+        rest(&looks);
     }
 }
 
@@ -297,8 +309,9 @@ static bool trial_count(const gpu_count_args *a)
 /* Runs as long as a test wants. */
 static bool trial_spin(const fake_spin_args *a)
 {
+    uint32_t looks = 0;
     while (!atomic_load(a->end))
-        sched_yield();
+        rest(&looks);
     return true;
 }
 
@@ -316,8 +329,9 @@ static bool trial_mover(const mover_args *a)
     mover_ring *ring = a->ring;
     __atomic_store_n(&ring->started, a->run, __ATOMIC_SEQ_CST);
     for (uint64_t number = 0;; number++) {
+        uint32_t looks = 0;
         while (__atomic_load_n(&ring->posted, __ATOMIC_ACQUIRE) <= number)
-            sched_yield();
+            rest(&looks);
         const mover_command command = ring->commands[number % MOVER_COMMANDS];
         if (command.kind == MOVER_END) break;
         if (__atomic_load_n(&ring->over, __ATOMIC_SEQ_CST) != a->run) copy_as_told(&command);

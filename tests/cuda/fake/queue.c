@@ -20,13 +20,16 @@ typedef struct work {
     unsigned long long mark;
     const uint32_t *word; /* a wait until it is at least the value; NULL: none */
     uint32_t value;
+    bool begun;              /* guarded by lock: it runs */
+    pthread_cond_t told;     /* with lock: it may run, since other work has run to its end */
     _Alignas(16) char own[]; /* what run is given, where that is copied */
 } work;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t moved = PTHREAD_COND_INITIALIZER; /* with lock: some work has run to its end */
-static work *oldest;                                    /* guarded by lock: what has not run to its end */
-static unsigned long long last_number;                  /* guarded by lock */
+static pthread_cond_t moved =
+    PTHREAD_COND_INITIALIZER;          /* with lock: some work has run to its end; for those who wait for it */
+static work *oldest;                   /* guarded by lock: what has not run to its end */
+static unsigned long long last_number; /* guarded by lock */
 
 #ifndef FAKE_ASYNC_DEFAULT
 #define FAKE_ASYNC_DEFAULT 0
@@ -69,17 +72,24 @@ static bool may_run(const work *self)
 }
 
 /* A test's words and orders come without a signal. With the lock. */
-static void rest(long most_ns)
+static void rest(pthread_cond_t *signal, long most_ns)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_nsec += most_ns;
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
-    pthread_cond_timedwait(&moved, &lock, &until);
+    pthread_cond_timedwait(signal, &lock, &until);
 }
 
 /* ---- work -------------------------------------------------------------------------------------------------------- */
+
+/* Wakes the work that may run now. There may be much that may not. With the lock. */
+static void tell_next(void)
+{
+    for (work *one = oldest; one; one = one->next)
+        if (!one->begun && may_run(one)) pthread_cond_signal(&one->told);
+}
 
 static void forget(work *self)
 {
@@ -89,8 +99,10 @@ static void forget(work *self)
         place = &(*place)->next;
     *place = self->next;
     atomic_fetch_sub(&fake_controls_of()->held, 1);
+    tell_next();
     pthread_cond_broadcast(&moved);
     pthread_mutex_unlock(&lock);
+    pthread_cond_destroy(&self->told);
     free(self);
 }
 
@@ -108,7 +120,8 @@ static void *run_work(void *argument)
     work *self = argument;
     pthread_mutex_lock(&lock);
     while (!may_run(self))
-        rest(rest_of(self));
+        rest(&self->told, rest_of(self));
+    self->begun = true;
     pthread_mutex_unlock(&lock);
     enter_device(self->device);
     if (self->run) self->run(self->of);
@@ -124,6 +137,7 @@ static void add(const work *what, size_t bytes)
     if (!self) abort();
     *self = *what;
     if (bytes) self->of = memcpy(self->own, what->of, bytes);
+    pthread_cond_init(&self->told, NULL);
     self->number = ++last_number;
     self->device = current_device();
     while (*place)
@@ -154,7 +168,7 @@ void queue_await(const stream_lane *lane, unsigned long long mark)
 {
     pthread_mutex_lock(&lock);
     while (mark && has_before(lane, mark))
-        rest(1000000);
+        rest(&moved, 1000000);
     pthread_mutex_unlock(&lock);
 }
 
@@ -167,7 +181,7 @@ void queue_await_all(int device)
             one = one->next;
             continue;
         }
-        rest(1000000);
+        rest(&moved, 1000000);
         one = oldest;
     }
     pthread_mutex_unlock(&lock);

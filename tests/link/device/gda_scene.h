@@ -210,16 +210,20 @@ static inline gda_queue scene_queue(const gda_scene *s, uint32_t from, uint32_t 
 
 static inline void *scene_ring(void *context)
 {
+    enum { IDLE_YIELDS = 64 };
     gda_scene *s = context;
     uint64_t rung[GDAP_RANKS][GDAP_RANKS];
     for (int from = 0; from < GDAP_RANKS; from++)
         for (int to = 0; to < GDAP_RANKS; to++)
             rung[from][to] = s->plan.first;
-    while (!atomic_load(&s->ringer_ends)) {
+    for (uint32_t idle = 0; !atomic_load(&s->ringer_ends); idle++) {
         for (int from = 0; from < GDAP_RANKS; from++)
             for (int to = 0; to < GDAP_RANKS; to++)
-                gda_ring_for(&s->rung[from][to], &rung[from][to]);
-        sched_yield();
+                if (gda_ring_for(&s->rung[from][to], &rung[from][to])) idle = 0;
+        if (idle < IDLE_YIELDS)
+            sched_yield();
+        else
+            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
     }
     return NULL;
 }

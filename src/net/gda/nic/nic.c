@@ -12,8 +12,8 @@
 #include <time.h>
 
 #define MOST_BLOCKS    32768
-#define IDLE_TURNS     200                          /* turns without an event before the thread sleeps between them */
-#define IDLE_NS        20000                        /* how long it sleeps */
+#define IDLE_TURNS     32                           /* turns without an event before the thread sleeps between them */
+#define IDLE_NS        20000                        /* how long it sleeps the first time; then longer */
 #define REGISTER_ZEROS UINT64_C(0xff000000ff0000ff) /* bytes of the register that are 0 */
 #define REQUESTS_TURN  16                           /* of one queue, before others have their turn */
 
@@ -297,12 +297,14 @@ bool nic_turn(nic *n)
 
 static void *nic_run(void *context)
 {
+    enum { MOST_NAPS = 16 }; /* after which a sleep is no longer than the one before */
     nic *n = context;
     uint32_t idle = 0;
     while (!atomic_load_explicit(&n->ends, memory_order_relaxed)) {
         idle = nic_turn(n) ? 0 : idle + 1;
-        if (idle > IDLE_TURNS)
-            nanosleep(&(struct timespec){.tv_nsec = IDLE_NS}, NULL);
+        const uint32_t naps = idle > IDLE_TURNS ? idle - IDLE_TURNS : 0;
+        if (naps)
+            nanosleep(&(struct timespec){.tv_nsec = IDLE_NS * (long)(naps < MOST_NAPS ? naps : MOST_NAPS)}, NULL);
         else
             sched_yield();
     }

@@ -30,6 +30,7 @@ for part in lib bin abi man man3 completion; do
 done
 cp -P "$build"/lib/libexpar{,-shmem,-nvshmem}.so* "$tree/lib/"
 cp "$build/bin/expar" "$tree/bin/"
+[ ! -d "$build/lib/expar" ] || cp -r "$build/lib/expar" "$tree/lib/"
 # The loader finds libraries in Debian's folders by itself.
 for file in "$tree"/lib/*.so.*.*.* "$tree/bin/expar"; do chrpath --delete "$file" >/dev/null; done
 cp "$build/abi/abi.json" "$tree/abi/"

@@ -47,8 +47,10 @@
     X("EXPAR_FABRIC_CHANNELS", "1 to 16", "1", "endpoints of each rank on the network")                                \
     X("EXPAR_FABRIC_TRAFFIC_CLASS", "best-effort, low-latency, dedicated, bulk, scavenger, control, or 0 to 63",       \
       "the provider's", "class of the network's traffic, or its number in the IP header")                              \
-    X("EXPAR_GDA_NIC", "software, device", "none",                                                                     \
-      "software: the transport gda runs on a network device in software, for tests; device: on an mlx5 device")        \
+    X("EXPAR_GDA_NIC", "software, process, device", "none",                                                            \
+      "software: the transport gda runs on a network device in software, for tests; process: the same, in a process "  \
+      "of its own for each rank; device: on an mlx5 device")                                                           \
+    X("EXPAR_GDA_NIC_PROGRAM", "a path", "gda-nic near the library", "the program of EXPAR_GDA_NIC=process")           \
     X("EXPAR_GDA_NIC_FAULTS", "words name=number, separated by commas", "none",                                        \
       "trouble that the device in software makes, once in so many requests")                                           \
     X("EXPAR_GDA_QPS_PER_PEER", "1 to 64", "1", "queues of the transport gda to each PE")                              \

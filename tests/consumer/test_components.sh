@@ -45,4 +45,5 @@ expect() {
 expect runtime '/libexpar\.so\.[0-9.]*$' '/libexpar-shmem\.so\.[0-9.]*$' '/libexpar-nvshmem\.so\.[0-9.]*$'
 expect development '/libexpar\.so$' '/expar/expar\.h$' '/expar\.pc$' '/compat/parts/rma\.h$' '/exparConfig\.cmake$' '/man3/' '/oshcc$'
 [ ! -e "$build/bin/expar" ] || expect tool '/bin/expar$' '/man1/expar\.1$' '/model\.safetensors$' '/_expar$' '/oshrun$'
+[ ! -e "$build/lib/expar/gda-nic" ] || expect tool '/lib/expar/gda-nic$'
 ! grep -q '/libexpar\.so$' "$work/runtime.txt" || fail "component runtime has the link for development"

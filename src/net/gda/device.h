@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gda transport works on a device by this table of operations. Two implementations fill it: the software NIC of
- * this process (software.c), and mlx5 devices by devx (devx/). */
+/* The gda transport works on a device by this table of operations. Two implementations fill it: the software NIC, in a
+ * thread or in a process of its own (software.c), and mlx5 devices by devx (devx/). */
 #ifndef EXPAR_NET_GDA_DEVICE_H
 #define EXPAR_NET_GDA_DEVICE_H
 
@@ -29,6 +29,7 @@ typedef struct gda_source {
     bool is_device; /* it is memory of a GPU */
     int fd;
     uint64_t offset;
+    uint32_t region; /* devices with add_region: it lies there, at `offset`. 0: in none */
 } gda_source;
 
 /* Memory that a device knows. */
@@ -52,14 +53,21 @@ typedef struct gda_device_ops {
     /* The queue was given up: its requests need not be carried out, and the memory that they name is not touched later.
        NULL: the device does nothing. */
     void (*stop)(gda_device *self, uint32_t number);
+    /* Passes memory of a file, `bytes` bytes that the descriptor maps, to a device that reaches no other memory. The
+       descriptor stays the caller's, and the file may grow to that length later. *region is not 0, and stays valid
+       until the device is closed. NULL: the device reaches memory by its address. */
+    expar_status (*add_region)(gda_device *self, int fd, uint64_t bytes, uint32_t *region);
     /* Registers memory, and removes it again. Errors name the device, the call and what to do. Any thread. */
     expar_status (*add_memory)(gda_device *self, const gda_source *source, gda_memory *out);
     void (*remove_memory)(gda_device *self, gda_memory *memory);
-    /* Learns of memory that a peer has registered as `shared`, and that this process has at `source->base`. NULL: the
-       device reaches peers by itself. */
+    /* Learns of memory that a peer has registered as `shared`, and that this process has at `source->base` or in
+       `source->region`. NULL: the device reaches peers by itself. */
     expar_status (*learn)(gda_device *self, int32_t pe, const gda_source *source, uint64_t remote, uint32_t rkey);
     /* Starts the device, when all of this rank's queues are connected. NULL: it runs. */
     expar_status (*start)(gda_device *self);
+    /* Returns EXPAR_ERR_PEER once the device is gone, with a text that says why: it answers nothing and touches no
+       memory any more. Any thread. NULL: it never goes. */
+    expar_status (*check)(gda_device *self);
     /* Adds what the device counts. NULL: it counts nothing. */
     void (*count)(gda_device *self, transport_traffic *sum);
     /* Writes a few words for people: what the device is. */

@@ -61,7 +61,7 @@ expar_status gda_lanes_open(gda *g)
 }
 
 /* Queue i of this rank to a peer and queue i of the peer to this rank are the ends of one connection. */
-expar_status gda_connect_all(gda *g, expar_status own, const gda_address *mine, gda_address *theirs, uint32_t first)
+static expar_status connect_to(gda *g, expar_status own, const gda_address *mine, gda_address *theirs, uint32_t first)
 {
     boot *ctl = g->site->boot;
     const boot_matter ready = {.what = "gda", .rejected = "cannot exchange addresses of queues"};
@@ -75,18 +75,29 @@ expar_status gda_connect_all(gda *g, expar_status own, const gda_address *mine, 
     return boot_agree(ctl, &connected, status, NULL);
 }
 
-expar_status gda_lanes_connect(gda *g)
+expar_status gda_connect_all(gda *g, const gda_address *(*address_of)(const void *of, int32_t i), const void *of,
+                             uint32_t first)
 {
     const size_t count = (size_t)g->num_lanes;
     gda_address *mine = calloc(count, sizeof *mine), *theirs = calloc(count, sizeof *theirs);
     expar_status status =
         mine && theirs ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "gda: no memory for %zu addresses of queues", count);
-    for (size_t i = 0; status == EXPAR_OK && i < count; i++)
-        mine[i] = g->lanes[i].address;
-    status = gda_connect_all(g, status, mine, theirs, 0);
+    for (int32_t i = 0; status == EXPAR_OK && i < g->num_lanes; i++)
+        mine[i] = *address_of(of, i);
+    status = connect_to(g, status, mine, theirs, first);
     free(mine);
     free(theirs);
     return status;
+}
+
+static const gda_address *lane_address(const void *of, int32_t i)
+{
+    return &((const gda *)of)->lanes[i].address;
+}
+
+expar_status gda_lanes_connect(gda *g)
+{
+    return gda_connect_all(g, lane_address, g, 0);
 }
 
 void gda_lanes_close(gda *g)
@@ -104,6 +115,15 @@ void gda_lanes_close(gda *g)
 
 /* ---- ends of operations ------------------------------------------------------------------------------------------ */
 
+/* Says with a failure of the queue why the device is gone. */
+static expar_status lane_add_reason(gda *g, uint64_t failure, const char *text)
+{
+    const bool is_gone = gda_failure_by(failure) == GDA_FAILED_BY_HOST &&
+                         gda_failure_syndrome(failure) == GDA_DEVICE_IS_GONE && g->device->ops->check;
+    expar_status status = is_gone ? g->device->ops->check(g->device) : EXPAR_OK;
+    return status == EXPAR_OK ? error_set(EXPAR_ERR_PEER, "gda: %s", text) : error_prefix(status, "gda: %s", text);
+}
+
 expar_status gda_lane_error(gda *g, gda_lane *lane)
 {
     char text[ERROR_TEXT_BYTES];
@@ -112,7 +132,7 @@ expar_status gda_lane_error(gda *g, gda_lane *lane)
     expar_status status = g->site->check(g->site->context, lane->pe, "gda");
     if (status != EXPAR_OK) return status;
     gda_failure_text(failure, lane->pe, text, sizeof text);
-    return error_set(EXPAR_ERR_PEER, "gda: %s", text);
+    return lane_add_reason(g, failure, text);
 }
 
 /* A request may fail because the peer has left, since another rank is lost. So the site looks for the cause, once for a
@@ -182,17 +202,32 @@ bool gda_reap(gda *g)
 /* ---- waits ------------------------------------------------------------------------------------------------------- */
 
 /* Gives up the queue: its requests fail, and those who wait for them end. */
-static void lane_give_up(gda *g, gda_lane *lane)
+static void lane_give_up(gda *g, gda_lane *lane, uint32_t why)
 {
-    const uint64_t failure = gda_failure(GDA_FAILED_BY_HOST, 0, 0, (uint32_t)gda_load(&lane->queue.cons_idx));
+    const uint64_t failure = gda_failure(GDA_FAILED_BY_HOST, why, 0, (uint32_t)gda_load(&lane->queue.cons_idx));
     gda_store_system(&lane->stop, failure);
     gda_remember(&lane->queue, failure);
-    if (g->device->ops->stop) g->device->ops->stop(g->device, (uint32_t)(lane - g->lanes));
+    if (g->device->ops->stop && why != GDA_DEVICE_IS_GONE) g->device->ops->stop(g->device, (uint32_t)(lane - g->lanes));
+}
+
+void gda_watch_device(gda *g)
+{
+    error_kept kept;
+    if (!g->device->ops->check) return;
+    error_save(&kept);
+    const bool is_gone = g->device->ops->check(g->device) != EXPAR_OK;
+    if (is_gone && !g->device_is_gone) LOG(LOG_WARN, "gda: the device stopped answering: %s", expar_last_error());
+    g->device_is_gone = is_gone;
+    error_put_back(&kept);
+    for (int32_t i = 0; is_gone && i < g->num_lanes; i++)
+        if (g->lanes[i].begun != g->lanes[i].ended && !gda_error(&g->lanes[i].queue))
+            lane_give_up(g, &g->lanes[i], GDA_DEVICE_IS_GONE);
 }
 
 /* Looks at peers for which something is in progress. */
 static void look_at_peers(gda *g)
 {
+    gda_watch_device(g);
     for (int32_t i = 0; i < g->num_lanes; i++) {
         gda_lane *lane = &g->lanes[i];
         const int32_t pe = lane->pe;
@@ -201,7 +236,7 @@ static void look_at_peers(gda *g)
         error_save(&kept);
         if (g->site->check(g->site->context, pe, "gda") == EXPAR_ERR_PEER ||
             !transport_waits_on(g->site, &lane->patience, pe, clock_ns()))
-            lane_give_up(g, lane);
+            lane_give_up(g, lane, GDA_NO_ANSWER);
         error_put_back(&kept);
     }
 }

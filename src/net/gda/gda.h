@@ -20,7 +20,8 @@
 typedef enum gda_place {
     GDA_PLACE_HOST,   /* memory of the host, for threads of the CPU alone */
     GDA_PLACE_PINNED, /* memory of the host that kernels access, too */
-    GDA_PLACE_DEVICE  /* memory of the GPU whose kernels post */
+    GDA_PLACE_DEVICE, /* memory of the GPU whose kernels post */
+    GDA_PLACE_SHARED  /* as GDA_PLACE_HOST, for a device in another process, which maps it */
 } gda_place;
 
 /* The shape of a queue, and who uses it. */
@@ -68,6 +69,9 @@ void gda_cqes_clear(const gda_plan *plan, PORTABLE_SHARED(uint32_t) * cqes);
 
 /* Sets the send counter of a record to the plan's first index. */
 void gda_record_clear(const gda_plan *plan, PORTABLE_SHARED(uint32_t) * record);
+
+/* Why the host has given up a queue: the syndrome of a failure by the host. */
+enum { GDA_NO_ANSWER = 0, GDA_DEVICE_IS_GONE = 1 };
 
 /* Writes one line about a failure: what the device reported, and for which request. */
 void gda_failure_text(uint64_t failure, int32_t pe, char *text, size_t text_bytes);

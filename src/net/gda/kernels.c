@@ -172,18 +172,9 @@ static expar_status make_queues(gda *g, gda_kernels *k)
     return status == EXPAR_OK ? write_view(g, k) : status;
 }
 
-static expar_status connect_queues(gda *g, gda_kernels *k)
+static const gda_address *queue_address(const void *of, int32_t i)
 {
-    const size_t count = (size_t)k->num_queues;
-    gda_address *mine = calloc(count, sizeof *mine), *theirs = calloc(count, sizeof *theirs);
-    expar_status status =
-        mine && theirs ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "gda: no memory for %zu addresses of queues", count);
-    for (size_t i = 0; status == EXPAR_OK && i < count; i++)
-        mine[i] = k->queues[i].address;
-    status = gda_connect_all(g, status, mine, theirs, (uint32_t)g->num_lanes);
-    free(mine);
-    free(theirs);
-    return status;
+    return &((const gda_kernels *)of)->queues[i].address;
 }
 
 static void kernels_free(gda_kernels *k)
@@ -208,7 +199,7 @@ expar_status gda_kernels_open(gda *g, const cuda_device *gpu)
     if (status == EXPAR_OK) status = make_queues(g, k);
     const boot_matter made = {.what = "gda", .rejected = "cannot make queues for kernels"};
     status = boot_agree(g->site->boot, &made, status, NULL);
-    if (status == EXPAR_OK) status = connect_queues(g, k);
+    if (status == EXPAR_OK) status = gda_connect_all(g, queue_address, k, (uint32_t)g->num_lanes);
     if (status != EXPAR_OK) {
         g->kernels_failed = true; /* the device may have some of the queues, until it is closed */
         if (k) kernels_free(k);

@@ -24,10 +24,11 @@ static expar_status read_power(const char *name, int64_t least, int64_t most, ui
 static expar_status read_nic(gda_options *o)
 {
     const char *kind = env_string("EXPAR_GDA_NIC");
-    o->software = kind && strcmp(kind, "software") == 0;
+    o->process = kind && strcmp(kind, "process") == 0;
+    o->software = o->process || (kind && strcmp(kind, "software") == 0);
     o->device = kind && strcmp(kind, "device") == 0;
     if (!kind || o->software || o->device) return EXPAR_OK;
-    return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_GDA_NIC=%s: expected software or device", SHOWN(kind));
+    return error_set(EXPAR_ERR_ARGUMENT, "EXPAR_GDA_NIC=%s: expected software, process or device", SHOWN(kind));
 }
 
 /* `auto` leaves it to the threads that post, where they can. */
@@ -168,6 +169,12 @@ expar_status gda_options_read(gda_options *out)
     if (status == EXPAR_OK) status = read_power("EXPAR_GDA_BATCH", 1, GDA_MOST_BATCH, &o.batch);
     if (status == EXPAR_OK) status = read_ringer(&o);
     if (status == EXPAR_OK) status = read_place(&o);
+    if (status == EXPAR_OK && o.process && o.serves_kernels)
+        status =
+            error_set(EXPAR_ERR_ARGUMENT,
+                      "EXPAR_GDA_QUEUE_MEMORY=%s: expected no value with EXPAR_GDA_NIC=process, where kernels have "
+                      "no queues",
+                      gda_place_name(o.place));
     if (status == EXPAR_OK) status = env_int("EXPAR_GDA_ADAPTIVE_ROUTING", 0, 1, &adaptive);
     if (status == EXPAR_OK) status = env_int("EXPAR_GDA_GID_INDEX", 0, 255, &gid_index);
     if (status == EXPAR_OK) status = read_connection(&o);

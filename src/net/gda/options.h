@@ -13,8 +13,9 @@ enum {
 };
 
 typedef struct gda_options {
-    /* EXPAR_GDA_NIC: both false without it */
-    bool software, device;
+    /* EXPAR_GDA_NIC: all false without it. `process`: the software NIC is a process of its own; `software` is set,
+       too. */
+    bool software, process, device;
     nic_faults faults;
     uint32_t queues_per_peer;
     uint32_t depth; /* of a queue, in blocks */

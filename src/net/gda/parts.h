@@ -11,12 +11,14 @@
  *     kernels.c     queues for kernels, in space.c's memory
  *     watch.c       the host's part while kernels use them
  *     options.c     the variables EXPAR_GDA_*
- *     software.c    the software NIC as a device; devx/ has those of mlx5 */
+ *     software.c    the software NIC as a device, in a thread or in a process (program.c finds its program); devx/ has
+ *                   those of mlx5 */
 #ifndef EXPAR_NET_GDA_PARTS_H
 #define EXPAR_NET_GDA_PARTS_H
 
 #include "net/gda/device.h"
 #include "net/gda/nic/nic.h"
+#include "net/gda/space.h"
 #include "net/transport.h"
 
 #include <pthread.h>
@@ -61,7 +63,8 @@ typedef struct gda_lane {
 /* One kind of memory, with the tables of its keys. */
 typedef struct gda_segment {
     bool is_open;
-    uint8_t **peers; /* [size] where this process has each rank's memory */
+    uint8_t **peers;   /* [size] where this process has each rank's memory */
+    uint32_t *regions; /* [size] its regions of the device; 0 where the device has none */
     uint64_t *remotes, *ends;
     uint32_t *lkeys, *rkeys;
     gda_memory *own; /* [GDA_CHUNKS], what was registered here */
@@ -83,8 +86,8 @@ typedef struct gda {
     const transport_site *site;
     int32_t rank, size;
     gda_device *device;
-    nic *nic; /* of a software device; else NULL */
-    /* p2p over all ranks: it maps the peers' memory for a software device. NULL with others. */
+    nic *nic; /* of a software device in a thread; else NULL */
+    /* p2p over all ranks: it maps the peers' memory for a software device in a thread. NULL with others. */
     transport *mapped;
     transport_site whole;
     int32_t *one_node;
@@ -103,13 +106,16 @@ typedef struct gda {
     /* Guards all below, lanes and flights. The device's thread does not take it. */
     pthread_mutex_t lock;
     pthread_cond_t posted;
-    uint8_t *stage; /* GDA_STAGE_BYTES for copies, registered as stage_memory */
+    gda_space stage; /* GDA_STAGE_BYTES for copies, registered as stage_memory */
     mem_arena *stage_arena;
     gda_memory stage_memory;
     gda_own *owns; /* [num_owns] */
     size_t num_owns;
     transport_batch rest; /* operations without a batch */
-    uint32_t next_queue;  /* the queue of the next get or atomic */
+    /* Pieces of operations before the last one, which nobody awaits: they are complete before the last one is. */
+    transport_batch pieces;
+    bool device_is_gone; /* and that was logged */
+    uint32_t next_queue; /* the queue of the next get or atomic */
     transport_traffic traffic;
     pthread_t reaper;
     bool has_reaper, ends;
@@ -137,6 +143,8 @@ const gda_range *gda_find_own(const gda *g, const void *address, uint64_t bytes)
 
 expar_status gda_stage_open(gda *g);
 void gda_stage_close(gda *g);
+/* By the holder of the lock: returns whether there is memory for a copy of so many bytes. */
+bool gda_stage_has_space(gda *g, uint64_t bytes);
 /* By the holder of the lock: takes memory for a copy of so many bytes, and gives the range with its key. NULL: the data
    is too large, or too much is in use. */
 void *gda_stage_take(gda *g, uint64_t bytes, gda_flight *flight, gda_range *range);
@@ -146,15 +154,18 @@ void gda_stage_give(gda *g, gda_flight *flight);
 
 /* Returns the shape of queues to PEs, for threads of the CPU. */
 gda_plan gda_lane_plan(const gda *g);
-/* Connects queues `first` and later of the device, as many as there are lanes, to those of all peers. Collective. `own`
-   is this rank's status before; mine[] has its addresses, and theirs[] is space for those of the peers. */
-expar_status gda_connect_all(gda *g, expar_status own, const gda_address *mine, gda_address *theirs, uint32_t first);
+/* Connects queues `first` and later of the device, as many as there are lanes, to those of all peers. Collective.
+   address_of(of, i) returns the address of queue first + i. */
+expar_status gda_connect_all(gda *g, const gda_address *(*address_of)(const void *of, int32_t i), const void *of,
+                             uint32_t first);
 /* Makes the queues, and connects them to those of all peers; the second is collective. */
 expar_status gda_lanes_open(gda *g);
 expar_status gda_lanes_connect(gda *g);
 void gda_lanes_close(gda *g);
 /* By the holder of the lock: ends the operations that are complete or have failed. Returns true if there were some. */
 bool gda_reap(gda *g);
+/* By the holder of the lock: if the device is gone, gives up all queues that have something in progress. */
+void gda_watch_device(gda *g);
 /* Waits, with the lock held, while `is_met` is false. It lets the lock go meanwhile. */
 expar_status gda_wait(gda *g, bool (*is_met)(gda *g, const void *of), const void *of, const char *what);
 /* Returns the lane of queue `number` to the PE. */

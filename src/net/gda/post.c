@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations become requests of the queue to their PE. Small data travels inside a request. Other memory of the caller
- * that lies outside the heap is registered for the operation. */
+ * that lies outside the heap is registered for the operation. A device that reaches only memory with a descriptor gets
+ * a copy of it instead, in pieces. */
 #include "net/gda/parts.h"
 #include "net/gda/words.h"
 
@@ -25,12 +26,20 @@ typedef struct gda_end {
 
 /* ---- free space -------------------------------------------------------------------------------------------------- */
 
+/* A submission needs these: a lane, and memory for a copy of so many bytes, or 0. */
+typedef struct gda_need {
+    gda_lane *lane;
+    uint64_t copied_bytes;
+} gda_need;
+
 /* Whether a submission of `most` blocks and one flight more can be posted without a wait. */
 static bool lane_has_space(gda *g, const void *of)
 {
-    gda_lane *lane = (gda_lane *)(uintptr_t)of;
+    const gda_need *need = of;
+    gda_lane *lane = need->lane;
     const uint64_t head = gda_load(&lane->queue.resv_head);
     if (gda_error(&lane->queue)) return true;
+    if (need->copied_bytes && !gda_stage_has_space(g, need->copied_bytes)) return false;
     return lane->begun - lane->ended < GDA_FLIGHTS &&
            gda_look(&lane->queue, head + 2 * GDA_MOST - g->options.depth) == GDA_COMPLETE;
 }
@@ -233,12 +242,58 @@ static gda_lane *choose_lane(gda *g, const transport_request *r)
     return gda_lane_of(g, r->pe, g->next_queue++ % g->options.queues_per_peer);
 }
 
+/* Returns how many bytes of the request are copied because the device cannot reach the caller's memory. */
+static uint64_t bytes_to_copy(const gda *g, const transport_request *r)
+{
+    gda_range range;
+    const void *local = r->kind == TRANSPORT_KIND_PUT ? r->source : r->dest;
+    if (!g->device->ops->add_region || r->kind == TRANSPORT_KIND_ATOMIC || r->memory >= TRANSPORT_MEMORIES) return 0;
+    const gda_segment *s = &g->segments[r->memory];
+    return s->is_open && local_is_known(g, &s->keys, local, r->bytes, &range) && !r->copies ? 0 : r->bytes;
+}
+
+/* Posts one submission when there is space. */
+static expar_status post_one(gda *g, gda_lane *lane, const transport_request *r, uint64_t copied_bytes,
+                             transport_batch *batch)
+{
+    const gda_need need = {.lane = lane, .copied_bytes = copied_bytes};
+    expar_status status = gda_wait(g, lane_has_space, &need, "posting");
+    return status == EXPAR_OK ? post_now(g, lane, r, batch) : status;
+}
+
+/* Posts a large operation piece by piece, on one queue, so the pieces are complete in order. The first piece takes the
+   odd bytes: then a flag at the end has all of its bytes in the last one. That piece alone has the signal and the
+   batch. */
+static expar_status post_pieces(gda *g, gda_lane *lane, const transport_request *r, transport_batch *batch)
+{
+    expar_status status = EXPAR_OK;
+    transport_request piece = *r;
+    const size_t odd = r->bytes % GDA_MOST_STAGED;
+    piece.signals = piece.flagged = false;
+    piece.bytes = odd ? odd : GDA_MOST_STAGED;
+    for (size_t at = 0; status == EXPAR_OK && at < r->bytes; at += piece.bytes, piece.bytes = GDA_MOST_STAGED) {
+        const bool is_last = r->bytes - at == piece.bytes;
+        piece.offset = r->offset + at;
+        if (r->source) piece.source = (const uint8_t *)r->source + at;
+        if (r->dest) piece.dest = (uint8_t *)r->dest + at;
+        piece.signals = is_last && r->signals;
+        piece.flagged = is_last && r->flagged;
+        status = post_one(g, lane, &piece, piece.bytes, is_last ? batch : &g->pieces);
+    }
+    return status;
+}
+
 expar_status gda_post_request(gda *g, const transport_request *request, transport_batch *batch)
 {
+    expar_status status;
     pthread_mutex_lock(&g->lock);
     gda_lane *lane = choose_lane(g, request);
-    expar_status status = gda_wait(g, lane_has_space, lane, "posting");
-    if (status == EXPAR_OK) status = post_now(g, lane, request, batch ? batch : &g->rest);
+    const uint64_t copied_bytes = bytes_to_copy(g, request);
+    if (!batch) batch = &g->rest;
+    if (copied_bytes > GDA_MOST_STAGED)
+        status = post_pieces(g, lane, request, batch);
+    else
+        status = post_one(g, lane, request, copied_bytes, batch);
     if (status == EXPAR_OK) status = await_source(g, lane);
     pthread_mutex_unlock(&g->lock);
     return status == EXPAR_ERR_PEER ? gda_explain(g, request->pe, status) : status;

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* A rank tells the others this about a chunk. */
 typedef struct chunk_card {
@@ -20,6 +21,7 @@ void gda_segment_close(gda *g, transport_memory memory)
         g->device->ops->remove_memory(g->device, &s->own[i]);
     free(s->own);
     free(s->peers);
+    free(s->regions);
     free(s->remotes);
     free(s->ends);
     free(s->lkeys);
@@ -31,12 +33,43 @@ static bool make_tables(gda *g, gda_segment *s)
 {
     const size_t size = (size_t)g->size;
     s->peers = calloc(size, sizeof *s->peers);
+    s->regions = calloc(size, sizeof *s->regions);
     s->remotes = calloc(size, sizeof *s->remotes);
     s->ends = calloc(GDA_CHUNKS, sizeof *s->ends);
     s->lkeys = calloc(GDA_CHUNKS, sizeof *s->lkeys);
     s->rkeys = calloc(size * GDA_CHUNKS, sizeof *s->rkeys);
     s->own = calloc(GDA_CHUNKS, sizeof *s->own);
-    return s->own && s->peers && s->remotes && s->ends && s->lkeys && s->rkeys;
+    return s->own && s->peers && s->regions && s->remotes && s->ends && s->lkeys && s->rkeys;
+}
+
+/* Passes the memory of one rank to the device. */
+static expar_status pass_segment(gda *g, gda_segment *s, const mem_region *region, int32_t r, int fd)
+{
+    if (fd < 0)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "gda: rank %d has passed no memory to this rank: is it on another host?", r);
+    expar_status status = g->device->ops->add_region(g->device, fd, region->bytes, &s->regions[r]);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "gda: memory of rank %d", r);
+}
+
+/* All ranks exchange the descriptors of the memory, and pass them to their devices. Collective. */
+static expar_status pass_segments(gda *g, gda_segment *s, const mem_region *region)
+{
+    boot *ctl = g->site->boot;
+    int *fds = malloc((size_t)g->size * sizeof *fds);
+    expar_status status = fds ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "gda: no memory for %d descriptors", g->size);
+    const boot_matter ready = {.what = "gda", .rejected = "cannot exchange memory"};
+    status = boot_agree(ctl, &ready, status, NULL);
+    for (int32_t r = 0; fds && r < g->size; r++)
+        fds[r] = -1;
+    if (status == EXPAR_OK && g->size > 1) status = ctl->ops->exchange_fds(ctl, region->fd, fds);
+    for (int32_t r = 0; status == EXPAR_OK && r < g->size; r++)
+        status = pass_segment(g, s, region, r, r == g->rank ? region->fd : fds[r]);
+    for (int32_t r = 0; fds && r < g->size; r++)
+        if (fds[r] >= 0) close(fds[r]);
+    free(fds);
+    const boot_matter passed = {.what = "gda", .rejected = "cannot pass memory to its device"};
+    return boot_agree(ctl, &passed, status, NULL);
 }
 
 expar_status gda_segment_open(gda *g, transport_memory memory)
@@ -57,8 +90,12 @@ expar_status gda_segment_open(gda *g, transport_memory memory)
     s->keys.rkeys = s->rkeys;
     s->keys.num_pes = (uint32_t)g->size;
     s->keys.stride = GDA_CHUNKS;
-    s->is_open = true;
-    return EXPAR_OK;
+    expar_status status = g->device->ops->add_region ? pass_segments(g, s, region) : EXPAR_OK;
+    if (status != EXPAR_OK)
+        gda_segment_close(g, memory);
+    else
+        s->is_open = true;
+    return status;
 }
 
 /* Registers this rank's chunk, and says how peers name it. */
@@ -67,7 +104,11 @@ static expar_status register_chunk(gda *g, transport_memory memory, uint64_t beg
     gda_segment *s = &g->segments[memory];
     const uint64_t chunk = gda_load(&s->keys.num_chunks);
     gda_memory *own = &s->own[chunk];
-    const gda_source source = {.base = (void *)(uintptr_t)(s->keys.heap + begin), .bytes = end - begin, .shared = true};
+    const gda_source source = {.base = (void *)(uintptr_t)(s->keys.heap + begin),
+                               .bytes = end - begin,
+                               .shared = true,
+                               .region = s->regions[g->rank],
+                               .offset = begin};
     expar_status status = g->device->ops->add_memory(g->device, &source, own);
     if (status != EXPAR_OK) return status;
     s->lkeys[chunk] = own->lkey;
@@ -83,7 +124,11 @@ static expar_status learn_chunk(gda *g, transport_memory memory, int32_t r, cons
     s->remotes[r] = card->address;
     s->rkeys[(size_t)r * GDA_CHUNKS + gda_load(&s->keys.num_chunks)] = card->rkey;
     if (!g->device->ops->learn || r == g->rank) return EXPAR_OK;
-    const gda_source source = {.base = s->peers[r] + begin, .bytes = end - begin, .shared = true};
+    const gda_source source = {.base = s->peers[r] ? s->peers[r] + begin : NULL,
+                               .bytes = end - begin,
+                               .shared = true,
+                               .region = s->regions[r],
+                               .offset = begin};
     return g->device->ops->learn(g->device, r, &source, card->address + begin, card->rkey);
 }
 

@@ -4,13 +4,17 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 enum { PAGE_BYTES = 4096 };
 
 const char *gda_place_name(gda_place place)
 {
-    static const char *const names[] = {
-        [GDA_PLACE_HOST] = "host", [GDA_PLACE_PINNED] = "pinned", [GDA_PLACE_DEVICE] = "device"};
+    static const char *const names[] = {[GDA_PLACE_HOST] = "host",
+                                        [GDA_PLACE_PINNED] = "pinned",
+                                        [GDA_PLACE_DEVICE] = "device",
+                                        [GDA_PLACE_SHARED] = "shared"};
     return names[place];
 }
 
@@ -21,6 +25,18 @@ static expar_status open_host(gda_space *s)
     s->host = aligned_alloc(PAGE_BYTES, s->bytes);
     if (!s->host) return error_set(EXPAR_ERR_MEMORY, "no memory");
     memset(s->host, 0, s->bytes);
+    s->address = (uintptr_t)s->host;
+    return EXPAR_OK;
+}
+
+static expar_status open_shared(gda_space *s)
+{
+    s->fd = memfd_create("expar-gda", MFD_CLOEXEC);
+    if (s->fd < 0) return error_errno("no file for it");
+    if (ftruncate(s->fd, (off_t)s->bytes) != 0) return error_errno("no space in its file");
+    void *at = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+    if (at == MAP_FAILED) return error_errno("it cannot be mapped");
+    s->host = at;
     s->address = (uintptr_t)s->host;
     return EXPAR_OK;
 }
@@ -42,10 +58,11 @@ static expar_status open_on_gpu(gda_space *s)
 
 expar_status gda_space_open(gda_place place, const cuda_device *gpu, uint64_t bytes, gda_space *out)
 {
-    gda_space s = {.place = place, .gpu = place == GDA_PLACE_HOST ? NULL : gpu, .bytes = align_up(bytes, PAGE_BYTES)};
+    const bool on_gpu = place == GDA_PLACE_PINNED || place == GDA_PLACE_DEVICE;
+    gda_space s = {.place = place, .gpu = on_gpu ? gpu : NULL, .bytes = align_up(bytes, PAGE_BYTES), .fd = -1};
     expar_status status;
-    if (place == GDA_PLACE_HOST) {
-        status = open_host(&s);
+    if (!on_gpu) {
+        status = place == GDA_PLACE_HOST ? open_host(&s) : open_shared(&s);
     } else if ((status = cuda_enter(gpu)) == EXPAR_OK) {
         status = open_on_gpu(&s);
         cuda_leave();
@@ -60,10 +77,19 @@ expar_status gda_space_open(gda_place place, const cuda_device *gpu, uint64_t by
     return EXPAR_OK;
 }
 
+void gda_space_passed(gda_space *s)
+{
+    if (s->place == GDA_PLACE_SHARED && s->fd >= 0) close(s->fd);
+    s->fd = -1;
+}
+
 void gda_space_close(gda_space *s)
 {
+    gda_space_passed(s);
     if (s->place == GDA_PLACE_HOST) {
         free(s->host);
+    } else if (s->place == GDA_PLACE_SHARED) {
+        if (s->host) munmap(s->host, s->bytes);
     } else if (s->address && cuda_enter(s->gpu) == EXPAR_OK) {
         if (s->place == GDA_PLACE_PINNED) mem_pinned_free(&s->pinned);
         if (s->place == GDA_PLACE_DEVICE && CUDA_CALL(MemFree, s->address) != EXPAR_OK)

@@ -20,14 +20,17 @@ typedef struct gda_space {
     mem_copier *copier;
     uint64_t bytes;
     uint8_t *host;    /* its address for threads of the CPU; GDA_PLACE_DEVICE: NULL */
-    uint64_t address; /* for kernels; GDA_PLACE_HOST: as `host` */
+    uint64_t address; /* for kernels; GDA_PLACE_HOST, _SHARED: as `host` */
     mem_pinned pinned;
+    int fd; /* GDA_PLACE_SHARED: of its file, until gda_space_passed; else not used */
 } gda_space;
 
-/* `gpu` is not used for GDA_PLACE_HOST. EXPAR_ERR_MEMORY names the place and the bytes. */
+/* `gpu` is used for GDA_PLACE_PINNED and _DEVICE only. EXPAR_ERR_MEMORY names the place and the bytes. */
 expar_status gda_space_open(gda_place place, const cuda_device *gpu, uint64_t bytes, gda_space *out);
 /* No thread, kernel or device uses it any more. An empty one is allowed. */
 void gda_space_close(gda_space *space);
+/* All processes that map the memory of GDA_PLACE_SHARED have got its descriptor, which is closed. */
+void gda_space_passed(gda_space *space);
 /* Copies between memory of the host and the space at that offset; returns when it is done. */
 expar_status gda_space_write(const gda_space *space, uint64_t offset, const void *source, uint64_t bytes);
 expar_status gda_space_read(const gda_space *space, uint64_t offset, void *dest, uint64_t bytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of the gda transport, its creation and its end. With EXPAR_GDA_NIC=software CPU threads post to a
- * software NIC of their rank, which reaches the memory of all ranks of the host, of simulated nodes, too. With
- * EXPAR_GDA_NIC=device they post to an mlx5 device. */
+ * software NIC of their rank, which reaches the memory of all ranks of the host, of simulated nodes, too. It is a
+ * thread, or with EXPAR_GDA_NIC=process a process. With EXPAR_GDA_NIC=device they post to an mlx5 device. */
 #include "cuda/cuda.h"
 #include "net/gda/devx/devx.h"
 #include "net/gda/parts.h"
@@ -36,7 +36,9 @@ static void *gda_run_reaper(void *context)
     pthread_mutex_lock(&g->lock);
     while (!g->ends) {
         gda_kernels *kernels = atomic_load_explicit(&g->kernels, memory_order_acquire);
-        if (kernels && ++turns % TURNS_A_WATCH == 0) gda_kernels_watch(g, kernels);
+        const bool watches = ++turns % TURNS_A_WATCH == 0;
+        if (watches && kernels) gda_kernels_watch(g, kernels);
+        if (watches) gda_watch_device(g);
         const int64_t wait_ns = gda_reap(g) ? BUSY_REAP_NS : IDLE_REAP_NS;
         struct timespec until;
         clock_gettime(CLOCK_REALTIME, &until);
@@ -108,7 +110,11 @@ static expar_status open_device(gda *g)
     const uint32_t num_queues = (uint32_t)g->size * g->options.queues_per_peer * sets;
     const devx_place place = gda_place_of(g);
     if (!g->options.software) return gda_devx_open(&g->options, &place, num_queues, &g->device);
-    expar_status status = gda_software_open(&g->options, g->rank, num_queues, &g->device);
+    if (g->options.process && g->site->segments[TRANSPORT_HOST].peers)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "gda: EXPAR_GDA_NIC=process: the heaps of ranks that are threads cannot be passed to a "
+                         "process; expected ranks that are processes, or EXPAR_GDA_NIC=software");
+    expar_status status = gda_software_open(&g->options, g->rank, num_queues, g->site->timeout_ms, &g->device);
     if (status == EXPAR_OK) g->nic = gda_software_nic(g->device);
     return status;
 }
@@ -125,7 +131,11 @@ static expar_status gda_open_locally(gda *g)
 /* All ranks learn whether each of them can take part. */
 static expar_status agree_to_open(gda *g, expar_status own)
 {
-    const boot_field fields[] = {{.name = "EXPAR_GDA_NIC", .text = g->options.software ? "software" : "device"},
+    const gda_options *o = &g->options;
+    const boot_field fields[] = {{.name = "EXPAR_GDA_NIC",
+                                  .text = o->process    ? "process"
+                                          : o->software ? "software"
+                                                        : "device"},
                                  {.name = "EXPAR_GDA_QPS_PER_PEER", .value = g->options.queues_per_peer},
                                  {.name = "EXPAR_GDA_QUEUE_MEMORY",
                                   .text = g->options.serves_kernels ? gda_place_name(g->options.place) : "not set"}};
@@ -138,10 +148,11 @@ static expar_status agree_to_open(gda *g, expar_status own)
     return boot_agree(g->site->boot, &matter, own, NULL);
 }
 
-/* A software device reaches peers where this process has their memory. */
+/* A software device in a thread reaches peers where this process has their memory. */
 static expar_status gda_map_peers(gda *g)
 {
-    return g->options.software ? transport_find("p2p", 3)->open(&g->whole, &g->mapped) : EXPAR_OK;
+    return g->options.software && !g->options.process ? transport_find("p2p", 3)->open(&g->whole, &g->mapped)
+                                                      : EXPAR_OK;
 }
 
 static expar_status start_device(gda *g)
@@ -224,9 +235,9 @@ static unsigned gda_reach(const transport *self, int32_t pe, transport_memory me
     const gda_segment *s = &g->segments[memory];
     const unsigned all = TRANSPORT_PUT | TRANSPORT_GET | TRANSPORT_ATOMIC;
     if (!s->is_open) return 0;
+    if (g->mapped && !s->peers[pe]) return 0;
     /* A device's atomics are such only to other requests that it carries out. */
-    if (!g->mapped) return all;
-    return s->peers[pe] ? all | TRANSPORT_COHERENT : 0;
+    return g->options.software ? all | TRANSPORT_COHERENT : all;
 }
 
 static void *gda_map(const transport *self, int32_t pe, transport_memory memory, uint64_t offset)

@@ -48,6 +48,9 @@ static void test_values(void **state)
 {
     (void)state;
     assert_true(with("EXPAR_GDA_NIC", "software").software);
+    assert_true(with("EXPAR_GDA_NIC", "process").software);
+    assert_true(with("EXPAR_GDA_NIC", "process").process);
+    assert_false(with("EXPAR_GDA_NIC", "software").process);
     assert_true(with("EXPAR_GDA_NIC", "device").device);
     assert_int_equal(with("EXPAR_GDA_MTU", "256").mtu, 1);
     assert_int_equal(with("EXPAR_GDA_MTU", "4096").mtu, 5);
@@ -92,7 +95,8 @@ static void test_values(void **state)
 static const struct {
     const char *name, *text, *error;
 } rejections[] = {
-    {"EXPAR_GDA_NIC", "hardware", "EXPAR_GDA_NIC=hardware: expected software or device"},
+    {"EXPAR_GDA_NIC", "hardware", "EXPAR_GDA_NIC=hardware: expected software, process or device"},
+    {"EXPAR_GDA_NIC", "Process", "EXPAR_GDA_NIC=Process: expected software, process or device"},
     {"EXPAR_GDA_QPS_PER_PEER", "0", "EXPAR_GDA_QPS_PER_PEER=0: expected a whole number from 1 to 64"},
     {"EXPAR_GDA_QPS_PER_PEER", "65", "EXPAR_GDA_QPS_PER_PEER=65: expected a whole number from 1 to 64"},
     {"EXPAR_GDA_QUEUE_DEPTH", "128", "EXPAR_GDA_QUEUE_DEPTH=128: expected a whole number from 256 to 32768"},
@@ -139,12 +143,29 @@ static void test_rejections(void **state)
     }
 }
 
+/* Kernels have no queues on a NIC that is a process. */
+static void test_queues_of_kernels(void **state)
+{
+    gda_options o;
+    (void)state;
+    setenv("EXPAR_GDA_NIC", "process", 1);
+    setenv("EXPAR_GDA_QUEUE_MEMORY", "host", 1);
+    assert_int_equal(gda_options_read(&o), EXPAR_ERR_ARGUMENT);
+    assert_non_null(
+        strstr(expar_last_error(), "EXPAR_GDA_QUEUE_MEMORY=host: expected no value with EXPAR_GDA_NIC=process"));
+    unsetenv("EXPAR_GDA_QUEUE_MEMORY");
+    assert_int_equal(gda_options_read(&o), EXPAR_OK);
+    assert_false(o.serves_kernels);
+    unsetenv("EXPAR_GDA_NIC");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_rejections),
+        cmocka_unit_test(test_queues_of_kernels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

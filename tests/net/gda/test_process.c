@@ -5,12 +5,13 @@
 #include "made.h"
 #include "net/gda/nic/process.h"
 
+#include <dirent.h>
 #include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@
 #define LOCAL_KEY    0x11u
 #define REMOTE_KEY   0x22u
 #define RESULTS_KEY  0x33u
+#define LATE_MS      20000
 
 static const char *program;
 
@@ -35,8 +37,8 @@ typedef struct shared {
 
 typedef struct setting {
     shared *mem;
-    int fd, socket;
-    pid_t pid;
+    int fd;
+    nic_process *nic;
     uint32_t region;
     gda_queue queue;
     _Atomic uint64_t stop;
@@ -68,19 +70,7 @@ static const nic_places places = {.blocks = offsetof(shared, blocks),
                                   .doorbell = offsetof(shared, doorbell),
                                   .cqes = offsetof(shared, cqes)};
 
-static void spawn(setting *s)
-{
-    int ends[2];
-    char number[16];
-    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-    const int kept = dup(ends[1]); /* this one outlives exec */
-    snprintf(number, sizeof number, "%d", kept);
-    char *const arguments[] = {(char *)(uintptr_t)program, number, NULL};
-    assert_int_equal(posix_spawn(&s->pid, program, NULL, NULL, arguments, environ), 0);
-    close(kept);
-    close(ends[1]);
-    s->socket = ends[0];
-}
+static const nic_faults harmless = {.seed = 9, .delay_turns = 1, .coalesce_one_in = 3, .rnr_retries = 3};
 
 static void begin(setting *s)
 {
@@ -90,8 +80,9 @@ static void begin(setting *s)
     assert_int_equal(ftruncate(s->fd, REGION_BYTES), 0);
     s->mem = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
     assert_true(s->mem != MAP_FAILED);
-    spawn(s);
-    assert_int_equal(nic_pass_region(s->socket, s->fd, REGION_BYTES, &s->region), EXPAR_OK);
+    const nic_process_plan start = {.program = program, .faults = harmless, .late_ms = LATE_MS};
+    assert_int_equal(nic_process_start(&start, &s->nic), EXPAR_OK);
+    assert_int_equal(nic_pass_region(s->nic, s->fd, REGION_BYTES, &s->region), EXPAR_OK);
     const gda_parts parts = {.blocks = s->mem->blocks,
                              .record = s->mem->record,
                              .doorbell = &s->mem->doorbell,
@@ -122,20 +113,16 @@ static void begin(setting *s)
     };
     const uint64_t offsets[] = {0, offsetof(shared, results), HEAP_BYTES};
     for (int i = 0; i < 3; i++)
-        assert_int_equal(nic_pass_memory(s->socket, &memories[i], s->region, offsets[i]), EXPAR_OK);
+        assert_int_equal(nic_pass_memory(s->nic, &memories[i], s->region, offsets[i]), EXPAR_OK);
     const nic_queue queue = queue_plan();
-    assert_int_equal(nic_pass_queue(s->socket, &queue, s->region, &places), EXPAR_OK);
+    assert_int_equal(nic_pass_queue(s->nic, &queue, s->region, &places), EXPAR_OK);
 }
 
-/* Returns the exit status of the device's process. */
-static int end(setting *s)
+static void end(setting *s)
 {
-    int status = 0;
-    close(s->socket);
-    assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
+    nic_process_end(s->nic);
     munmap(s->mem, REGION_BYTES);
     close(s->fd);
-    return status;
 }
 
 static gda_request request_of(const setting *s, gda_form form, uint64_t offset, uint32_t bytes)
@@ -167,7 +154,7 @@ static void test_requests(void **state)
         assert_true(gda_fetch(&s.queue, &add, &old));
         assert_int_equal(old, 3 * round);
     }
-    assert_int_equal(end(&s), 0);
+    end(&s);
 }
 
 /* Memory of this process that was not passed cannot be reached: its key is not known, nor is that of what was taken
@@ -179,12 +166,12 @@ static void test_nothing_else(void **state)
     begin(&s);
     uint64_t own = 5, until = 0;
     gda_request put = request_of(&s, GDA_WRITE, 0, 8);
-    assert_int_equal(nic_pass_removal(s.socket, 0, LOCAL_KEY), EXPAR_OK);
+    assert_int_equal(nic_pass_memory_removal(s.nic, 0, LOCAL_KEY), EXPAR_OK);
     put.local = (uintptr_t)&own;
     assert_true(gda_post(&s.queue, &put, &until));
     assert_false(gda_poll(&s.queue, until));
     assert_int_equal(gda_failure_syndrome(gda_error(&s.queue)), GDA_SYNDROME_LOCAL_PROTECTION);
-    assert_int_equal(end(&s), 0);
+    end(&s);
 }
 
 static void rejects(expar_status expected, expar_status status, const char *text)
@@ -202,47 +189,193 @@ static void test_bad_orders(void **state)
     nic_queue queue = queue_plan();
     nic_places wrong = places;
     uint32_t region = 0;
-    rejects(EXPAR_ERR_RANGE, nic_pass_memory(s.socket, &memory, s.region, REGION_BYTES - 4095),
-            "is not inside region 0");
-    rejects(EXPAR_ERR_RANGE, nic_pass_memory(s.socket, &memory, s.region, UINT64_MAX), "is not inside region 0");
-    rejects(EXPAR_ERR_RANGE, nic_pass_memory(s.socket, &memory, s.region + 1, 0), "is not inside region 1");
-    rejects(EXPAR_ERR_ARGUMENT, nic_pass_region(s.socket, -1, 4096, &region), "no descriptor came");
-    rejects(EXPAR_ERR_ARGUMENT, nic_pass_queue(s.socket, &queue, s.region, &places), "expected a new one");
+    rejects(EXPAR_ERR_RANGE, nic_pass_memory(s.nic, &memory, s.region, REGION_BYTES - 4095), "is not inside region 0");
+    rejects(EXPAR_ERR_RANGE, nic_pass_memory(s.nic, &memory, s.region, UINT64_MAX), "is not inside region 0");
+    rejects(EXPAR_ERR_RANGE, nic_pass_memory(s.nic, &memory, s.region + 1, 0), "is not inside region 1");
+    rejects(EXPAR_ERR_ARGUMENT, nic_pass_region(s.nic, -1, 4096, &region), "no descriptor came");
+    rejects(EXPAR_ERR_ARGUMENT, nic_pass_queue(s.nic, &queue, s.region, &places), "expected a new one");
     queue.qpn = 0x57;
     wrong.blocks = REGION_BYTES - plan.depth * 64 + 64;
-    rejects(EXPAR_ERR_NULL, nic_pass_queue(s.socket, &queue, s.region, &wrong), "lacks an address");
-    assert_int_equal(end(&s), 0);
+    rejects(EXPAR_ERR_NULL, nic_pass_queue(s.nic, &queue, s.region, &wrong), "lacks an address");
+    end(&s);
 }
 
-/* The device's process is killed: orders say so, and the host ends waits. */
+/* Memory may be registered as far as its file has grown, and no further. */
+static void test_growth(void **state)
+{
+    (void)state;
+    setting s;
+    begin(&s);
+    const int fd = memfd_create("gda-grows", MFD_CLOEXEC);
+    const nic_memory memory = {.key = 0x77, .address = 0x1000, .bytes = 8192};
+    uint32_t region = 0;
+    assert_int_equal(ftruncate(fd, 4096), 0);
+    assert_int_equal(nic_pass_region(s.nic, fd, REGION_BYTES, &region), EXPAR_OK);
+    assert_int_equal(region, s.region + 1);
+    rejects(EXPAR_ERR_RANGE, nic_pass_memory(s.nic, &memory, region, 0), "is not inside region 1 and its file");
+    assert_int_equal(ftruncate(fd, 8192), 0);
+    assert_int_equal(nic_pass_memory(s.nic, &memory, region, 0), EXPAR_OK);
+    close(fd);
+    end(&s);
+}
+
+/* A removed queue is not looked at any more: nobody takes its rings. */
+static void test_removed_queue(void **state)
+{
+    (void)state;
+    setting s;
+    begin(&s);
+    uint64_t until = 0;
+    nic_counts counts = {0};
+    gda_request put = request_of(&s, GDA_WRITE, 0, 8);
+    assert_true(gda_post(&s.queue, &put, &until) && gda_poll(&s.queue, until));
+    assert_int_equal(nic_pass_count(s.nic, &counts), EXPAR_OK);
+    assert_int_equal(counts.requests, 1);
+    assert_int_equal(nic_pass_queue_removal(s.nic, 0, 0x55), EXPAR_OK);
+    atomic_store(&s.mem->doorbell, 5);
+    assert_int_equal(nic_pass_count(s.nic, &counts), EXPAR_OK);
+    assert_int_equal(counts.requests, 1);
+    assert_int_equal(atomic_load(&s.mem->doorbell), 5);
+    end(&s);
+}
+
+static void posts_in_vain(setting *s)
+{
+    uint64_t until = 0;
+    gda_request put = request_of(s, GDA_WRITE, 0, 8);
+    assert_true(gda_post(&s->queue, &put, &until));
+    gda_store_system(&s->stop, gda_failure(GDA_FAILED_BY_HOST, GDA_DEVICE_IS_GONE, 0, 0));
+    assert_false(gda_poll(&s->queue, until));
+    assert_int_equal(gda_failure_by(gda_error(&s->queue)), GDA_FAILED_BY_HOST);
+}
+
+/* The device's process is killed: the check and all orders say so, and the host ends waits. */
 static void test_killed(void **state)
 {
     (void)state;
     setting s;
     begin(&s);
-    int status;
-    uint64_t until = 0;
     nic_memory memory = {.key = 0x77, .address = 0x1000, .bytes = 4096};
-    kill(s.pid, SIGKILL);
-    assert_int_equal(waitpid(s.pid, &status, 0), s.pid);
-    rejects(EXPAR_ERR_PEER, nic_pass_memory(s.socket, &memory, s.region, 0), "its process is gone");
-    gda_request put = request_of(&s, GDA_WRITE, 0, 8);
-    assert_true(gda_post(&s.queue, &put, &until));
-    gda_store_system(&s.stop, gda_failure(GDA_FAILED_BY_HOST, 0, 0, 0));
-    assert_false(gda_poll(&s.queue, until));
-    assert_int_equal(gda_failure_by(gda_error(&s.queue)), GDA_FAILED_BY_HOST);
-    close(s.socket);
-    munmap(s.mem, REGION_BYTES);
-    close(s.fd);
+    assert_int_equal(nic_process_check(s.nic), EXPAR_OK);
+    kill(nic_process_id(s.nic), SIGKILL);
+    while (nic_process_check(s.nic) == EXPAR_OK) {
+    }
+    rejects(EXPAR_ERR_PEER, nic_process_check(s.nic), "was ended by signal 9 (Killed)");
+    rejects(EXPAR_ERR_PEER, nic_pass_memory(s.nic, &memory, s.region, 0), "was ended by signal 9 (Killed)");
+    /* no zombie */
+    assert_int_equal(waitpid(nic_process_id(s.nic), NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+    posts_in_vain(&s);
+    end(&s);
+}
+
+/* A stopped process owes an answer. It is killed, so that it does not touch memory later. */
+static void test_stopped(void **state)
+{
+    (void)state;
+    nic_process *own = NULL;
+    nic_counts counts;
+    const nic_process_plan start = {.program = program, .late_ms = 100};
+    assert_int_equal(nic_process_start(&start, &own), EXPAR_OK);
+    kill(nic_process_id(own), SIGSTOP);
+    siginfo_t info; /* all threads stand still when it is filled */
+    assert_int_equal(waitid(P_PID, (id_t)nic_process_id(own), &info, WSTOPPED), 0);
+    rejects(EXPAR_ERR_PEER, nic_pass_count(own, &counts), "gave no answer for 100 ms, and was killed");
+    assert_int_equal(waitpid(nic_process_id(own), NULL, WNOHANG), -1);
+    nic_process_end(own);
+}
+
+static void test_wrong_program(void **state)
+{
+    (void)state;
+    nic_process *own = NULL;
+    nic_process_plan start = {.program = "/nowhere/gda-nic", .late_ms = LATE_MS};
+    rejects(EXPAR_ERR_SYSTEM, nic_process_start(&start, &own),
+            "its program /nowhere/gda-nic cannot be started: No such file or directory");
+    start.program = "/bin/false";
+    rejects(EXPAR_ERR_SYSTEM, nic_process_start(&start, &own), "/bin/false: software NIC: its process");
+    rejects(EXPAR_ERR_SYSTEM, nic_process_start(&start, &own), "ended with status 1");
+}
+
+/* Waits until the process has gone; a zombie that nobody awaits counts as gone. */
+static void await_gone(pid_t pid)
+{
+    char path[64], name[64] = "", letter = 0;
+    int number;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    for (;;) {
+        FILE *stat = fopen(path, "r");
+        if (!stat) return;
+        const int count = fscanf(stat, "%d %63s %c", &number, name, &letter);
+        fclose(stat);
+        if (count != 3 || letter == 'Z' || letter == 'X') return;
+        usleep(1000);
+    }
+}
+
+/* A rank is killed while a child of it keeps the socket open: the device's process ends all the same. */
+static void test_killed_rank(void **state)
+{
+    (void)state;
+    int told[2], hold[2];
+    pid_t pids[2];
+    char nothing;
+    assert_int_equal(pipe2(told, O_CLOEXEC), 0);
+    assert_int_equal(pipe2(hold, O_CLOEXEC), 0);
+    const pid_t rank = fork();
+    if (rank == 0) {
+        setting s;
+        begin(&s);
+        const pid_t child = fork();
+        if (child == 0) { /* keeps all descriptors until the test ends */
+            close(hold[1]);
+            _exit(read(hold[0], &nothing, 1) > 0);
+        }
+        pids[0] = nic_process_id(s.nic);
+        pids[1] = child;
+        if (write(told[1], pids, sizeof pids) != sizeof pids) _exit(1);
+        pause();
+    }
+    assert_int_equal(read(told[0], pids, sizeof pids), sizeof pids);
+    assert_int_equal(kill(pids[0], 0), 0);
+    kill(rank, SIGKILL);
+    assert_int_equal(waitpid(rank, NULL, 0), rank);
+    await_gone(pids[0]);
+    assert_int_equal(kill(pids[1], 0), 0);
+    close(hold[0]);
+    close(hold[1]);
+    close(told[0]);
+    close(told[1]);
+}
+
+/* The process keeps none of the rank's descriptors but its own end of the socket and what it opens itself. */
+static void test_descriptors(void **state)
+{
+    (void)state;
+    nic_process *own = NULL;
+    char path[64];
+    int count = 0;
+    const int left_open = dup(STDERR_FILENO);
+    const nic_process_plan start = {.program = program, .late_ms = LATE_MS};
+    assert_int_equal(nic_process_start(&start, &own), EXPAR_OK);
+    snprintf(path, sizeof path, "/proc/%d/fd", nic_process_id(own));
+    DIR *list = opendir(path);
+    assert_non_null(list);
+    for (const struct dirent *one; (one = readdir(list));)
+        count += one->d_name[0] != '.';
+    closedir(list);
+    close(left_open);
+    assert_in_range(count, 4, 5); /* standard ones, the socket, and a pidfd where there are such */
+    nic_process_end(own);
 }
 
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_requests),
-        cmocka_unit_test(test_nothing_else),
-        cmocka_unit_test(test_bad_orders),
-        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_requests),    cmocka_unit_test(test_nothing_else),  cmocka_unit_test(test_bad_orders),
+        cmocka_unit_test(test_growth),      cmocka_unit_test(test_removed_queue), cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_stopped),     cmocka_unit_test(test_wrong_program), cmocka_unit_test(test_killed_rank),
+        cmocka_unit_test(test_descriptors),
     };
     if (argc != 2) return 64;
     program = argv[1];

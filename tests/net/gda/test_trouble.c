@@ -110,7 +110,7 @@ static void wrong_word(expar_group *group, void *shared)
     transport *via = NULL;
     (void)shared;
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, transport_find("gda", 3)->open(&group->sym->site, &via));
-    CHECK_TEXT("EXPAR_GDA_NIC=hardware: expected software or device");
+    CHECK_TEXT("EXPAR_GDA_NIC=hardware: expected software, process or device");
 }
 
 /* Several queues to a PE, a thread that rings, a device that makes harmless trouble. Puts arrive in order, and every

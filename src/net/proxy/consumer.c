@@ -87,10 +87,13 @@ static void consumer_judge(proxy *self, int64_t now_ns)
     proxy_poison(self, EXPAR_ERR_CUDA);
 }
 
+/* A spinning thread keeps the others from a core where they are more than the cores. There it naps soon, though a call
+   uses its ring. */
 static bool spins(const proxy *self)
 {
     if (!self->plan.kernels) return false;
-    return self->plan.poll_ns == 0 || atomic_load_explicit(&self->users, memory_order_relaxed) > 0;
+    if (self->plan.poll_ns == 0) return true;
+    return !self->plan.yields && atomic_load_explicit(&self->users, memory_order_relaxed) > 0;
 }
 
 /* Between two turns of a thread that spins. */

@@ -68,7 +68,7 @@ typedef struct proxy_plan {
     bool kernels;
     int64_t poll_ns;
     proxy_crew *crew;
-    /* there are more threads than cores, so a thread that spins yields */
+    /* there are more threads than cores, so a thread without work yields, and soon naps though a call uses the ring */
     bool yields;
     /* A number that was claimed, and not published for so long, ends the ring; 0: it does not. */
     int64_t orphan_ns;

@@ -166,15 +166,16 @@ static void take_turn(block *b, uint32_t thread)
 
 /* A block whose threads only wait leaves the core to others: it yields for some rounds, since some polls have soon what
  * they want, and then sleeps. The longer it has waited, the longer it sleeps. Lanes that poll together meet at each
- * poll, so a meeting shows work only where nobody has polled for some rounds. */
-enum { ROUNDS_BEFORE_REST = 8, REST_SHARE = 4 };
+ * poll, so a meeting shows work only where nobody has polled for some rounds. A thread that waits stores now and then
+ * what it has seen, so one store among many polls shows none. */
+enum { ROUNDS_BEFORE_REST = 8, MOST_IDLE = 3 * ROUNDS_BEFORE_REST, REST_SHARE = 4 };
 #define LEAST_REST_NS 50000
 #define MOST_REST_NS  1000000
 
 typedef struct pace {
     uint64_t stored;    /* what had been stored when the last round ended */
     int64_t since_ns;   /* when the block was last seen at work */
-    int idle, unpolled; /* rounds since then, and rounds since a thread polled */
+    int idle, unpolled; /* rounds without work, less those with it; rounds since a thread polled */
 } pace;
 
 /* Whether the round that has ended did more than wait. */
@@ -189,7 +190,10 @@ static bool has_worked(const block *b, pace *p)
 
 static void leave_core(const block *b, pace *p)
 {
-    p->idle = has_worked(b, p) ? 0 : p->idle + 1;
+    if (has_worked(b, p))
+        p->idle = p->idle > ROUNDS_BEFORE_REST ? p->idle - ROUNDS_BEFORE_REST : 0;
+    else if (p->idle < MOST_IDLE)
+        p->idle++;
     if (p->idle < ROUNDS_BEFORE_REST) {
         p->since_ns = 0;
         sched_yield();

@@ -9,7 +9,7 @@
 #include "gpu/delays.h"
 #include "link/device/gda_scene.h"
 
-#define ROUNDS 40 /* of a warp */
+#define ROUNDS 24 /* of a warp */
 #define SEEDS  1
 
 static const scene_kind kinds[] = {

@@ -17,7 +17,6 @@
 #define PORT_STORE(name, T, order)                                                                                     \
     EXPAR_DEV_FUNC void name(T *at, T value)                                                                           \
     {                                                                                                                  \
-        simt_stores++;                                                                                                 \
         __atomic_store_n(at, value, order);                                                                            \
     }
 PORT_LOAD(expar_dev_load_acquire_16, expar_uint16, __ATOMIC_ACQUIRE)

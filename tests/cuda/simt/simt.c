@@ -40,10 +40,7 @@ typedef struct block {
     meeting barriers[BARRIERS], lanes[WARPS][MASKS];
     int32_t alive;
     uint32_t running;
-    /* in this round a thread was born, met others, or came to its end */
-    bool moved;
-    /* in this round a thread polled */
-    bool polled;
+    bool moved; /* a thread has done more in its turn than to poll */
     jmp_buf scheduler;
     ucontext_t birth, home;
     char *stacks;
@@ -53,7 +50,7 @@ typedef struct block {
 } block;
 
 _Thread_local simt_place threadIdx, blockIdx, blockDim, gridDim;
-_Thread_local uint64_t simt_stored_bytes, simt_stores;
+_Thread_local uint64_t simt_stored_bytes;
 static _Thread_local block *here;
 _Atomic uint32_t simt_delays;
 _Atomic uint64_t simt_delays_made;
@@ -66,13 +63,6 @@ static void fail(const char *what)
 }
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
-
-static int64_t now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec * 1000000000 + now.tv_nsec;
-}
 
 /* Until this thread's next turn. */
 static void give_turn(turn_kind kind)
@@ -91,16 +81,18 @@ simt_parcel *simt_parcel_here(void)
 
 void simt_poll(void)
 {
-    here->polled = true;
     give_turn(READY);
 }
 
 void simt_sleep(uint32_t ns)
 {
-    const int64_t end_ns = now_ns() + ns;
-    do
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const int64_t end_ns = now.tv_sec * 1000000000 + now.tv_nsec + ns;
+    do {
         simt_poll();
-    while (now_ns() < end_ns);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec * 1000000000 + now.tv_nsec < end_ns);
 }
 
 void *simt_shared(void)
@@ -162,59 +154,20 @@ static void take_turn(block *b, uint32_t thread)
     _longjmp(f->at, 1);
 }
 
-/* ---- rests ------------------------------------------------------------------------------------------------------- */
-
-/* A block whose threads only wait leaves the core to others: it yields for some rounds, since some polls have soon what
- * they want, and then sleeps. The longer it has waited, the longer it sleeps. Lanes that poll together meet at each
- * poll, so a meeting shows work only where nobody has polled for some rounds. A thread that waits stores now and then
- * what it has seen, so one store among many polls shows none. */
-enum { ROUNDS_BEFORE_REST = 8, MOST_IDLE = 3 * ROUNDS_BEFORE_REST, REST_SHARE = 4 };
-#define LEAST_REST_NS 50000
-#define MOST_REST_NS  1000000
-
-typedef struct pace {
-    uint64_t stored;    /* what had been stored when the last round ended */
-    int64_t since_ns;   /* when the block was last seen at work */
-    int idle, unpolled; /* rounds without work, less those with it; rounds since a thread polled */
-} pace;
-
-/* Whether the round that has ended did more than wait. */
-static bool has_worked(const block *b, pace *p)
-{
-    const uint64_t stored = simt_stores + simt_stored_bytes;
-    const bool stores = stored != p->stored;
-    p->stored = stored;
-    p->unpolled = b->polled ? 0 : p->unpolled + 1;
-    return stores || (b->moved && p->unpolled >= ROUNDS_BEFORE_REST);
-}
-
-static void leave_core(const block *b, pace *p)
-{
-    if (has_worked(b, p))
-        p->idle = p->idle > ROUNDS_BEFORE_REST ? p->idle - ROUNDS_BEFORE_REST : 0;
-    else if (p->idle < MOST_IDLE)
-        p->idle++;
-    if (p->idle < ROUNDS_BEFORE_REST) {
-        p->since_ns = 0;
-        sched_yield();
-        return;
-    }
-    const int64_t now = now_ns();
-    if (!p->since_ns) p->since_ns = now;
-    int64_t rest = (now - p->since_ns) / REST_SHARE;
-    if (rest < LEAST_REST_NS) rest = LEAST_REST_NS;
-    if (rest > MOST_REST_NS) rest = MOST_REST_NS;
-    nanosleep(&(struct timespec){.tv_nsec = rest}, NULL);
-}
+/* Where threads only poll, others are to have the core; soon, since some polls have what they want. */
+#define POLLS_BEFORE_REST 8
+#define REST_NS           50000
 
 /* To the end of all its threads. */
 static void run_block(block *b)
 {
-    pace p = {.unpolled = ROUNDS_BEFORE_REST};
-    while (b->alive > 0) {
+    for (int polls = 0; b->alive > 0; polls = b->moved ? 0 : polls + 1) {
         bool any = false;
-        leave_core(b, &p);
-        b->moved = b->polled = false;
+        if (polls >= POLLS_BEFORE_REST)
+            nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+        else
+            sched_yield();
+        b->moved = false;
         for (uint32_t t = 0; t < b->launch->threads; t++) {
             if (b->fibers[t].kind == WAITS || b->fibers[t].kind == GONE) continue;
             take_turn(b, t);

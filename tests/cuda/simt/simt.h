@@ -32,8 +32,6 @@ typedef struct simt_parcel {
 simt_parcel *simt_parcel_here(void);
 /* Bytes of rows that threads of this block have stored so far. */
 extern _Thread_local uint64_t simt_stored_bytes;
-/* Ordered stores and atomic additions of this block's threads so far. They show that its threads do not only wait. */
-extern _Thread_local uint64_t simt_stores;
 /* An ordered load is about to read there. */
 extern void (*_Atomic simt_watch_load)(const void *address);
 static inline void simt_note_load(const void *address)
@@ -145,9 +143,9 @@ static inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t choice)
 
 /* ---- atomics ----------------------------------------------------------------------------------------------------- */
 
-#define atomicAdd(at, value) (simt_stores++, __atomic_fetch_add((at), (value), __ATOMIC_RELAXED))
+#define atomicAdd(at, value) __atomic_fetch_add((at), (value), __ATOMIC_RELAXED)
 /* Up to a bound that nothing comes to here. */
-#define atomicInc(at, bound)  (simt_stores++, __atomic_fetch_add((at), 1, __ATOMIC_RELAXED))
+#define atomicInc(at, bound)  __atomic_fetch_add((at), 1, __ATOMIC_RELAXED)
 #define atomicOr(at, value)   __atomic_fetch_or((at), (value), __ATOMIC_RELAXED)
 #define atomicExch(at, value) __atomic_exchange_n((at), (value), __ATOMIC_RELAXED)
 #define atomicCAS(at, expected, value)                                                                                 \

@@ -55,7 +55,6 @@ GPU_FUNC uint64_t load_acquire(const uint64_t *address)
 GPU_FUNC void store_release(uint64_t *address, uint64_t value)
 {
     hold_back();
-    simt_stores++;
     __atomic_store_n(address, value, __ATOMIC_RELEASE);
 }
 GPU_FUNC uint32_t load_relaxed(const uint32_t *address)
@@ -70,13 +69,11 @@ GPU_FUNC uint64_t load_relaxed_64(const uint64_t *address)
 }
 GPU_FUNC void store_relaxed_64(uint64_t *address, uint64_t value)
 {
-    simt_stores++;
     __atomic_store_n(address, value, __ATOMIC_RELAXED);
 }
 GPU_FUNC void store_words(uint64_t *address, uint64_t first, uint64_t second)
 {
     hold_back();
-    simt_stores++;
     __atomic_store_n(address, first, __ATOMIC_RELAXED);
     hold_back();
     __atomic_store_n(address + 1, second, __ATOMIC_RELAXED);
@@ -103,7 +100,6 @@ GPU_FUNC void prefetch(const void *address)
 GPU_FUNC void store_release_32(uint32_t *address, uint32_t value)
 {
     hold_back();
-    simt_stores++;
     __atomic_store_n(address, value, __ATOMIC_RELEASE);
 }
 GPU_FUNC void fence_system(void)

@@ -139,9 +139,9 @@
 /* net */
 #define KNOBS_NET(X)                                                                                                   \
     X(NET_POST_YIELDS, "net.post_yields", 64, 0, 1000000000, "count",                                                  \
-      "turns of an operation whose queue is full that yield the core, before those that sleep")                        \
+      "turns of an operation whose queue is full, or of a wait of gda, that yield the core, before those that sleep")  \
     X(NET_POST_SLEEP_NS, "net.post_sleep", 1000000, 1000, 999000000, "ns",                                             \
-      "the longest sleep of an operation whose queue is full")                                                         \
+      "the longest sleep of an operation whose queue is full, and of a wait of gda")                                   \
     X(NET_FIRST_ASK_NS, "net.first_ask", 1000000000, 1000000, 60000000000, "ns",                                       \
       "how long nothing comes from a rank over the network before it is asked on its line")                            \
     X(FABRIC_SPINS, "fabric.spins", 1000, 0, 1000000000, "count",                                                      \

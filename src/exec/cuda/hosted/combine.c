@@ -127,7 +127,7 @@ expar_status hosted_combine_send(executor *base, exec_call *call, ep_combine_ste
     ep_combine_step *here = &reads.call->combine;
     *here = *step;
     if (reads.status == EXPAR_OK) read_combine(&reads, here);
-    if (hosted_step_is_lost(&reads, call)) return reads.status;
+    if (hosted_mark_loss(&reads, call)) return reads.status;
     if (reads.status != EXPAR_OK) here->rejection = ep_rejection_of(reads.status);
     const expar_status status = inner->normal->combine_send(inner, &host, here);
     step->rejection = here->rejection;
@@ -141,7 +141,7 @@ expar_status hosted_combine_receive(executor *base, exec_call *call, ep_combine_
     executor *inner = self->inner;
     exec_call host = {.placed = true};
     hosted_step writes = hosted_step_begin(self, call);
-    if (hosted_step_is_lost(&writes, call) || writes.status != EXPAR_OK) return writes.status;
+    if (hosted_mark_loss(&writes, call) || writes.status != EXPAR_OK) return writes.status;
     ep_combine_step *here = &writes.call->combine;
     const int64_t tokens = step->routing->tokens, weights_bytes = step->routing->topk * (int64_t)sizeof(float);
     const expar_status status = inner->normal->combine_receive(inner, &host, here);
@@ -152,6 +152,6 @@ expar_status hosted_combine_receive(executor *base, exec_call *call, ep_combine_
         hosted_send_rows(&writes, step->out_weights, here->out_weights, tokens, weights_bytes,
                          step->out_weights_pitch * (int64_t)sizeof(float));
     hosted_sync(&writes);
-    (void)hosted_step_is_lost(&writes, call);
+    (void)hosted_mark_loss(&writes, call);
     return writes.status;
 }

@@ -75,7 +75,7 @@ static expar_status carry_out_notify(hosted_executor *self, exec_call *call, ep_
     ep_notify_step here = *step;
     here.counts = NULL;
     if (reads.status == EXPAR_OK) read_notify_inputs(&reads, &here);
-    if (hosted_step_is_lost(&reads, call)) return reads.status;
+    if (hosted_mark_loss(&reads, call)) return reads.status;
     if (reads.status != EXPAR_OK) {
         here.rejection = ep_rejection_of(reads.status);
         here.routing = NULL;
@@ -87,7 +87,7 @@ static expar_status carry_out_notify(hosted_executor *self, exec_call *call, ep_
     if (status != EXPAR_OK || here.vote.rank >= 0 || reads.status != EXPAR_OK) return status;
     hosted_write_back(&reads, step->route.idx_copy, bytes_of_idx(step));
     hosted_sync(&reads);
-    (void)hosted_step_is_lost(&reads, call);
+    (void)hosted_mark_loss(&reads, call);
     return reads.status;
 }
 
@@ -163,7 +163,7 @@ expar_status hosted_dispatch_send(executor *base, exec_call *call, ep_dispatch_s
     ep_dispatch_step *here = &reads.call->dispatch;
     *here = *step;
     if (reads.status == EXPAR_OK) read_dispatch(&reads, here);
-    if (hosted_step_is_lost(&reads, call)) return reads.status;
+    if (hosted_mark_loss(&reads, call)) return reads.status;
     if (reads.status != EXPAR_OK) here->rejection = ep_rejection_of(reads.status);
     const expar_status status = inner->normal->dispatch_send(inner, &host, here);
     step->rejection = here->rejection;
@@ -192,7 +192,7 @@ expar_status hosted_dispatch_receive(executor *base, exec_call *call, ep_dispatc
     executor *inner = self->inner;
     exec_call host = {.placed = true};
     hosted_step writes = hosted_step_begin(self, call);
-    if (hosted_step_is_lost(&writes, call) || writes.status != EXPAR_OK) return writes.status;
+    if (hosted_mark_loss(&writes, call) || writes.status != EXPAR_OK) return writes.status;
     ep_dispatch_step *here = &writes.call->dispatch;
     const expar_status status = inner->normal->dispatch_receive(inner, &host, here);
     step->vote = here->vote;
@@ -200,7 +200,7 @@ expar_status hosted_dispatch_receive(executor *base, exec_call *call, ep_dispatc
     if (status != EXPAR_OK) return status;
     send_arrival(&writes, step, here);
     hosted_sync(&writes);
-    (void)hosted_step_is_lost(&writes, call);
+    (void)hosted_mark_loss(&writes, call);
     return writes.status;
 }
 

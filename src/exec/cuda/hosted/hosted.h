@@ -209,9 +209,9 @@ void hosted_send_rows(hosted_step *step, void *data, const void *host, int64_t r
                       int64_t pitch_bytes);
 /* Waits until all these copies are complete. Returns the step's status. */
 expar_status hosted_sync(hosted_step *step);
-/* Says whether the driver has failed. Then the rank breaks the call off, since the GPU's context may be lost. Other
-   failures are told to the other ranks. */
-static inline bool hosted_step_is_lost(const hosted_step *step, exec_call *call)
+/* Marks the call as lost if the driver has failed in the step, and returns the mark. Then the rank breaks the
+   call off, since the GPU's context may be lost. Other failures are told to the other ranks. */
+static inline bool hosted_mark_loss(const hosted_step *step, exec_call *call)
 {
     if (step->status == EXPAR_ERR_CUDA) call->lost = true;
     return call->lost;

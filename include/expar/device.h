@@ -71,7 +71,7 @@ typedef unsigned short expar_uint16;
 typedef unsigned int expar_uint32;
 typedef unsigned long long expar_uint64;
 typedef unsigned long expar_size;
-#define EXPAR_DEVICE_VERSION 4
+#define EXPAR_DEVICE_VERSION 5
 /* As in expar/wait.h, expar/rma.h and expar/status.h. */
 typedef enum expar_cmp {
     EXPAR_CMP_EQ = 0,
@@ -106,7 +106,7 @@ typedef uint32_t expar_uint32;
 typedef uint64_t expar_uint64;
 typedef size_t expar_size;
 #endif
-#if EXPAR_DEVICE_VERSION != 4
+#if EXPAR_DEVICE_VERSION != 5
 #error "expar/device.h and expar/device_handle.h are of different versions"
 #endif
 
@@ -242,13 +242,15 @@ typedef struct expar_dev_command {
 /* By the tag the host knows whose command has failed: generation << 32 | operation << 24 | number of the state. */
 #define EXPAR_DEV_TAG(generation, operation, number)                                                                   \
     ((expar_uint64)(generation) << 32 | (expar_uint64)(operation) << 24 | (expar_uint64)(number))
-/* A kernel's thread writes the command, then `sequence` (release): the command's number + 1. */
+/* A kernel's thread writes each word (relaxed) after a fence, the host's thread loads them (acquire). Words 0 to 6 have
+   the low 7 bytes of the command's words, and word 7 has their high bytes. The high byte of a slot's words is the turn
+   (expar_dev_turn): when all of them have it, the command is there. */
 typedef struct expar_dev_ring_slot {
-    expar_dev_command command;
-    expar_uint64 sequence;
+    expar_uint64 words[8];
 } expar_dev_ring_slot;
 /* Counters of the host's thread. `moves` is raised after the others have changed, each is stored by release. The slots
-   follow. After them come counters of the ranks, as `done` for the commands to one rank. */
+   follow. After them come counters of the ranks, as `done` for the commands to one rank. `done` and those are numbers
+   << 1 | 1 if some command of the ring has failed. */
 typedef struct expar_dev_ring {
     expar_uint64 consumed, done, moves, ended, unused_1[4];
     expar_uint64 failure, beat, unused_2[6];
@@ -452,6 +454,11 @@ EXPAR_DEV_FUNC void expar_dev_fence_order(void)
 EXPAR_DEV_FUNC void expar_dev_fence_full(void)
 {
     asm volatile("fence.sc.sys;" : : : "memory");
+}
+/* For words that threads of this GPU alone share. */
+EXPAR_DEV_FUNC void expar_dev_fence_near(void)
+{
+    asm volatile("fence.acq_rel.gpu;" : : : "memory");
 }
 
 /* Stores to a register of a device: one access of 8 bytes, after a fence. */
@@ -718,6 +725,10 @@ EXPAR_DEV_FUNC void expar_dev_fence_order(void)
 EXPAR_DEV_FUNC void expar_dev_fence_full(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+EXPAR_DEV_FUNC void expar_dev_fence_near(void)
+{
+    __atomic_thread_fence(__ATOMIC_ACQ_REL);
 }
 #if defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #pragma GCC diagnostic pop
@@ -1066,6 +1077,7 @@ EXPAR_DEV_FUNC int expar_dev_look(const expar_device_handle *h, expar_dev_waitin
  *
  * Each call gives EXPAR_OK, or the status of the handle, which has an error then. */
 #define EXPAR_DEV_RING_POLLS 16u
+#define EXPAR_DEV_RING_LOOKS 4u
 
 /* Numbers wrap around. */
 EXPAR_DEV_FUNC int expar_dev_is_before(expar_uint64 a, expar_uint64 b)
@@ -1090,11 +1102,16 @@ EXPAR_DEV_FUNC expar_dev_ring_slot *expar_dev_ring_slots(const expar_dev_port *p
     return (expar_dev_ring_slot *)(port->ring + 1);
 }
 
-/* A thread that may have the watch. */
+/* A thread that waits for a counter of the ring, and may have the watch. `copy` is the counter's copy in the port, and
+   `seen` is what the thread saw last. */
 typedef struct expar_dev_ring_watch {
+    const expar_uint64 *counter;
+    expar_uint64 *copy;
+    expar_uint64 seen;
+    int is_end; /* the counter is a number << 1, as `done` */
     int watches;
     expar_uint32 polls;
-    expar_uint64 moves, looked_ns;
+    expar_uint64 moves, since_ns, looked_ns;
 } expar_dev_ring_watch;
 
 /* `moves` is loaded first, as it is raised last. The fence is the release of all copies, which `done` ends. */
@@ -1121,30 +1138,53 @@ EXPAR_DEV_FUNC void expar_dev_ring_copy(expar_dev_port *port, expar_dev_ring_wat
     }
     expar_dev_raise(&port->done, done);
 }
-EXPAR_DEV_FUNC void expar_dev_ring_look(expar_dev_port *port, expar_dev_ring_watch *w)
+/* Copies the awaited counter alone. As long as no command has failed that is one load across the bus. */
+EXPAR_DEV_FUNC void expar_dev_ring_look_at_one(expar_dev_port *port, expar_dev_ring_watch *w)
 {
-    expar_dev_ring_copy(port, w);
+    const expar_uint64 now = expar_dev_load_acquire_64(w->counter);
+    if (now == w->seen) return;
+    if (w->is_end && now & 1) {
+        const expar_uint64 ended = expar_dev_load_acquire_64(&port->ring->ended);
+        const expar_uint64 failure = expar_dev_load_acquire_64(&port->ring->failure);
+        if (ended) expar_dev_store_release_64(&port->ended, ended);
+        if (failure) expar_dev_store_release_64(&port->failure, failure);
+    }
+    expar_dev_fence_near();
+    expar_dev_raise(w->copy, now);
+    w->seen = now;
+}
+/* Now and then everything is looked at. */
+EXPAR_DEV_FUNC void expar_dev_ring_look(expar_dev_port *port, expar_dev_ring_watch *w, expar_uint64 claimed)
+{
+    expar_dev_ring_look_at_one(port, w);
+    if (w->polls++ % EXPAR_DEV_RING_LOOKS != 0) return;
     const expar_uint64 now = expar_dev_clock_ns();
-    if (now - w->looked_ns < EXPAR_DEV_WATCH_NS / 4) return;
+    if (now - w->since_ns < EXPAR_DEV_WATCH_NS / 4) return;
+    expar_dev_ring_copy(port, w);
+    expar_dev_raise(&port->awaited, claimed);
     const expar_uint64 awaited = expar_dev_load_64(&port->awaited);
     if (expar_dev_is_before(expar_dev_load_64(&port->ring->awaited), awaited))
         expar_dev_store_release_64(&port->ring->awaited, awaited);
-    w->looked_ns = now;
+    w->seen = expar_dev_load_acquire_64(w->copy);
+    w->since_ns = w->looked_ns = now;
     expar_dev_store_release_64(&port->watched_ns, now);
 }
-/* After a poll in vain. All numbers before `claimed` were claimed, which shows the host those that no thread will
-   publish any more. */
+/* After a poll in vain; w->seen is newer then. All numbers before `claimed` were claimed, which shows the host those
+   that no thread will publish any more. */
 EXPAR_DEV_FUNC void expar_dev_ring_turn(expar_dev_port *port, expar_dev_ring_watch *w, expar_uint64 claimed)
 {
     if (w->watches) {
-        expar_dev_ring_look(port, w);
+        expar_dev_ring_look(port, w, claimed);
         return;
     }
-    if (w->polls++ % EXPAR_DEV_RING_POLLS != 0) return;
-    expar_dev_raise(&port->awaited, claimed);
+    const expar_uint32 poll = w->polls++ % EXPAR_DEV_RING_POLLS;
+    w->seen = expar_dev_load_acquire_64(w->copy);
+    if (poll == EXPAR_DEV_RING_POLLS - 1) expar_dev_raise(&port->awaited, claimed);
+    if (poll != 0) return;
     const expar_uint64 last = expar_dev_load_acquire_64(&port->watched_ns), now = expar_dev_clock_ns();
     if (last && (expar_int64)(now - last) < (expar_int64)EXPAR_DEV_WATCH_NS) return;
     w->watches = expar_dev_compare_swap_64(&port->watched_ns, last, now) == last;
+    w->since_ns = now;
     w->looked_ns = 0;
 }
 
@@ -1153,15 +1193,15 @@ EXPAR_DEV_FUNC int expar_dev_ring_ending(expar_uint64 ended)
 {
     return (int)(ended >> 24 & 0xff);
 }
-/* Waits until a copy in the port has reached the number. */
-EXPAR_DEV_FUNC int expar_dev_ring_await(const expar_device_handle *h, expar_dev_port *port, const expar_uint64 *copy,
-                                        expar_uint64 number, expar_uint64 claimed, const expar_dev_fault *fault)
+/* Waits until the counter has reached the value. */
+EXPAR_DEV_FUNC int expar_dev_ring_await(const expar_device_handle *h, expar_dev_port *port, expar_dev_ring_watch *watch,
+                                        expar_uint64 value, expar_uint64 claimed, const expar_dev_fault *fault)
 {
     int status = EXPAR_OK;
     expar_dev_waiting waiting = {0, 0, EXPAR_DEV_AWAITS_NONE, 0};
-    expar_dev_ring_watch watch = {0, 0, 0, 0};
-    while (status == EXPAR_OK && expar_dev_is_before(expar_dev_load_acquire_64(copy), number)) {
-        expar_dev_ring_turn(port, &watch, claimed);
+    while (status == EXPAR_OK && expar_dev_is_before(watch->seen, value)) {
+        expar_dev_ring_turn(port, watch, claimed);
+        if (!expar_dev_is_before(watch->seen, value) && !(watch->seen & 1)) break;
         const expar_uint64 ended = expar_dev_load_acquire_64(&port->ended);
         if (ended)
             status = expar_dev_fail(h, expar_dev_ring_ending(ended), fault);
@@ -1169,9 +1209,14 @@ EXPAR_DEV_FUNC int expar_dev_ring_await(const expar_device_handle *h, expar_dev_
             status = expar_dev_look(h, &waiting, fault);
         expar_dev_pause(0);
     }
-    if (watch.watches) expar_dev_store_release_64(&port->watched_ns, 0);
+    if (watch->watches) expar_dev_store_64(&port->watched_ns, 0);
     EXPAR_DEVICE_DELAY();
     return status;
+}
+EXPAR_DEV_FUNC expar_dev_ring_watch expar_dev_ring_watch_of(const expar_uint64 *counter, expar_uint64 *copy, int is_end)
+{
+    const expar_dev_ring_watch watch = {counter, copy, expar_dev_load_acquire_64(copy), is_end, 0, 0, 0, 0, 0};
+    return watch;
 }
 
 /* Some command of the ring has failed: this handle fails if it was one of its own. */
@@ -1182,26 +1227,31 @@ EXPAR_DEV_FUNC int expar_dev_look_at_loss(const expar_device_handle *h)
     const expar_dev_fault fault = expar_dev_fault_of((int)report->lost_operation, report->lost_pe, report->lost_offset);
     return expar_dev_fail(h, (int)report->lost_status, &fault);
 }
-EXPAR_DEV_FUNC int expar_dev_await_done(const expar_device_handle *h, expar_dev_port *port, const expar_uint64 *copy,
+/* Waits until `done`, or with rank >= 0 the counter of that rank, has reached the number. */
+EXPAR_DEV_FUNC int expar_dev_await_done(const expar_device_handle *h, expar_dev_port *port, int rank,
                                         expar_uint64 number, const expar_dev_fault *fault)
 {
-    const int status = expar_dev_ring_await(h, port, copy, number, number, fault);
-    if (status != EXPAR_OK || !expar_dev_load_acquire_64(&port->ring->failure)) return status;
+    const expar_uint64 *done_to = (const expar_uint64 *)(expar_dev_ring_slots(port) + port->num_slots);
+    expar_dev_ring_watch watch = expar_dev_ring_watch_of(rank < 0 ? &port->ring->done : &done_to[rank],
+                                                         rank < 0 ? &port->done : &port->done_to[rank], 1);
+    const int status = expar_dev_ring_await(h, port, &watch, number << 1, number, fault);
+    if (status != EXPAR_OK || !(watch.seen & 1)) return status;
     return expar_dev_look_at_loss(h);
 }
 
 EXPAR_DEV_FUNC int expar_dev_claim(const expar_device_handle *h, expar_dev_port *port, expar_uint64 *number,
                                    const expar_dev_fault *fault)
 {
-    int status = expar_dev_load_acquire_64(&port->failure) ? expar_dev_look_at_loss(h) : EXPAR_OK;
-    const expar_uint64 ended = expar_dev_load_acquire_64(&port->ended);
+    int status = expar_dev_load_64(&port->failure) ? expar_dev_look_at_loss(h) : EXPAR_OK;
+    const expar_uint64 ended = expar_dev_load_64(&port->ended);
     if (status == EXPAR_OK && ended) status = expar_dev_fail(h, expar_dev_ring_ending(ended), fault);
     while (status == EXPAR_OK) {
-        /* `freed` first, so `head` is never smaller */
-        const expar_uint64 freed = expar_dev_load_acquire_64(&port->freed);
-        const expar_uint64 head = expar_dev_load_acquire_64(&port->head);
-        if (head - freed >= port->num_slots) {
-            status = expar_dev_ring_await(h, port, &port->freed, head + 1 - port->num_slots, head, fault);
+        /* The fence of expar_dev_issue is the acquire of `freed`. A `head` that was read too early may be before it;
+           then the swap fails. */
+        const expar_uint64 freed = expar_dev_load_64(&port->freed), head = expar_dev_load_64(&port->head);
+        if ((expar_int64)(head - freed) >= (expar_int64)port->num_slots) {
+            expar_dev_ring_watch watch = expar_dev_ring_watch_of(&port->ring->consumed, &port->freed, 0);
+            status = expar_dev_ring_await(h, port, &watch, head + 1 - port->num_slots, head, fault);
             continue;
         }
         EXPAR_DEVICE_DELAY();
@@ -1210,18 +1260,42 @@ EXPAR_DEV_FUNC int expar_dev_claim(const expar_device_handle *h, expar_dev_port 
     }
     return status;
 }
+
+/* The high byte of a slot's words while it holds the command. */
+EXPAR_DEV_FUNC expar_uint64 expar_dev_turn(expar_uint64 num_slots, expar_uint64 number)
+{
+    return (expar_uint64)(number & num_slots ? 0xa5 : 0x5a) << 56;
+}
+/* Writes a word of the command with the turn in place of its high byte, which goes to *high. */
+EXPAR_DEV_FUNC void expar_dev_write_word(expar_dev_ring_slot *slot, int place, expar_uint64 turn, expar_uint64 word,
+                                         expar_uint64 *high)
+{
+    *high |= word >> 56 << 8 * place;
+    expar_dev_store_64(&slot->words[place], (word << 8 >> 8) | turn);
+}
 /* All that this thread has written, or threads that it has met, arrives before the command. */
-EXPAR_DEV_FUNC int expar_dev_issue(const expar_device_handle *h, expar_dev_port *port, const expar_dev_command *command,
+EXPAR_DEV_FUNC int expar_dev_issue(const expar_device_handle *h, expar_dev_port *port, const expar_dev_command *c,
                                    expar_uint64 *after, const expar_dev_fault *fault)
 {
-    expar_uint64 number = 0;
+    expar_uint64 number = 0, high = 0;
     const int status = expar_dev_claim(h, port, &number, fault);
     if (status != EXPAR_OK) return status;
     expar_dev_ring_slot *slot = expar_dev_ring_slots(port) + (number & (port->num_slots - 1));
+    const expar_uint64 turn = expar_dev_turn(port->num_slots, number);
     EXPAR_DEVICE_DELAY();
-    slot->command = *command;
+    expar_dev_fence_order();
+    expar_dev_write_word(slot, 0, turn, c->offset, &high);
+    expar_dev_write_word(slot, 1, turn, c->local, &high);
+    expar_dev_write_word(slot, 2, turn, c->bytes, &high);
+    expar_dev_write_word(slot, 3, turn, c->operand, &high);
     EXPAR_DEVICE_DELAY();
-    expar_dev_store_release_64(&slot->sequence, number + 1);
+    expar_dev_write_word(slot, 4, turn, c->compare, &high);
+    expar_dev_write_word(slot, 5, turn, c->signal, &high);
+    expar_dev_write_word(slot, 6, turn,
+                         (expar_uint64)(expar_uint32)c->pe | (expar_uint64)c->kind << 32 | (expar_uint64)c->op << 40 |
+                             (expar_uint64)c->memory << 48 | (expar_uint64)c->signal_memory << 56,
+                         &high);
+    expar_dev_store_64(&slot->words[7], high | turn);
     *after = number + 1;
     return EXPAR_OK;
 }
@@ -1264,7 +1338,7 @@ EXPAR_DEV_FUNC int expar_dev_run_command(const expar_device_handle *h, const exp
     expar_dev_port *port = expar_dev_port_of(h, command->pe);
     const int status = expar_dev_issue(h, port, command, &after, fault);
     if (status != EXPAR_OK || !waits) return status;
-    return expar_dev_await_done(h, port, &port->done_to[command->pe], after, fault);
+    return expar_dev_await_done(h, port, command->pe, after, fault);
 }
 /* A place whose command may still be under way stays taken. */
 EXPAR_DEV_FUNC expar_uint64 expar_dev_run_fetch(const expar_device_handle *h, expar_dev_command *command,
@@ -1285,9 +1359,9 @@ EXPAR_DEV_FUNC int expar_dev_run_quiet(const expar_device_handle *h, int ring, c
     expar_dev_port *port = expar_dev_port_of(h, ring);
     const expar_uint64 head = expar_dev_load_acquire_64(&port->head);
     /* A ring without commands on their way costs no look across the bus: `failure` was copied before `done`. */
-    const int is_done = !expar_dev_is_before(expar_dev_load_acquire_64(&port->done), head);
+    const int is_done = !expar_dev_is_before(expar_dev_load_acquire_64(&port->done), head << 1);
     if (is_done) return expar_dev_load_acquire_64(&port->failure) ? expar_dev_look_at_loss(h) : EXPAR_OK;
-    return expar_dev_await_done(h, port, &port->done, head, fault);
+    return expar_dev_await_done(h, port, -1, head, fault);
 }
 
 /* A handle for jobs, which use these members alone. */

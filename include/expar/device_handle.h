@@ -15,7 +15,7 @@ extern "C" {
 
 /* The version of handles. Kernels and the library must have the same: it changes with the layout of a handle, or of the
    memory that it names. */
-#define EXPAR_DEVICE_VERSION 4
+#define EXPAR_DEVICE_VERSION 5
 
 /* The state that kernels get, at most 128 bytes: pass it by value as an argument of the kernel, or put it into memory
    that the kernel reads. It holds no reference and needs no end. */

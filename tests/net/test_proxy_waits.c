@@ -57,7 +57,7 @@ static void scene_port(scene *s, const proxy_plan *plan)
     s->port.done_to = s->done_to;
     s->port.size = COPYING_PES;
     for (int32_t pe = 0; pe < COPYING_PES; pe++)
-        atomic_store(&s->done_to[pe], plan->first);
+        atomic_store(&s->done_to[pe], proxy_end(plan->first, 0));
 }
 
 static scene *scene_open(uint64_t bytes, const proxy_plan *changes)
@@ -242,6 +242,60 @@ static void test_claims_leave_no_gap(void **state)
     quiet_free(port);
 }
 
+/* ---- slots ------------------------------------------------------------------------------------------------------- */
+
+static proxy_command random_command(random_source *random)
+{
+    proxy_command command = {0};
+    uint8_t *bytes = (uint8_t *)&command;
+    for (size_t i = 0; i < sizeof command; i++)
+        bytes[i] = (uint8_t)random_bits(random);
+    return command;
+}
+
+/* Each bit of a command arrives, in each turn of a slot. */
+static void test_commands_arrive_whole(void **state)
+{
+    (void)state;
+    random_source random = random_start(random_test_seed("commands"));
+    proxy_port *port = quiet_port(4);
+    uint64_t words[PROXY_SLOT_WORDS];
+    for (uint64_t number = UINT64_MAX - 300; number != 300; number++) {
+        const proxy_command command = random_command(&random);
+        proxy_publish(port, number, &command);
+        assert_int_equal(proxy_slot_holds(proxy_slot_of(port->ring, 4, number), proxy_turn(4, number), words), 1);
+        const proxy_command seen = proxy_command_of(words);
+        assert_memory_equal(&seen, &command, sizeof seen);
+        assert_int_equal(proxy_slot_holds(proxy_slot_of(port->ring, 4, number), proxy_turn(4, number + 4), words), 0);
+    }
+    quiet_free(port);
+}
+
+/* Words may arrive in any order: the command is there with the last one, whichever it is. */
+static void test_parts_of_a_command_are_none(void **state)
+{
+    (void)state;
+    random_source random = random_start(random_test_seed("parts"));
+    uint64_t whole[PROXY_SLOT_WORDS], words[PROXY_SLOT_WORDS];
+    proxy_port *port = quiet_port(2);
+    proxy_slot *slot = proxy_slot_of(port->ring, 2, 1);
+    for (uint64_t number = 1; number < 200; number += 2) {
+        const proxy_command command = random_command(&random), before = random_command(&random);
+        proxy_publish(port, number, &command);
+        assert_int_equal(proxy_slot_holds(slot, proxy_turn(2, number), whole), 1);
+        proxy_publish(port, number - 2, &before);
+        for (uint32_t missing = 255; missing;) {
+            const int64_t place = random_between(&random, 0, PROXY_SLOT_WORDS - 1);
+            assert_int_equal(proxy_slot_holds(slot, proxy_turn(2, number), words), 0);
+            proxy_store(&slot->words[place], whole[place]);
+            missing &= ~(1u << place);
+        }
+        assert_int_equal(proxy_slot_holds(slot, proxy_turn(2, number), words), 1);
+        assert_memory_equal(words, whole, sizeof words);
+    }
+    quiet_free(port);
+}
+
 /* ---- ends -------------------------------------------------------------------------------------------------------- */
 
 typedef enum wait_for { FOR_SLOTS, FOR_DONE, FOR_PEER } wait_for;
@@ -415,6 +469,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages_arrive_whole),
         cmocka_unit_test(test_claims_leave_no_gap),
+        cmocka_unit_test(test_commands_arrive_whole),
+        cmocka_unit_test(test_parts_of_a_command_are_none),
         cmocka_unit_test(test_poison_ends_waits),
         cmocka_unit_test(test_stopping_ends_waits),
         cmocka_unit_test(test_unpublished_numbers_end_the_ring),

@@ -67,8 +67,9 @@ void proxy_crew_remove(proxy_crew *crew, proxy *member)
 /* By words that any thread may read: `consumed` is the number of the next command as long as its thread sleeps. */
 static bool is_called(const proxy *member)
 {
-    const uint64_t number = proxy_load(&member->ring->consumed);
-    return proxy_load(&proxy_slot_of(member->ring, member->port.num_slots, number)->sequence) == number + 1;
+    const uint64_t number = proxy_load(&member->ring->consumed), num_slots = member->port.num_slots;
+    uint64_t words[PROXY_SLOT_WORDS];
+    return proxy_slot_holds(proxy_slot_of(member->ring, num_slots, number), proxy_turn(num_slots, number), words);
 }
 
 static void look_at_all(proxy_crew *crew, const proxy *self)

@@ -49,7 +49,7 @@ static void tell_peer(proxy *self, int32_t pe)
     const uint64_t number = peer->first == PROXY_NONE ? peer->end_number : self->flights[peer->first].number;
     if (peer->told_number == number) return;
     peer->told_number = number;
-    proxy_store(&proxy_done_to(self->ring, self->port.num_slots)[pe], number);
+    proxy_store(&proxy_done_to(self->ring, self->port.num_slots)[pe], proxy_end(number, self->failures != 0));
     self->changed = true;
 }
 
@@ -61,7 +61,7 @@ bool proxy_count_done(proxy *self)
     if (done == self->done) return false;
     proxy_between_steps(self);
     self->done = done;
-    proxy_store(&self->ring->done, done);
+    proxy_store(&self->ring->done, proxy_end(done, self->failures != 0));
     self->changed = true;
     return true;
 }

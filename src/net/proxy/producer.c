@@ -128,7 +128,7 @@ void proxy_forgive(proxy *self, int32_t pe)
 
 bool proxy_has_ended_to(const proxy *self, int32_t pe, uint64_t number)
 {
-    return proxy_is_at(proxy_load(&proxy_done_to(self->ring, self->plan.num_slots)[pe]), number);
+    return proxy_end_is_at(proxy_load(&proxy_done_to(self->ring, self->plan.num_slots)[pe]), number);
 }
 
 expar_status proxy_ending(const proxy *self)

@@ -20,14 +20,15 @@ static void start_counters(proxy *self)
 {
     const uint64_t num_slots = self->plan.num_slots, first = self->plan.first;
     proxy_store(&self->ring->consumed, first);
-    proxy_store(&self->ring->done, first);
+    proxy_store(&self->ring->done, proxy_end(first, 0));
     proxy_store(&self->ring->awaited, first);
     for (uint64_t n = first; n != first + num_slots; n++)
-        proxy_store(&proxy_slot_of(self->ring, num_slots, n)->sequence, n + 1 - num_slots);
+        for (int32_t i = 0; i < PROXY_SLOT_WORDS; i++)
+            proxy_store(&proxy_slot_of(self->ring, num_slots, n)->words[i], proxy_turn(num_slots, n - num_slots));
     for (int32_t pe = 0; pe < self->size; pe++) {
         self->peers[pe] =
             (proxy_peer){.first = PROXY_NONE, .last = PROXY_NONE, .end_number = first, .told_number = first};
-        proxy_store(&proxy_done_to(self->ring, num_slots)[pe], first);
+        proxy_store(&proxy_done_to(self->ring, num_slots)[pe], proxy_end(first, 0));
     }
 }
 

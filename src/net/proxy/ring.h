@@ -9,9 +9,9 @@
  *            they last saw of the counters
  *
  * Commands are numbered from a first number on, modulo 2^64; number n lies in slot n % num_slots. A producer takes
- * numbers when their slots are free, as many as it has commands, by one atomic (proxy_claim). It writes each command,
- * and last the slot's sequence, n + 1 (proxy_publish). A producer that finds the ring full has claimed nothing, so it
- * may give up without leaving a gap.
+ * numbers when their slots are free, as many as it has commands, by one atomic (proxy_claim). It writes each command
+ * into its slot (proxy_publish). A producer that finds the ring full has claimed nothing, so it may give up without
+ * leaving a gap.
  *
  * The consumer (proxy.h) copies commands out in the order of numbers and raises `consumed`, which frees their slots. It
  * raises `done` as far as all commands from the first on are delivered. So quiet reads the head, then waits until
@@ -64,12 +64,16 @@ PORTABLE_FUNC uint64_t proxy_tag(const proxy_command *command)
     return command->kind == PROXY_ATOMIC ? command->signal : command->compare;
 }
 
+#define PROXY_SLOT_WORDS 8
+
+/* A command and its turn. Each word stands for itself, so a GPU needs no fence between them: a fence waits until
+   earlier stores have crossed the bus. The command has seven words. Their low 7 bytes lie in words 0 to 6, and their
+   high bytes in word 7. The high byte of each word is the turn (proxy_turn). The producer with that number writes the
+   words after all that it has written or seen before (release, or relaxed after a fence). The consumer loads them
+   (acquire), and takes the command when all have the turn. Then it raises `consumed`, after which the next producer
+   writes the slot. The words start with the turn before the first. */
 typedef struct proxy_slot {
-    /* its producer writes it, the consumer reads it; ordered by `sequence` and `consumed` */
-    proxy_command command;
-    /* Number of the command + 1. Its producer stores it (release, at system scope) after the command; the consumer
-       loads it (acquire). It starts with the value of the turn before the first. */
-    PORTABLE_SHARED(uint64_t) sequence;
+    PORTABLE_SHARED(uint64_t) words[PROXY_SLOT_WORDS];
 } proxy_slot;
 
 #define PROXY_LINE_WORDS 8 /* words of a cache line */
@@ -82,8 +86,8 @@ typedef struct proxy_ring {
     /* Number of the next command to copy out: slots before it are free. Stored (release) after the copy, once for a
        batch of commands; producers load it (acquire) before they write the slot again. */
     PORTABLE_SHARED(uint64_t) consumed;
-    /* All commands before this number are delivered, or have failed. Stored (release) after their data, their results
-       and `failure`, once for a batch; waiting threads load it (acquire). */
+    /* All commands before this number are delivered, or have failed (proxy_end). Stored (release) after their data,
+       their results and `failure`, once for a batch; waiting threads load it (acquire). */
     PORTABLE_SHARED(uint64_t) done;
     /* Raised after each change of the other words or of a PE's counter (release). A reader that loads it first, and
        finds it unchanged, need not load the others. */
@@ -117,7 +121,7 @@ typedef struct proxy_port {
     /* a power of two */
     uint64_t num_slots;
     /* Copies of `done`, `failure` and `ended`. The watch stores them (release), waiting producers load them
-       (acquire). `done` is raised last. */
+       (acquire). `done` is raised last, and is a proxy_end as in the ring. */
     PORTABLE_SHARED(uint64_t) done, failure, ended;
     /* [size] copies of the PEs' counters, written and read like `done`; NULL: nobody waits for a PE alone */
     PORTABLE_SHARED(uint64_t) * done_to;
@@ -172,6 +176,27 @@ PORTABLE_FUNC void proxy_store_near(uint64_t *word, uint64_t value)
 {
     asm volatile("st.release.gpu.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
+/* Loads a word of the port before a claim. The fence of proxy_publish comes before what the word allows to write. */
+PORTABLE_FUNC uint64_t proxy_load_before_claim(const uint64_t *word)
+{
+    uint64_t value;
+    asm volatile("ld.relaxed.gpu.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+/* Stores a word of the port that stands for itself. */
+PORTABLE_FUNC void proxy_note(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.relaxed.gpu.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+/* Orders all that this thread has written or seen before its later stores. */
+PORTABLE_FUNC void proxy_begin_publish(void)
+{
+    asm volatile("fence.acq_rel.sys;" ::: "memory");
+}
+PORTABLE_FUNC void proxy_store_pair(uint64_t *words, uint64_t first, uint64_t second)
+{
+    asm volatile("st.relaxed.sys.v2.u64 [%0], {%1, %2};" ::"l"(words), "l"(first), "l"(second) : "memory");
+}
 /* As proxy_swap, and what this thread has seen and written before is ordered before it. */
 PORTABLE_FUNC int proxy_swap_release(uint64_t *word, uint64_t *expected, uint64_t desired)
 {
@@ -201,6 +226,23 @@ PORTABLE_FUNC void proxy_store_near(_Atomic uint64_t *word, uint64_t value)
 {
     proxy_store(word, value);
 }
+PORTABLE_FUNC uint64_t proxy_load_before_claim(const _Atomic uint64_t *word)
+{
+    return proxy_load(word);
+}
+PORTABLE_FUNC void proxy_note(_Atomic uint64_t *word, uint64_t value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+/* Each store of proxy_store_pair is a release here. */
+PORTABLE_FUNC void proxy_begin_publish(void)
+{
+}
+PORTABLE_FUNC void proxy_store_pair(_Atomic uint64_t *words, uint64_t first, uint64_t second)
+{
+    proxy_store(&words[0], first);
+    proxy_store(&words[1], second);
+}
 /* Relaxed: it only assigns numbers; `consumed` and the sequences order the memory. */
 PORTABLE_FUNC int proxy_swap(_Atomic uint64_t *word, uint64_t *expected, uint64_t desired)
 {
@@ -217,7 +259,25 @@ PORTABLE_FUNC int proxy_is_at(uint64_t a, uint64_t b)
 {
     return (int64_t)(a - b) >= 0;
 }
-/* Stores the number in a word of the port, unless it is there already (release). */
+
+/* ---- counters of ends -------------------------------------------------------------------------------------------- */
+
+/* The number before which all commands have ended, in the high 63 bits; bit 0: some command of the ring has failed. So
+   who waits for the number need not look at `failure`. */
+PORTABLE_FUNC uint64_t proxy_end(uint64_t number, int32_t has_failed)
+{
+    return number << 1 | (uint64_t)has_failed;
+}
+PORTABLE_FUNC int proxy_end_has_failed(uint64_t end)
+{
+    return (int)(end & 1);
+}
+PORTABLE_FUNC int proxy_end_is_at(uint64_t end, uint64_t number)
+{
+    return proxy_is_at(end, number << 1);
+}
+
+/* Stores the number in a word of the port, unless it is there already (release). It serves ends, too. */
 PORTABLE_FUNC void proxy_raise(PORTABLE_SHARED(uint64_t) * word, uint64_t number)
 {
     uint64_t seen = proxy_load_near(word);
@@ -236,27 +296,28 @@ PORTABLE_FUNC proxy_slot *proxy_slot_of(proxy_ring *ring, uint64_t num_slots, ui
 PORTABLE_FUNC proxy_port proxy_port_start(proxy_ring *ring, uint64_t num_slots, uint64_t first)
 {
     proxy_port port = {0};
-    port.head = port.freed = port.done = port.awaited = first;
+    port.head = port.freed = port.awaited = first;
+    port.done = proxy_end(first, 0);
     port.ring = ring;
     port.num_slots = num_slots;
     return port;
 }
 
-/* Returns the PEs' counters. Commands to a PE whose number is before its counter are delivered, or have failed, so
-   their sources are free. Stored and loaded like `done`. */
+/* Returns the PEs' counters, each a proxy_end. Commands to a PE whose number is before its counter are delivered, or
+   have failed, so their sources are free. Stored and loaded like `done`. */
 PORTABLE_FUNC PORTABLE_SHARED(uint64_t) * proxy_done_to(proxy_ring *ring, uint64_t num_slots)
 {
     return (PORTABLE_SHARED(uint64_t) *)((proxy_slot *)(ring + 1) + num_slots);
 }
 
 /* Takes the next `count` numbers, as far as slots are known to be free. Returns 0 if they are not; then nothing was
-   taken. `freed` is loaded before `head`, so `head` is never smaller. */
+   taken. A `head` that was read too early seems to be before `freed`; then the swap fails and reads it again. */
 PORTABLE_FUNC int proxy_claim_known(proxy_port *port, uint64_t count, uint64_t *first)
 {
-    uint64_t freed = proxy_load_near(&port->freed);
-    uint64_t head = proxy_load_near(&port->head);
+    uint64_t freed = proxy_load_before_claim(&port->freed);
+    uint64_t head = proxy_load_before_claim(&port->head);
     do {
-        if (head - freed + count > port->num_slots) return 0;
+        if ((int64_t)(head - freed + count) > (int64_t)port->num_slots) return 0;
         PROXY_BETWEEN_STEPS(port);
     } while (!proxy_swap(&port->head, &head, head + count));
     *first = head;
@@ -271,16 +332,63 @@ PORTABLE_FUNC int proxy_claim(proxy_port *port, uint64_t count, uint64_t *first)
     return proxy_claim_known(port, count, first);
 }
 
-/* Call this once, and soon, for each number that was claimed: all later commands wait for it. The sequence is stored
-   with release at system scope, so all that this thread has written or seen arrives before it: the payload first. If
-   all lanes of a warp call this together, the one fence serves all of their commands. */
-PORTABLE_FUNC void proxy_publish(proxy_port *port, uint64_t number, const proxy_command *command)
+/* The high byte of a slot's words while it holds the command. It differs from that of the turns before and after. */
+PORTABLE_FUNC uint64_t proxy_turn(uint64_t num_slots, uint64_t number)
+{
+    return (uint64_t)(number & num_slots ? 0xa5 : 0x5a) << 56;
+}
+
+#define PROXY_LOW_BYTES ((uint64_t)0xffffffffffffff)
+
+/* Writes two words of the command, with the turn in place of their high bytes, which go to *high. */
+PORTABLE_FUNC void proxy_write_pair(proxy_slot *slot, int place, uint64_t turn, uint64_t first, uint64_t second,
+                                    uint64_t *high)
+{
+    *high |= first >> 56 << 8 * place | second >> 56 << 8 * (place + 1);
+    proxy_store_pair(&slot->words[place], (first & PROXY_LOW_BYTES) | turn, (second & PROXY_LOW_BYTES) | turn);
+}
+
+/* Call this once, and soon, for each number that was claimed: all later commands wait for it. All that this thread has
+   written or seen arrives before the command: the payload first. If all lanes of a warp call this together, the one
+   fence serves all of their commands. */
+PORTABLE_FUNC void proxy_publish(proxy_port *port, uint64_t number, const proxy_command *c)
 {
     proxy_slot *slot = proxy_slot_of(port->ring, port->num_slots, number);
+    const uint64_t turn = proxy_turn(port->num_slots, number);
+    const uint64_t form = (uint64_t)(uint32_t)c->pe | (uint64_t)c->kind << 32 | (uint64_t)c->op << 40 |
+                          (uint64_t)c->memory << 48 | (uint64_t)c->signal_memory << 56;
+    uint64_t high = form >> 56 << 48;
     PROXY_BETWEEN_STEPS(port);
-    slot->command = *command;
+    proxy_begin_publish();
     PROXY_BETWEEN_STEPS(port);
-    proxy_store(&slot->sequence, number + 1);
+    proxy_write_pair(slot, 0, turn, c->offset, c->local, &high);
+    proxy_write_pair(slot, 2, turn, c->bytes, c->operand, &high);
+    proxy_write_pair(slot, 4, turn, c->compare, c->signal, &high);
+    proxy_store_pair(&slot->words[6], (form & PROXY_LOW_BYTES) | turn, high | turn);
+}
+
+/* The consumer's side: returns 1 if the slot holds the command with that number, whose words are loaded then. */
+PORTABLE_FUNC int proxy_slot_holds(proxy_slot *slot, uint64_t turn, uint64_t words[PROXY_SLOT_WORDS])
+{
+    for (int i = PROXY_SLOT_WORDS - 1; i >= 0; i--) {
+        words[i] = proxy_load(&slot->words[i]);
+        if (words[i] >> 56 << 56 != turn) return 0;
+    }
+    return 1;
+}
+/* Returns the command that the words of a slot hold. */
+PORTABLE_FUNC proxy_command proxy_command_of(const uint64_t words[PROXY_SLOT_WORDS])
+{
+    uint64_t part[PROXY_SLOT_WORDS - 1];
+    for (int i = 0; i < PROXY_SLOT_WORDS - 1; i++)
+        part[i] = (words[i] & PROXY_LOW_BYTES) | words[PROXY_SLOT_WORDS - 1] >> 8 * i << 56;
+    proxy_command c = {part[0], part[1], part[2], part[3], part[4], part[5], 0, 0, 0, 0, 0};
+    c.pe = (int32_t)(uint32_t)part[6];
+    c.kind = (uint8_t)(part[6] >> 32);
+    c.op = (uint8_t)(part[6] >> 40);
+    c.memory = (uint8_t)(part[6] >> 48);
+    c.signal_memory = (uint8_t)(part[6] >> 56);
+    return c;
 }
 
 /* Returns 0 if the ring is full; then nothing was issued. */
@@ -299,7 +407,7 @@ PORTABLE_FUNC uint64_t proxy_head(proxy_port *port)
 }
 PORTABLE_FUNC int proxy_has_done(const proxy_port *port, uint64_t head)
 {
-    return proxy_is_at(proxy_load(&port->ring->done), head);
+    return proxy_end_is_at(proxy_load(&port->ring->done), head);
 }
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */

@@ -15,7 +15,7 @@ static uint64_t write_image(const proxy *self, cu_address at)
     port->size = self->size;
     port->orphan_ns = (uint64_t)self->plan.orphan_ns;
     for (int32_t pe = 0; pe < self->size; pe++)
-        done_to[pe] = self->plan.first;
+        done_to[pe] = proxy_end(self->plan.first, 0);
     return sizeof *port + (uint64_t)self->size * sizeof *done_to;
 }
 

@@ -71,10 +71,16 @@ static expar_status flight_find_local(const proxy *self, flight *f)
 
 /* ---- taking ------------------------------------------------------------------------------------------------------ */
 
+static bool load_slot(const proxy *self, uint64_t number, uint64_t words[PROXY_SLOT_WORDS])
+{
+    const uint64_t num_slots = self->port.num_slots;
+    return proxy_slot_holds(proxy_slot_of(self->ring, num_slots, number), proxy_turn(num_slots, number), words);
+}
+
 static bool is_there(const proxy *self, uint64_t number)
 {
-    const proxy_slot *slot = proxy_slot_of(self->ring, self->port.num_slots, number);
-    return proxy_load(&slot->sequence) == number + 1;
+    uint64_t words[PROXY_SLOT_WORDS];
+    return load_slot(self, number, words);
 }
 
 static expar_status standing_of(proxy *self, const proxy_command *c)
@@ -111,13 +117,12 @@ static bool has_flight(const proxy *self)
 bool proxy_take(proxy *self)
 {
     const uint64_t first = self->taken;
-    while (self->taken - first < PROXY_BATCH && has_flight(self) && is_there(self, self->taken)) {
+    uint64_t words[PROXY_SLOT_WORDS];
+    while (self->taken - first < PROXY_BATCH && has_flight(self) && load_slot(self, self->taken, words)) {
         const uint64_t number = self->taken;
         proxy_between_steps(self);
         flight *f = proxy_flight(self, number);
-        *f = (flight){.command = proxy_slot_of(self->ring, self->port.num_slots, number)->command,
-                      .number = number,
-                      .next = PROXY_NONE};
+        *f = (flight){.command = proxy_command_of(words), .number = number, .next = PROXY_NONE};
         command_begin(self, f);
         self->taken = number + 1;
     }

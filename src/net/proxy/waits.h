@@ -3,10 +3,10 @@
  *
  * It compiles as ring.h does. A waiting producer polls the copies in the port, which is memory of its own. The ring
  * lies across a bus: if all waiting threads read it, their reads queue up, and each sees its word late. So only one of
- * them reads it at a time. That one has the watch. No fixed producer has it, because a producer may leave while others
- * wait. One that finds the last look older than PROXY_WATCH_NS takes the watch by a compare-swap on the time of that
- * look. It renews the time while it waits, and clears it when it leaves. Two may watch for a moment: copies only grow,
- * so both may store them.
+ * them reads it at a time. That one has the watch. It looks at the counter that it awaits itself, and now and then at
+ * all others. No fixed producer has it, because a producer may leave while others wait. One that finds the last look
+ * older than PROXY_WATCH_NS takes the watch by a compare-swap on the time of that look. It renews the time while it
+ * waits, and clears it when it leaves. Two may watch for a moment: copies only grow, so both may store them.
  *
  * A wait ends in vain if the ring has ended (proxy_ring.ended), or if the beat of the proxy's thread has stood still
  * for orphan_ns. Nothing else ends it: the proxy gives up each command to a PE that is lost or silent, so numbers move
@@ -82,23 +82,25 @@ PORTABLE_FUNC void proxy_acquire(void)
 #define PROXY_WATCH_NS 20000u
 /* A watch that has not looked for so long, or never, may have missed a beat: its wait for one starts anew. */
 #define PROXY_FRESH_NS 1000000u
-/* polls of a producer without the watch between two looks at the clock */
+/* polls of a producer without the watch between two looks at the clock, and looks of one that has it */
 #define PROXY_POLLS 16u
+#define PROXY_LOOKS 4u
 /* counters of PEs that a watch loads at a time; more make kernels spill registers */
 #define PROXY_WATCH_PES 2
 
-/* A wait in progress: {port}, the other members 0. */
+/* A wait in progress for a counter of the ring. */
 typedef struct proxy_wait {
     proxy_port *port;
-    /* 1: this producer has the watch */
+    /* the counter, its copy in the port, and the value that this producer saw last */
+    PORTABLE_SHARED(uint64_t) * counter, *copy;
+    uint64_t seen;
+    /* 1: the counter is a proxy_end */
+    uint32_t awaits_end;
+    /* 1: this producer has the watch, 2: and has looked at everything */
     uint32_t watches;
     uint32_t polls;
-    /* `moves` as this producer's watch saw it last; settled: the copies have all that it announced */
-    uint64_t moves, settled;
-    /* when this watch last looked at the beat */
+    /* when it took the watch, or last looked at everything */
     uint64_t looked_ns;
-    /* 1: the wait ends when `done` has reached the number */
-    uint64_t awaits_done, number;
 } proxy_wait;
 
 /* ---- the watch --------------------------------------------------------------------------------------------------- */
@@ -123,37 +125,29 @@ PORTABLE_FUNC void proxy_watch_pes(proxy_port *port, int64_t first)
         proxy_raise(&port->done_to[first + i], done[i]);
 }
 
-/* Copies the ring's words if they have changed. A reader that sees the copy of `done` also sees failures and results.
-   A watch whose own wait ends by that leaves the PEs' counters to the next one.
-   A look may see `moves` raised, and yet an older `done`, because its loads have no order. So the next look copies the
-   words once more: it comes after the fence that followed `moves`. */
-PORTABLE_FUNC void proxy_watch_counters(proxy_wait *w)
+/* Copies the ring's words; returns `moves`. A reader that sees the copy of `done` also sees failures and results. */
+PORTABLE_FUNC uint64_t proxy_watch_counters(proxy_port *port)
 {
-    proxy_port *port = w->port;
     uint64_t words[4];
     proxy_load_counters(port->ring, words);
-    const int known = w->looked_ns && words[2] == w->moves;
-    if (known && w->settled) return;
     proxy_acquire();
-    w->settled = (uint64_t)known;
-    w->moves = words[2];
     proxy_raise(&port->freed, words[0]);
     if (words[3]) proxy_store_near(&port->ended, words[3]);
     proxy_watch_failure(port);
     proxy_raise(&port->done, words[1]);
-    if (w->awaits_done && proxy_is_at(words[1], w->number)) return;
     if (port->done_to)
         for (int64_t pe = 0; pe < port->size; pe += PROXY_WATCH_PES)
             proxy_watch_pes(port, pe);
+    return words[2];
 }
 
 /* Ends the waits of all producers if the beat has stood still for too long; passes on what they wait for. Another watch
    may have stored a later time. */
-PORTABLE_FUNC void proxy_watch_beat(proxy_wait *w, uint64_t now_ns)
+PORTABLE_FUNC void proxy_watch_beat(const proxy_wait *w, uint64_t moves, uint64_t now_ns)
 {
     proxy_port *port = w->port;
-    const uint64_t beat = proxy_load(&port->ring->beat) + w->moves, awaited = proxy_load_near(&port->awaited);
-    const int stale = now_ns - w->looked_ns > PROXY_FRESH_NS;
+    const uint64_t beat = proxy_load(&port->ring->beat) + moves, awaited = proxy_load_near(&port->awaited);
+    const int stale = w->watches == 1 || now_ns - w->looked_ns > PROXY_FRESH_NS;
     if (!proxy_is_at(proxy_load(&port->ring->awaited), awaited)) proxy_store(&port->ring->awaited, awaited);
     if (stale || beat != proxy_load_near(&port->beat)) {
         proxy_store_near(&port->beat, beat);
@@ -163,14 +157,43 @@ PORTABLE_FUNC void proxy_watch_beat(proxy_wait *w, uint64_t now_ns)
     }
 }
 
-PORTABLE_FUNC void proxy_watch(proxy_wait *w)
+/* Some command has failed, or the ring has ended. */
+PORTABLE_FUNC uint64_t proxy_watch_trouble(proxy_port *port)
 {
-    proxy_watch_counters(w);
+    const uint64_t ended = proxy_load(&port->ring->ended);
+    if (ended) proxy_store_near(&port->ended, ended);
+    proxy_watch_failure(port);
+    return ended;
+}
+
+/* Copies the counter alone for which this producer waits: one load across the bus as long as nothing has failed.
+   Returns why the wait must end, or 0. */
+PORTABLE_FUNC uint64_t proxy_watch_awaited(proxy_wait *w)
+{
+    uint64_t ended = 0;
+    const uint64_t now = proxy_load(w->counter);
+    if (now == w->seen) return 0;
+    if (w->awaits_end && proxy_end_has_failed(now)) ended = proxy_watch_trouble(w->port);
+    proxy_raise(w->copy, now);
+    w->seen = now;
+    return ended;
+}
+
+/* Most looks are at one counter. Everything is looked at after PROXY_WATCH_NS / 4. */
+PORTABLE_FUNC uint64_t proxy_watch(proxy_wait *w, uint64_t claimed)
+{
+    proxy_port *port = w->port;
+    const uint64_t ended = proxy_watch_awaited(w);
+    if (ended || w->polls++ % PROXY_LOOKS != 0) return ended;
     const uint64_t now_ns = proxy_now_ns();
-    if (now_ns - w->looked_ns < PROXY_WATCH_NS / 4) return;
-    proxy_watch_beat(w, now_ns);
+    if (now_ns - w->looked_ns < PROXY_WATCH_NS / 4) return 0;
+    proxy_raise(&port->awaited, claimed);
+    proxy_watch_beat(w, proxy_watch_counters(port), now_ns);
+    w->watches = 2;
     w->looked_ns = now_ns;
-    proxy_store_near(&w->port->watched_ns, now_ns);
+    w->seen = proxy_load_near(w->copy);
+    proxy_store_near(&port->watched_ns, now_ns);
+    return proxy_load_near(&port->ended);
 }
 
 /* Takes the watch when nobody has it, or its owner has not looked for a while. */
@@ -180,40 +203,59 @@ PORTABLE_FUNC void proxy_watch_take(proxy_wait *w)
     const uint64_t now_ns = proxy_now_ns();
     if (last_ns && (int64_t)(now_ns - last_ns) < (int64_t)PROXY_WATCH_NS) return;
     w->watches = (uint32_t)proxy_swap(&w->port->watched_ns, &last_ns, now_ns);
-    w->looked_ns = 0;
+    w->looked_ns = now_ns;
 }
 
 /* ---- waits ------------------------------------------------------------------------------------------------------- */
 
-/* Call this after each poll that has not found the awaited value. All numbers before `claimed` were claimed, which
-   tells the proxy of one that is never published. Returns 0 while the wait may go on, else why it must end
-   (proxy_failure). */
+PORTABLE_FUNC proxy_wait proxy_wait_for(proxy_port *port, PORTABLE_SHARED(uint64_t) * counter,
+                                        PORTABLE_SHARED(uint64_t) * copy, uint32_t awaits_end)
+{
+    proxy_wait w = {port, counter, copy, 0, awaits_end, 0, 0, 0};
+    w.seen = proxy_load_near(copy);
+    return w;
+}
+
+/* Call this after each poll that has not found the awaited value; afterwards w->seen is newer. All numbers before
+   `claimed` were claimed, which tells the proxy of one that is never published. Returns 0 while the wait may go on,
+   else why it must end (proxy_failure). */
 PORTABLE_FUNC uint64_t proxy_wait_turn(proxy_wait *w, uint64_t claimed)
 {
     PROXY_BETWEEN_POLLS();
-    if (w->watches) {
-        proxy_watch(w);
-    } else if (w->polls++ % PROXY_POLLS == 0) {
-        proxy_raise(&w->port->awaited, claimed);
-        proxy_watch_take(w);
-    }
+    if (w->watches) return proxy_watch(w, claimed);
+    if (w->polls % PROXY_POLLS == 0) proxy_watch_take(w);
+    if (w->polls++ % PROXY_POLLS == PROXY_POLLS - 1) proxy_raise(&w->port->awaited, claimed);
+    w->seen = proxy_load_near(w->copy);
     return proxy_load_near(&w->port->ended);
 }
 
-/* Every wait ends with this, whether it was in vain or not. */
+/* Every wait ends with this, whether it was in vain or not. The next watch makes loads of its own. */
 PORTABLE_FUNC void proxy_wait_leave(proxy_wait *w)
 {
-    if (w->watches) proxy_store_near(&w->port->watched_ns, 0);
+    if (w->watches) proxy_note(&w->port->watched_ns, 0);
     w->watches = 0;
 }
 
 /* Each of the three returns 0, or why the wait has ended in vain (proxy_failure). */
 
+/* Waits until a counter of ends has reached the number. */
+PORTABLE_FUNC uint64_t proxy_await_end_of(proxy_port *port, PORTABLE_SHARED(uint64_t) * counter,
+                                          PORTABLE_SHARED(uint64_t) * copy, uint64_t number)
+{
+    proxy_wait w = proxy_wait_for(port, counter, copy, 1);
+    uint64_t ended = 0;
+    while (!ended && !proxy_end_is_at(w.seen, number))
+        ended = proxy_wait_turn(&w, number);
+    proxy_wait_leave(&w);
+    return ended;
+}
+
 /* Takes the next `count` numbers, at most num_slots. In vain nothing was taken. */
 PORTABLE_FUNC uint64_t proxy_await_slots(proxy_port *port, uint64_t count, uint64_t *first)
 {
-    proxy_wait w = {port, 0, 0, 0, 0, 0, 0, 0};
-    uint64_t ended = proxy_load_near(&port->ended);
+    uint64_t ended = proxy_load_before_claim(&port->ended);
+    if (ended || proxy_claim_known(port, count, first)) return ended;
+    proxy_wait w = proxy_wait_for(port, &port->ring->consumed, &port->freed, 0);
     while (!ended && !proxy_claim_known(port, count, first))
         ended = proxy_wait_turn(&w, proxy_load_near(&port->head));
     proxy_wait_leave(&w);
@@ -223,23 +265,13 @@ PORTABLE_FUNC uint64_t proxy_await_slots(proxy_port *port, uint64_t count, uint6
 /* Waits until all commands before the number are delivered or have failed; port->failure tells of failures. */
 PORTABLE_FUNC uint64_t proxy_await_done(proxy_port *port, uint64_t number)
 {
-    proxy_wait w = {port, 0, 0, 0, 0, 0, 1, number};
-    uint64_t ended = 0;
-    while (!ended && !proxy_is_at(proxy_load_near(&port->done), number))
-        ended = proxy_wait_turn(&w, number);
-    proxy_wait_leave(&w);
-    return ended;
+    return proxy_await_end_of(port, &port->ring->done, &port->done, number);
 }
 
 /* The same for the commands to that PE alone. */
 PORTABLE_FUNC uint64_t proxy_await_done_to(proxy_port *port, int32_t pe, uint64_t number)
 {
-    proxy_wait w = {port, 0, 0, 0, 0, 0, 0, 0};
-    uint64_t ended = 0;
-    while (!ended && !proxy_is_at(proxy_load_near(&port->done_to[pe]), number))
-        ended = proxy_wait_turn(&w, number);
-    proxy_wait_leave(&w);
-    return ended;
+    return proxy_await_end_of(port, proxy_done_to(port->ring, port->num_slots) + pe, &port->done_to[pe], number);
 }
 
 #endif

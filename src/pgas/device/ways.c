@@ -22,7 +22,7 @@ SAME_PLACE(expar_dev_command, proxy_command, op);
 SAME_PLACE(expar_dev_command, proxy_command, memory);
 SAME_PLACE(expar_dev_command, proxy_command, signal_memory);
 static_assert(sizeof(expar_dev_ring_slot) == sizeof(proxy_slot), "kernels have the ring's layout");
-SAME_PLACE(expar_dev_ring_slot, proxy_slot, sequence);
+SAME_PLACE(expar_dev_ring_slot, proxy_slot, words);
 static_assert(sizeof(expar_dev_ring) == sizeof(proxy_ring), "kernels have the ring's layout");
 SAME_PLACE(expar_dev_ring, proxy_ring, consumed);
 SAME_PLACE(expar_dev_ring, proxy_ring, done);

@@ -68,6 +68,10 @@ EXPAR_DEV_FUNC void expar_dev_fence_full(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
+EXPAR_DEV_FUNC void expar_dev_fence_near(void)
+{
+    __atomic_thread_fence(__ATOMIC_ACQ_REL);
+}
 EXPAR_DEV_FUNC void expar_dev_store_register(expar_uint64 *at, expar_uint64 value)
 {
     __atomic_store_n(at, value, __ATOMIC_RELEASE);

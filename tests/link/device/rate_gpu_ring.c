@@ -57,16 +57,20 @@ static void measure_alone(cuda_program *program)
 {
     ring_scene s;
     mem_pinned cycles;
+    cu_address on_gpu; /* of `cycles`: a store to pinned memory would hold up the next command's fence */
     const int32_t rounds = rounds_of(ALONE);
     scene_open(&s, 1, SCENE_SLOTS, NULL, 0, false);
     s.program = program;
-    ASSERT_OK(mem_pinned_create((size_t)rounds * sizeof(uint32_t), &cycles));
+    const size_t bytes = (size_t)rounds * sizeof(uint32_t);
+    ASSERT_OK(mem_pinned_create(bytes, &cycles));
+    ASSERT_OK(CUDA_CALL(MemAlloc, &on_gpu, bytes));
     for (int32_t turn = 0; turn < 2; turn++) { /* the first warms up */
         const int32_t now = turn ? rounds : rounds_of(WARM);
         link_rate_call call = rate_call(&s, now);
-        call.cycles = (uint32_t *)(uintptr_t)cycles.device;
+        call.cycles = (uint32_t *)(uintptr_t)on_gpu;
         run_rate(&s, &call, 1, (uint64_t)now);
     }
+    ASSERT_OK(mem_device_copy(s.device, cycles.device, on_gpu, bytes));
     uint32_t *all = cycles.host;
     double sum = 0;
     for (int32_t i = 0; i < rounds; i++)
@@ -76,6 +80,7 @@ static void measure_alone(cuda_program *program)
     printf("command issued until seen done, one thread: mean %.2f us, median %.2f, p99 %.2f (%d commands)\n",
            measured_us(&s) / rounds, all[rounds / 2] * us, all[rounds / 100 * 99] * us, rounds);
     fflush(stdout);
+    ASSERT_OK(CUDA_CALL(MemFree, on_gpu));
     mem_pinned_free(&cycles);
     scene_close(&s);
 }

@@ -486,7 +486,7 @@ static void bad_calls(expar_group *group, void *shared)
     }
     options.version = EXPAR_DEVICE_VERSION + 1;
     CHECK_STATUS(EXPAR_ERR_VERSION, expar_device_get(group, &options, &handle));
-    CHECK_TEXT("too new", "expected version 4");
+    CHECK_TEXT("too new", "expected version 5");
     options.version = 0;
     CHECK_STATUS(EXPAR_ERR_VERSION, expar_device_get(group, &options, &handle));
     CHECK_TEXT("too old");

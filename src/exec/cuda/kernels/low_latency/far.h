@@ -87,11 +87,11 @@ GPU_ASIDE ll_gpu_turn ll_ring_await(const ll_gpu_call *c, int32_t pe, uint64_t n
 {
     const ll_shared s = ll_shared_here(c);
     proxy_port *port = ll_port_of(c, pe);
-    proxy_wait w = {port, 0, 0, 0, 0, 0, 0, 0};
+    proxy_wait w = proxy_wait_for(port, proxy_done_to(port->ring, port->num_slots) + pe, &port->done_to[pe], 1);
     ll_waiting at = {{0, 0}, 0, false};
     uint64_t ended = 0;
     ll_gpu_turn turn = ll_is_masked(c, pe) ? LL_TURN_LOST : LL_TURN_ON;
-    while (turn == LL_TURN_ON && !ended && !proxy_is_at(proxy_load_near(&port->done_to[pe]), number)) {
+    while (turn == LL_TURN_ON && !ended && !proxy_end_is_at(w.seen, number)) {
         ended = proxy_wait_turn(&w, number);
         turn = ll_may_wait(c, &s, &at, GPU_WAIT_CREDIT, LL_MASKS ? pe : c->place.rank, number, 0);
     }
@@ -110,7 +110,7 @@ GPU_FUNC uint64_t ll_ring_sent(const ll_gpu_call *c, const ll_now *now, int32_t 
 GPU_FUNC bool ll_ring_is_free(const ll_gpu_call *c, const ll_now *now, int32_t pe)
 {
     return !ll_is_far(c, pe) ||
-           proxy_is_at(proxy_load_near(&ll_port_of(c, pe)->done_to[pe]), ll_ring_sent(c, now, pe, LL_SLOTS));
+           proxy_end_is_at(proxy_load_near(&ll_port_of(c, pe)->done_to[pe]), ll_ring_sent(c, now, pe, LL_SLOTS));
 }
 /* Waits until they are. */
 GPU_FUNC ll_gpu_turn ll_ring_await_free(const ll_gpu_call *c, const ll_now *now, int32_t pe)

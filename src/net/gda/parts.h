@@ -204,5 +204,7 @@ expar_status gda_kernels_settle(gda *g);
 bool gda_kernels_ring(gda_kernels *k);
 /* Ends the waits of kernels for PEs that are out of reach, and logs failures of queues. By the reaper alone. */
 void gda_kernels_watch(gda *g, gda_kernels *k);
+/* Adds the requests that kernels have written, and the doorbells for them. It reads memory of the GPU by copies. */
+void gda_kernels_count(const gda *g, transport_traffic *sum);
 
 #endif

@@ -301,6 +301,7 @@ static void gda_add_traffic(const transport *self, transport_traffic *sum)
         sum->requests.bytes += blocks * GDA_BLOCK_BYTES;
         sum->doorbells += gda_load(&g->lanes[i].queue.rings);
     }
+    gda_kernels_count(g, sum);
     if (g->device->ops->count) g->device->ops->count(g->device, sum);
     pthread_mutex_unlock(&g->lock);
 }

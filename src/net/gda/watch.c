@@ -89,6 +89,25 @@ void gda_kernels_watch(gda *g, gda_kernels *k)
     }
 }
 
+static uint64_t read_counter(const gda *g, const gda_kernels *k, int32_t i, size_t member)
+{
+    uint64_t value = 0;
+    const uint64_t at = gda_kernels_lay_out(g).queues + (uint64_t)i * sizeof(gda_queue) + member;
+    if (k->plan.place == GDA_PLACE_HOST) return gda_load((const _Atomic uint64_t *)(const void *)(k->state.host + at));
+    return gda_space_read(&k->state, at, &value, sizeof value) == EXPAR_OK ? value : 0;
+}
+
+void gda_kernels_count(const gda *g, transport_traffic *sum)
+{
+    const gda_kernels *k = atomic_load_explicit(&g->kernels, memory_order_acquire);
+    for (int32_t i = 0; k && i < k->num_queues; i++) {
+        const uint64_t blocks = read_counter(g, k, i, offsetof(gda_queue, ready_head));
+        sum->requests.operations += blocks;
+        sum->requests.bytes += blocks * GDA_BLOCK_BYTES;
+        sum->doorbells += read_counter(g, k, i, offsetof(gda_queue, rings)) + gda_load(&k->queues[i].seen.rings);
+    }
+}
+
 /* ---- the end of what kernels have started ------------------------------------------------------------------------ */
 
 /* Says whether the blocks before `end` have ended. A kernel that has ended has rung for all that it had committed. The

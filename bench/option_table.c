@@ -76,11 +76,11 @@ const struct argp_option bench_option_table[] = {
      0},
     {"ops", KEY_OPS, "NAMES", 0,
      "rma: put, get, put_signal, atomics (fetch_add, add), barrier, collectives (broadcast, fcollect, collect, "
-     "alltoall, reduce), divided by commas (default: all)",
+     "alltoall, reduce), divided by commas (default: all); on GPUs put, get, put_signal, stream_put, commands",
      0},
     {"transports", KEY_TRANSPORTS, "NAMES", 0,
      "rma: transports that are measured one after another: p2p, fabric, gda, or auto for the library's choice "
-     "(default: those that this machine has; with several nodes auto)",
+     "(default: those that this machine has; with several nodes auto); on GPUs the ways of kernels: mapped, gda, proxy",
      0},
     {0},
 };

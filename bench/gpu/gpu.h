@@ -7,7 +7,7 @@
  *   copy.c    the copy limit (kernels/copy_limit.cu)
  *   ll.c      low-latency mode: shared memory, its copy limit, round trips (kernels/ll_limit.cu)
  *   encode.c  the coding of rows that a caller does (kernels/encode.cu)
- *   rma.c     kernels' operations on symmetric memory (kernels/rma.cu)
+ *   rma*.c    kernels' operations on symmetric memory (rma.h, kernels/rma.cu)
  *   stamps.c  clocks that the copy limits' kernels write
  *   kernels/forms.h  what kernels are handed
  *
@@ -97,7 +97,7 @@ extern const struct ll_place ll_cuda, ll_cuda_nodes;
 extern const struct bench_site gpu_ll_site, gpu_ll_nodes_site;
 
 /* ---- rma.c ------------------------------------------------------------------------------------------------------- */
-/* Measures kernels' operations on symmetric memory, and prints a table; returns the exit code. */
+/* Measures kernels' operations on symmetric memory, and prints what it found; returns the exit code. */
 int gpu_rma_main(const struct bench_options *options);
 
 #endif

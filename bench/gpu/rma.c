@@ -1,50 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `expar bench rma --device cuda`: operations of kernels on symmetric memory, for each way and scope, beside the same
- * by bare loads and stores. Ranks are threads, rank r on GPU r mod G. Rank 0 and the last rank take part. Puts on a
- * stream are measured beside cuMemcpyAsync. What arrives is verified for each operation, scope and size. */
-#include "bench/bench.h"
-#include "bench/gpu/gpu.h"
-#include "bench/gpu/kernels/rma_forms.h"
+/* `expar bench rma --device cuda`: operations of kernels on symmetric memory, by one way after another. */
+#include "bench/gpu/rma.h"
+#include "bench/rma/rma.h"
 #include "tool_kernels.h"
 #include <expar/memory.h>
 #include <expar/rma.h>
-#include <expar/stream.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const way_names[] = {"mapped", "proxy"};
-static const char *const scope_names[] = {"thread", "warp", "block"};
-static const char *const op_names[] = {"put", "get", "put_signal"};
-enum { WAYS = 2, SCOPES = 3, MOST_THREAD_BYTES = 64 << 10 };
+const char *const rma_gpu_way_names[] = {"mapped", "gda", "proxy"};
 
-/* The ranks of one way. */
-typedef struct rma_ranks {
-    const struct bench_options *options;
-    const char *way;
-    size_t largest;
-    pthread_barrier_t meet;
-    /* A rank has failed. Any rank sets it before a barrier, all read it after that. */
-    _Atomic bool failed;
-} rma_ranks;
-
-typedef struct rma_rank {
-    rma_ranks *all;
-    expar_group *group;
-    pthread_t thread;
-    int32_t rank, size;
-    cuda_device *device;
-    cuda_program *program;
-    cu_function function;
-    cu_stream stream;
-    cu_event start, end;
-    mem_pinned words;
-    unsigned char *memory; /* dest, source, and a signal */
-    rma_gpu_call call;
-} rma_rank;
-
-static bool rma_good(rma_rank *r, expar_status status)
+bool rma_gpu_good(rma_rank *r, expar_status status)
 {
     if (status == EXPAR_OK) return true;
     fprintf(stderr, "expar bench: rank %d: %s\n", r->rank, expar_last_error());
@@ -52,33 +19,96 @@ static bool rma_good(rma_rank *r, expar_status status)
     return false;
 }
 
-/* Returns whether all ranks have come without a failure. */
-static bool rma_meet(rma_rank *r)
+/* All ranks leave with the same answer: a rank may fail soon after the first barrier. */
+bool rma_gpu_meet(rma_rank *r)
 {
-    pthread_barrier_wait(&r->all->meet);
-    return !r->all->failed;
+    rma_ranks *all = r->all;
+    if (pthread_barrier_wait(&all->meet) == PTHREAD_BARRIER_SERIAL_THREAD) all->is_over = all->failed;
+    pthread_barrier_wait(&all->meet);
+    return !all->is_over;
 }
 
-/* ---- memory and kernels ------------------------------------------------------------------------------------------ */
+/* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-static expar_status rma_load(rma_rank *r)
+/* Requests need code that the ready kernels do not have. */
+static expar_status load_program(rma_rank *r)
+{
+    static const cuda_macro by_requests = {"EXPAR_DEVICE_GDA", 1};
+    const bool gda = r->all->way == RMA_GPU_GDA;
+    size_t i = 0;
+    while (i < tool_num_kernels && strcmp(tool_kernels[i].name, "bench/gpu/kernels/rma.cu") != 0)
+        i++;
+    if (i == tool_num_kernels) return error_set(EXPAR_ERR_ARGUMENT, "the tool has no kernel source rma.cu");
+    expar_status status = cuda_program_make(r->device, &tool_kernels[i], &by_requests, gda ? 1 : 0, &r->program);
+    if (status == EXPAR_OK && gda && cuda_program_is_generic(r->program))
+        return error_set(EXPAR_ERR_UNSUPPORTED, "kernels that write requests must be compiled here, by NVRTC");
+    return status;
+}
+
+static expar_status load(rma_rank *r)
 {
     expar_status status = CUDA_CALL(StreamCreate, &r->stream, CU_STREAM_NON_BLOCKING);
     if (status == EXPAR_OK) status = CUDA_CALL(EventCreate, &r->start, 0);
     if (status == EXPAR_OK) status = CUDA_CALL(EventCreate, &r->end, 0);
     if (status == EXPAR_OK) status = mem_pinned_create(4096, &r->words);
-    if (status == EXPAR_OK) status = tool_kernel_load(r->device, "bench/gpu/kernels/rma.cu", &r->program);
-    return status == EXPAR_OK ? cuda_program_kernel(r->program, "bench_rma", 0, &r->function) : status;
+    if (status == EXPAR_OK) status = load_program(r);
+    if (status == EXPAR_OK) status = cuda_program_kernel(r->program, "bench_rma", 0, &r->function);
+    return status == EXPAR_OK ? cuda_program_kernel(r->program, "bench_rma_post", 0, &r->post) : status;
 }
 
-static expar_status take_memory(rma_rank *r)
+static void unload(rma_rank *r)
+{
+    cuda_program_release(r->program);
+    mem_pinned_free(&r->words);
+    if (r->end) cuda_driver()->EventDestroy(r->end);
+    if (r->start) cuda_driver()->EventDestroy(r->start);
+    if (r->stream) cuda_driver()->StreamDestroy(r->stream);
+}
+
+/* While a kernel of expar_launch runs, threads look for its commands all the time. */
+bool rma_gpu_launch(rma_rank *r, uint32_t blocks, uint32_t threads)
+{
+    uint64_t *words = r->words.host;
+    expar_launch_args args = EXPAR_LAUNCH_ARGS_INIT;
+    args.function = (void *)r->function;
+    args.blocks = blocks;
+    args.threads = threads;
+    args.arguments = (void *[]){&r->call};
+    args.stream = r->stream;
+    words[0] = words[1] = 0;
+    if (!rma_gpu_good(r, expar_launch(r->group, &args, NULL)) ||
+        !rma_gpu_good(r, CUDA_CALL(StreamSynchronize, r->stream)))
+        return false;
+    if (!words[1]) return true;
+    expar_device_error error = EXPAR_DEVICE_ERROR_INIT;
+    expar_device_get_error(&r->call.handle, &error);
+    fprintf(stderr, "expar bench: rank %d: %s\n", r->rank, error.text);
+    r->all->failed = true;
+    return false;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+static expar_status allocate(rma_rank *r, expar_memory_kind kind, size_t bytes, unsigned char **out)
 {
     expar_memory_options options = EXPAR_MEMORY_OPTIONS_INIT;
-    options.kind = EXPAR_MEMORY_DEVICE;
+    options.kind = kind;
     options.device = r->device->index;
-    options.bytes = 2 * r->all->largest + 256;
+    options.bytes = bytes;
     options.zeroed = 1;
-    expar_status status = expar_memory_alloc(r->group, &options, (void **)&r->memory);
+    return expar_memory_alloc(r->group, &options, (void **)out);
+}
+
+/* Requests reach pinned memory. Handles and launches need memory of the GPU in any case. */
+static expar_status take_memory(rma_rank *r)
+{
+    const expar_memory_kind kind = r->all->way == RMA_GPU_GDA ? EXPAR_MEMORY_PINNED : EXPAR_MEMORY_DEVICE;
+    const size_t iters = (size_t)r->all->options->iters;
+    r->us = calloc(2 * iters, sizeof *r->us);
+    if (!r->us) return error_set(EXPAR_ERR_MEMORY, "no memory for %zu times", 2 * iters);
+    r->bare_us = r->us + iters;
+    expar_status status = allocate(r, EXPAR_MEMORY_DEVICE, RMA_GPU_SAMPLES * sizeof(uint32_t), &r->samples);
+    if (status == EXPAR_OK) status = allocate(r, kind, 2 * r->all->largest + 256, &r->memory);
     return status == EXPAR_OK ? expar_device_get(r->group, NULL, &r->call.handle) : status;
 }
 
@@ -86,7 +116,7 @@ static void fill_call(rma_rank *r)
 {
     const size_t largest = r->all->largest;
     const int32_t peer = r->rank == 0 ? r->size - 1 : 0;
-    unsigned char *there = expar_device_ptr(r->group, r->memory, peer);
+    unsigned char *there = r->all->way == RMA_GPU_GDA ? NULL : expar_device_ptr(r->group, r->memory, peer);
     rma_gpu_call *c = &r->call;
     c->dest = r->memory;
     c->source = r->memory + largest;
@@ -100,192 +130,44 @@ static void fill_call(rma_rank *r)
     }
     c->ns = (expar_uint64 *)(uintptr_t)r->words.device;
     c->failed = c->ns + 1;
+    c->spans = c->ns + RMA_GPU_SPANS_AT;
 }
 
-static bool fill_source(rma_rank *r)
+static void fill_source(rma_rank *r)
 {
     unsigned char *bytes = malloc(r->all->largest);
-    if (!bytes) return rma_good(r, error_set(EXPAR_ERR_MEMORY, "no memory"));
+    if (!rma_gpu_good(r, bytes ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory"))) return;
     for (size_t i = 0; i < r->all->largest; i++)
         bytes[i] = (unsigned char)(i * 7 + (size_t)r->rank + 1);
-    const bool good = rma_good(r, expar_put(r->group, r->call.source, bytes, r->all->largest, r->rank));
+    rma_gpu_good(r, expar_put(r->group, r->call.source, bytes, r->all->largest, r->rank));
     free(bytes);
-    return good;
-}
-
-/* ---- one measurement --------------------------------------------------------------------------------------------- */
-
-static bool takes_part(const rma_rank *r)
-{
-    return r->rank == 0 || (r->call.op == RMA_GPU_SIGNAL && r->rank == r->size - 1);
-}
-
-/* Runs the rounds; *us is the time of one, of a signal one way. All ranks call it together. */
-static bool run_rounds(rma_rank *r, int32_t rounds, double *us)
-{
-    uint64_t *words = r->words.host;
-    const cuda_launch on = {.function = r->function, .stream = r->stream, .blocks = 1, .threads = RMA_GPU_THREADS};
-    r->call.rounds = rounds;
-    if (!rma_meet(r)) return false;
-    if (takes_part(r)) {
-        words[0] = words[1] = 0;
-        rma_good(r, cuda_launch_kernel(&on, (void *[]){&r->call}));
-        rma_good(r, CUDA_CALL(StreamSynchronize, r->stream));
-        if (words[1]) {
-            expar_device_error error = EXPAR_DEVICE_ERROR_INIT;
-            expar_device_get_error(&r->call.handle, &error);
-            fprintf(stderr, "expar bench: rank %d: %s\n", r->rank, error.text);
-            r->all->failed = true;
-        }
-    }
-    r->call.first += (uint64_t)rounds;
-    *us = (double)words[0] / 1000 / rounds / (r->call.op == RMA_GPU_SIGNAL ? 2 : 1);
-    return rma_meet(r);
-}
-
-/* The best of some turns, after one that warms up. */
-static bool measure(rma_rank *r, bool bare, double *us)
-{
-    const int32_t rounds = r->call.bytes > 65536 ? 20 : 50;
-    double best = 0, one = 0;
-    r->call.bare = bare;
-    for (int turn = 0; turn <= r->all->options->iters; turn++) {
-        if (!run_rounds(r, turn ? rounds : 2, &one)) return false;
-        if (turn == 1 || (turn > 1 && one < best)) best = one;
-    }
-    *us = best;
-    return true;
-}
-
-/* Leaves other bytes where the operation's data will arrive. */
-static bool spoil(rma_rank *r)
-{
-    const int32_t at = r->call.op == RMA_GPU_GET ? 0 : r->size - 1;
-    unsigned char *bytes = calloc(1, r->call.bytes);
-    const bool good = bytes && rma_good(r, expar_put(r->group, r->call.dest, bytes, r->call.bytes, at)) &&
-                      rma_good(r, expar_quiet(r->group));
-    free(bytes);
-    return good;
-}
-
-/* Compares what arrived: at the last rank for puts, here for gets. */
-static bool verify(rma_rank *r)
-{
-    const bool gets = r->call.op == RMA_GPU_GET;
-    const size_t bytes = r->call.bytes, from = gets ? (size_t)r->size - 1 : 0;
-    const int32_t at = gets ? 0 : r->size - 1;
-    unsigned char *seen = malloc(bytes);
-    bool right = seen && rma_good(r, expar_get(r->group, seen, r->call.dest, bytes, at));
-    for (size_t i = 0; i < bytes && right; i++)
-        right = seen[i] == (unsigned char)(i * 7 + from + 1);
-    free(seen);
-    if (!right) fprintf(stderr, "expar bench: %s of %zu bytes left other bytes\n", op_names[r->call.op], bytes);
-    if (!right) r->all->failed = true;
-    return right;
-}
-
-static void print_row(const rma_rank *r, const char *op, const char *scope, double us, double bare_us)
-{
-    printf("%-11s %-7s %-7s %10llu %11.2f ", op, r->all->way, scope, (unsigned long long)r->call.bytes, us);
-    if (bare_us > 0)
-        printf("%11.2f %7.2f", bare_us, us / bare_us);
-    else
-        printf("%11s %7s", "-", "-");
-    printf(" %9.2f\n", us > 0 ? (double)r->call.bytes / us / 1000 : 0);
-    fflush(stdout);
-}
-
-static bool measure_case(rma_rank *r, rma_gpu_op op, int scope, size_t bytes)
-{
-    double us = 0, bare_us = 0;
-    r->call.op = (expar_int32)op;
-    r->call.scope = scope;
-    r->call.bytes = bytes;
-    if (r->rank == 0) spoil(r);
-    if (!measure(r, false, &us)) return false;
-    if (r->rank == 0) verify(r);
-    if (r->call.peer_dest && !measure(r, true, &bare_us)) return false;
-    if (r->rank == 0) print_row(r, op_names[op], scope_names[scope], us, bare_us);
-    return rma_meet(r);
-}
-
-/* ---- puts on a stream -------------------------------------------------------------------------------------------- */
-
-static expar_status put_on_stream(rma_rank *r, bool bare)
-{
-    if (!bare)
-        return expar_put_on_stream(r->group, r->call.dest, r->call.source, r->call.bytes, r->call.peer, r->stream);
-    return CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)r->call.peer_dest, (cu_address)(uintptr_t)r->call.source,
-                     r->call.bytes, r->stream);
-}
-
-static bool time_stream(rma_rank *r, bool bare, double *us)
-{
-    enum { PUTS = 20 };
-    float ms = 0;
-    for (int turn = 0; turn <= r->all->options->iters; turn++) {
-        bool good = rma_good(r, CUDA_CALL(EventRecord, r->start, r->stream));
-        for (int i = 0; i < PUTS && good; i++)
-            good = rma_good(r, put_on_stream(r, bare));
-        if (!good || !rma_good(r, CUDA_CALL(EventRecord, r->end, r->stream)) ||
-            !rma_good(r, CUDA_CALL(StreamSynchronize, r->stream)) ||
-            !rma_good(r, CUDA_CALL(EventElapsedTime, &ms, r->start, r->end)))
-            return false;
-        const double one = (double)ms * 1000 / PUTS;
-        if (turn == 1 || (turn > 1 && one < *us)) *us = one;
-    }
-    return true;
-}
-
-static bool measure_stream(rma_rank *r, size_t bytes)
-{
-    double us = 0, bare_us = 0;
-    r->call.bytes = bytes;
-    if (r->rank == 0 && time_stream(r, false, &us) && (!r->call.peer_dest || time_stream(r, true, &bare_us)))
-        print_row(r, "stream_put", "-", us, bare_us);
-    return rma_meet(r);
 }
 
 /* ---- a rank ------------------------------------------------------------------------------------------------------ */
 
 static void measure_all(rma_rank *r)
 {
-    const struct rma_options *options = &r->all->options->rma;
-    bool good = true;
-    for (int op = 0; op < RMA_GPU_OPS; op++)
-        for (int scope = 0; scope < SCOPES; scope++)
-            for (int i = 0; i < options->num_sizes && good; i++) {
-                /* One thread takes too long for large ones. */
-                if (scope == EXPAR_DEV_THREAD && options->sizes_bytes[i] > MOST_THREAD_BYTES) continue;
-                good = measure_case(r, (rma_gpu_op)op, scope, options->sizes_bytes[i]);
-            }
-    for (int i = 0; i < options->num_sizes && good && !strcmp(r->all->way, way_names[0]); i++)
-        good = measure_stream(r, options->sizes_bytes[i]);
+    const char *ops = r->all->options->rma.ops;
+    if (!r->all->rates_only && !rma_gpu_measure_cases(r)) return;
+    if (r->all->way != RMA_GPU_MAPPED && (!ops || rma_list_has(ops, "commands"))) rma_gpu_measure_rate(r);
 }
 
-static void rma_unload(rma_rank *r)
-{
-    cuda_program_release(r->program);
-    mem_pinned_free(&r->words);
-    if (r->end) cuda_driver()->EventDestroy(r->end);
-    if (r->start) cuda_driver()->EventDestroy(r->start);
-    if (r->stream) cuda_driver()->StreamDestroy(r->stream);
-}
-
-static void *rma_rank_main(void *argument)
+static void *rank_main(void *argument)
 {
     rma_rank *r = argument;
-    const bool entered = rma_good(r, cuda_enter(r->device));
-    if (entered) rma_good(r, rma_load(r));
-    rma_good(r, take_memory(r));
-    if (rma_meet(r)) {
+    const bool entered = rma_gpu_good(r, cuda_enter(r->device));
+    if (entered) rma_gpu_good(r, load(r));
+    /* Memory is allocated by all ranks together. */
+    if (rma_gpu_meet(r)) rma_gpu_good(r, take_memory(r));
+    if (rma_gpu_meet(r)) {
         fill_call(r);
         fill_source(r);
-        if (rma_meet(r)) measure_all(r);
+        if (rma_gpu_meet(r)) measure_all(r);
     }
-    if (!rma_meet(r)) expar_group_abort(r->group);
+    if (!rma_gpu_meet(r)) expar_group_abort(r->group);
     expar_group_destroy(r->group);
-    rma_unload(r);
+    unload(r);
+    free(r->us);
     if (entered) cuda_leave();
     return NULL;
 }
@@ -300,38 +182,131 @@ static bool start_ranks(rma_ranks *all, rma_rank *ranks, expar_group **groups)
         if (cuda_device_open(r % all->options->num_gpus, &ranks[r].device) != EXPAR_OK) return false;
     }
     for (int r = 0; r < size; r++)
-        if (pthread_create(&ranks[r].thread, NULL, rma_rank_main, &ranks[r])) abort();
+        if (pthread_create(&ranks[r].thread, NULL, rank_main, &ranks[r])) abort();
     return true;
 }
 
-static bool run_way(const struct bench_options *options, const char *way)
+/* *absent: this machine does not have the way. */
+static bool run_ranks(rma_ranks *all, bool *absent)
 {
-    rma_ranks all = {.options = options, .way = way, .largest = 256};
-    const expar_group_options wanted = bench_group_options(options);
-    rma_rank *ranks = calloc((size_t)options->num_ranks, sizeof *ranks);
-    expar_group **groups = calloc((size_t)options->num_ranks, sizeof(expar_group *));
-    for (int i = 0; i < options->rma.num_sizes; i++)
-        if (options->rma.sizes_bytes[i] > all.largest) all.largest = (options->rma.sizes_bytes[i] + 255) / 256 * 256;
-    setenv("EXPAR_DEVICE_TRANSPORTS", strcmp(way, "proxy") ? way : "proxy,mapped", 1);
-    pthread_barrier_init(&all.meet, NULL, (unsigned)options->num_ranks);
-    bool good = ranks && groups && expar_group_create_threads(options->num_ranks, &wanted, groups) == EXPAR_OK &&
-                start_ranks(&all, ranks, groups);
+    const int size = all->options->num_ranks;
+    const expar_group_options wanted = bench_group_options(all->options);
+    rma_rank *ranks = calloc((size_t)size, sizeof *ranks);
+    expar_group **groups = calloc((size_t)size, sizeof(expar_group *));
+    expar_status status = ranks && groups ? expar_group_create_threads(size, &wanted, groups)
+                                          : error_set(EXPAR_ERR_MEMORY, "no memory for %d ranks", size);
+    *absent = status == EXPAR_ERR_UNSUPPORTED;
+    pthread_barrier_init(&all->meet, NULL, (unsigned)size);
+    const bool good = status == EXPAR_OK && start_ranks(all, ranks, groups);
     if (!good) fprintf(stderr, "expar bench: %s\n", expar_last_error());
-    for (int r = 0; r < options->num_ranks && good; r++) {
+    for (int r = 0; r < size && good; r++) {
         pthread_join(ranks[r].thread, NULL);
         cuda_device_close(ranks[r].device);
     }
-    pthread_barrier_destroy(&all.meet);
+    pthread_barrier_destroy(&all->meet);
     free(groups);
     free(ranks);
-    return good && !all.failed;
+    return good && !all->failed;
+}
+
+/* ---- ways -------------------------------------------------------------------------------------------------------- */
+
+/* A variable of the environment that a way sets. */
+typedef struct rma_setting {
+    const char *name, *value;
+    bool only_if_unset;
+    char *before;
+} rma_setting;
+
+static void set_all(rma_setting *settings, int count)
+{
+    for (int i = 0; i < count; i++) {
+        const char *before = getenv(settings[i].name);
+        settings[i].before = before ? strdup(before) : NULL;
+        setenv(settings[i].name, settings[i].value, !settings[i].only_if_unset);
+    }
+}
+
+static void put_back(rma_setting *settings, int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (settings[i].before)
+            setenv(settings[i].name, settings[i].before, 1);
+        else
+            unsetenv(settings[i].name);
+        free(settings[i].before);
+    }
+}
+
+static bool run_mapped(rma_ranks *all, bool *absent)
+{
+    rma_setting settings[] = {{.name = "EXPAR_DEVICE_TRANSPORTS", .value = "mapped"}};
+    set_all(settings, 1);
+    const bool good = run_ranks(all, absent);
+    put_back(settings, 1);
+    return good;
+}
+
+static bool run_gda(rma_ranks *all, bool *absent)
+{
+    rma_setting settings[] = {{.name = "EXPAR_DEVICE_TRANSPORTS", .value = "gda,mapped"},
+                              {.name = "EXPAR_TRANSPORTS", .value = "gda"},
+                              {.name = "EXPAR_GDA_NIC", .value = "software", .only_if_unset = true},
+                              {.name = "EXPAR_GDA_QUEUE_MEMORY", .value = "pinned", .only_if_unset = true}};
+    set_all(settings, 4);
+    const bool good = run_ranks(all, absent);
+    put_back(settings, 4);
+    return good;
+}
+
+/* The first group measures operations, too. A rank has no more rings than peers. */
+static bool run_proxy(rma_ranks *all, bool *absent)
+{
+    static const char *const counts[] = {"1", "4"};
+    bool good = true;
+    for (int i = 0; i < 2 && good; i++) {
+        rma_setting settings[] = {{.name = "EXPAR_DEVICE_TRANSPORTS", .value = "proxy,mapped"},
+                                  {.name = "EXPAR_PROXY_RINGS", .value = counts[i]}};
+        all->rings = atoi(counts[i]);
+        if (all->rings > all->options->num_ranks - 1) break;
+        all->rates_only = i > 0;
+        set_all(settings, 2);
+        good = run_ranks(all, absent);
+        put_back(settings, 2);
+    }
+    return good;
+}
+
+static bool run_way(const struct bench_options *options, rma_gpu_results *results, rma_gpu_way way, bool *absent)
+{
+    rma_ranks all = {
+        .options = options, .results = results, .way = way, .largest = RMA_GPU_POSTS * sizeof(expar_uint64)};
+    for (int i = 0; i < options->rma.num_sizes; i++)
+        if (options->rma.sizes_bytes[i] > all.largest) all.largest = (options->rma.sizes_bytes[i] + 255) / 256 * 256;
+    *absent = false;
+    if (way == RMA_GPU_MAPPED) return run_mapped(&all, absent);
+    return way == RMA_GPU_GDA ? run_gda(&all, absent) : run_proxy(&all, absent);
+}
+
+static bool all_verified(const rma_gpu_results *results)
+{
+    for (int i = 0; i < results->count; i++)
+        if (!results->list[i].verified) return false;
+    for (int i = 0; i < results->num_rates; i++)
+        if (!results->rates[i].verified) return false;
+    return true;
 }
 
 int gpu_rma_main(const struct bench_options *options)
 {
-    printf("%-11s %-7s %-7s %10s %11s %11s %7s %9s\n", "operation", "way", "scope", "bytes", "us", "bare us", "ratio",
-           "GB/s");
-    for (int way = 0; way < WAYS; way++)
-        if (!run_way(options, way_names[way])) return 1;
-    return 0;
+    const char *given = options->rma.transports, *list = options->nodes > 1 ? "gda,proxy" : "mapped,gda,proxy";
+    rma_gpu_results *results = calloc(1, sizeof *results);
+    bool good = results != NULL, absent = false;
+    if (!results) fprintf(stderr, "expar bench: out of memory\n");
+    for (int way = 0; way < RMA_GPU_WAYS && good; way++)
+        if (rma_list_has(given ? given : list, rma_gpu_way_names[way]))
+            good = run_way(options, results, (rma_gpu_way)way, &absent) || (absent && !given);
+    good = good && rma_gpu_report(options, results) && all_verified(results);
+    free(results);
+    return good ? 0 : 1;
 }

@@ -116,16 +116,18 @@ void rma_options_check(struct argp_state *state, struct bench_options *options)
         argp_error(state, "rma is measured by itself: its results are of another kind");
     if (options->mpi) argp_error(state, "--mpi is for dispatch, combine and ll");
     if (options->num_gpus && !options->cuda) argp_error(state, "--gpus: only with --device cuda");
-    if (options->cuda && (options->rma.ops || options->rma.transports))
-        argp_error(state, "rma on GPUs has no --ops and no --transports: it measures all kernels' operations");
-    if (options->cuda && (options->format != BENCH_TABLE || options->output || options->report))
-        argp_error(state, "rma on GPUs prints a table on standard output only");
+    if (options->cuda && options->report) argp_error(state, "--report: rma on GPUs has none");
     if (options->cuda) normal_gpus_check(state, options);
     if (options->num_ranks < 2) argp_error(state, "-n %d: rma needs 2 ranks or more", options->num_ranks);
     if (options->num_ranks % options->nodes)
         argp_error(state, "--nodes %d does not divide -n %d", options->nodes, options->num_ranks);
-    check_list(state, "--ops", options->rma.ops, op_words(ops, sizeof ops));
-    check_list(state, "--transports", options->rma.transports, "p2p,fabric,gda,auto");
+    check_list(state, "--ops", options->rma.ops,
+               options->cuda ? "put,get,put_signal,stream_put,commands" : op_words(ops, sizeof ops));
+    check_list(state, "--transports", options->rma.transports,
+               options->cuda ? "mapped,gda,proxy" : "p2p,fabric,gda,auto");
+    if (options->nodes > 1 && options->rma.transports && rma_list_has(options->rma.transports, "mapped"))
+        argp_error(state, "--transports mapped: it reaches ranks of one node; --nodes %d needs gda or proxy",
+                   options->nodes);
     if (options->nodes > 1 && options->rma.transports && rma_list_has(options->rma.transports, "p2p"))
         argp_error(state, "--transports p2p: it reaches ranks of one node; --nodes %d needs fabric, gda or auto",
                    options->nodes);

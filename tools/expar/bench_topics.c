@@ -78,6 +78,7 @@ static const struct command_hint rma_hints[] = {
     {"sizes", "bytes: A,B,C or A..B, with K or M [8,64,512,4K,64K,1M]"},
     {"ops", "put, get, put_signal, atomics, barrier, collectives [all]"},
     {"transports", "p2p, fabric, gda (a device in software), or auto [p2p, fabric]"},
+    {"device", "cuda: kernels, by the transports mapped, gda, proxy"},
     {"iters", "measured iterations [50]"},
     {"json", "one JSON object; also --csv, --output FILE, --report FILE"},
     {NULL, NULL},
@@ -85,6 +86,7 @@ static const struct command_hint rma_hints[] = {
 static const struct command_example rma_examples[] = {
     {"expar bench rma --sizes 8,4K..64K", NULL},
     {"expar bench rma -n 8 --ops barrier,collectives --transports p2p", NULL},
+    {"expar bench rma --device cuda -n 2 --transports mapped,proxy", NULL},
     {NULL, NULL},
 };
 

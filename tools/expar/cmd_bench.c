@@ -212,7 +212,8 @@ const struct command command_bench = {
         "collectives. In turns with them it measures the same by other means: memcpy, atomic instructions, bare flags, "
         "and for a barrier a token that goes once round the ranks by futex, in memory that is mapped; bare libfabric "
         "on the same provider, complete when delivered, where the network is used; for collectives the copies alone, "
-        "without any agreement.\n\n"
+        "without any agreement. With --device cuda it measures kernels: by mapped memory, requests (gda), commands "
+        "(proxy).\n\n"
         "setup measures how long it takes until all ranks have a group (across nodes with endpoints), a buffer without "
         "limits, and both; from the first rank that begins to the last one that has it. What was made is used once "
         "and ended outside of the time.",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations of expar/device.h in a loop, and the same by bare loads and stores. One block on each rank: a thread, a
- * warp or the whole block takes part. A put ends with quiet, a get is blocking, and signals go to and fro between two
- * ranks.
+/* bench_rma: operations of expar/device.h in a loop, and the same by bare loads and stores. One block on each rank: a
+ * thread, a warp or the whole block takes part. A put ends with quiet, a get is blocking, and signals go to and fro
+ * between two ranks. bench_rma_post: threads of rank 0 put words to other ranks.
  *
  * Waits: for the peer's signal; the library's waits end if the peer is lost, and bare ones after a deadline. */
 #include "exec/cuda/kernels/core/tools.h"
@@ -82,7 +82,7 @@ GPU_FUNC void rma_bare(const rma_gpu_call *c, uint64_t value)
     if (c->op == RMA_GPU_SIGNAL && c->starts) rma_bare_wait(c, value);
 }
 
-/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+/* ---- the kernels ------------------------------------------------------------------------------------------------- */
 
 GPU_KERNEL(RMA_GPU_THREADS) bench_rma(GPU_ARGS rma_gpu_call a)
 {
@@ -99,4 +99,48 @@ GPU_KERNEL(RMA_GPU_THREADS) bench_rma(GPU_ARGS rma_gpu_call a)
     if (threadIdx.x != 0) return;
     *c->ns = clock_now() - begin;
     *c->failed = expar_kernel_status(&c->handle) != EXPAR_OK;
+}
+
+/* One thread puts a word, and waits until it is complete. */
+GPU_FUNC void rma_post_alone(const rma_gpu_call *c)
+{
+    for (int32_t round = 0; round < c->rounds; round++) {
+        const uint32_t before = cycles_now();
+        expar_kernel_p_u64(&c->handle, (expar_uint64 *)(void *)c->dest, c->first + 1 + (uint64_t)round, 1);
+        expar_kernel_quiet(&c->handle);
+        c->cycles[round] = cycles_now() - before;
+    }
+}
+/* All threads put a word each, and the first one of each block waits for all. */
+GPU_FUNC uint64_t rma_post_together(const rma_gpu_call *c)
+{
+    const uint32_t word = blockIdx.x * blockDim.x + threadIdx.x;
+    const int pe = 1 + (int)word % c->peers;
+    uint64_t issuing_ns = 0;
+    for (int32_t round = 0; round < c->rounds; round++) {
+        const uint64_t begin = clock_now();
+        expar_kernel_p_u64(&c->handle, (expar_uint64 *)(void *)c->dest + word, c->first + 1 + (uint64_t)round, pe);
+        __syncthreads();
+        issuing_ns += clock_now() - begin;
+        if (threadIdx.x == 0) expar_kernel_quiet(&c->handle);
+        __syncthreads();
+    }
+    return issuing_ns;
+}
+
+GPU_KERNEL(RMA_GPU_POST_THREADS) bench_rma_post(GPU_ARGS rma_gpu_call a)
+{
+    const rma_gpu_call *c = &a;
+    const uint64_t begin = clock_now();
+    uint64_t issuing_ns = 0;
+    if (!c->cycles)
+        issuing_ns = rma_post_together(c);
+    else if (threadIdx.x == 0)
+        rma_post_alone(c);
+    if (threadIdx.x != 0) return;
+    expar_uint64 *span = c->spans + 3 * blockIdx.x;
+    span[0] = begin;
+    span[1] = clock_now();
+    span[2] = issuing_ns;
+    if (expar_kernel_status(&c->handle) != EXPAR_OK) *c->failed = 1;
 }

@@ -93,7 +93,7 @@ cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, cu_function f
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (!function || threads <= 0) return INVALID_VALUE;
-    *blocks = threads > 1024 || shared_bytes > 232448 ? 0 : 128 / threads;
+    *blocks = threads > 1024 || shared_bytes > 232448 ? 0 : threads > 128 ? 1 : 128 / threads;
     return CU_OK;
 }
 

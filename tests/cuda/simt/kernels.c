@@ -53,6 +53,7 @@
     X(bench_copy_pull, copy_list)                                                                                      \
     X(bench_encode, encode_call)                                                                                       \
     X(bench_rma, rma_gpu_call)                                                                                         \
+    X(bench_rma_post, rma_gpu_call)                                                                                    \
     X(bench_ll_turn, ll_turn)                                                                                          \
     X(bench_ll_trip, ll_trip_call)                                                                                     \
     X(bench_ll_nothing, ll_nothing)                                                                                    \

@@ -287,7 +287,7 @@ typedef struct expar_dev_state {
     expar_dev_heap heaps[EXPAR_DEV_KINDS];
     expar_dev_span registered[EXPAR_DEV_MOST_REGISTERED];
     /* Words of the team's barrier: in the heap of that kind, at that offset, a word for each rank of the group. Rank r
-       raises word r (release), the owner reads it (acquire). slot -1: the team has no barrier for kernels. */
+       raises word r (release), the owner reads it (acquire). The host uses sync_slot alone. */
     expar_uint64 sync_offset;
     expar_int32 sync_kind, sync_slot;
     /* [ranks] How often this rank has met each rank in that barrier. Only the thread that makes the barrier uses it. */
@@ -3590,7 +3590,6 @@ EXPAR_DEV_FUNC int expar_dev_sync_check(const expar_device_handle *h, expar_dev_
     expar_dev_aim aim;
     expar_dev_fault fault = expar_dev_fault_of(EXPAR_DEV_SYNC, -1, 0);
     if (expar_dev_load_64(&h->state->mark) != h->mark) return expar_dev_status_of(h);
-    if (h->state->sync_slot < 0) return expar_dev_fail(h, EXPAR_ERR_UNSUPPORTED, &fault);
     for (int pe = (int)place.index; pe < h->size; pe += (int)place.count) {
         fault.pe = pe;
         if (!expar_dev_sync_aim(h, pe, h->rank, &aim)) return expar_dev_fail(h, EXPAR_ERR_UNSUPPORTED, &fault);
@@ -3644,8 +3643,9 @@ EXPAR_DEV_FUNC int expar_dev_sync(const expar_device_handle *h, int scope)
 /* expar_kernel_fence[_SCOPE](h) orders, expar_kernel_quiet[_SCOPE](h) completes; the head of this file says what.
  * expar_kernel_sync[_SCOPE](h) waits until all members of the handle's team have come: one call a rank at a time.
  * expar_kernel_barrier[_SCOPE](h) is quiet, then sync. All but fence return the handle's status, EXPAR_OK if all is
- * well. Teams that were formed without communication have no barrier (EXPAR_ERR_UNSUPPORTED). After a barrier that
- * failed, later ones of the team fail, too. */
+ * well. After a barrier that failed, later ones of the team fail, too. Teams that were formed without communication
+ * share one barrier, as expar_team_form says of collectives. So their barriers run one at a time and in one order, and
+ * a failure ends those of all such teams. */
 #define EXPAR_DEV_ORDERS(suffix, scope)                                                                                \
     EXPAR_DEV_FUNC void expar_kernel_fence##suffix(const expar_device_handle *h)                                       \
     {                                                                                                                  \

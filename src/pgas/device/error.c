@@ -87,13 +87,10 @@ static void say_call(const handle_slot *slot, expar_device_error *out)
         snprintf(text, bytes, "%s: address %#llx is not aligned to the size of the elements", name, at);
         break;
     case EXPAR_ERR_UNSUPPORTED:
-        if (out->pe >= 0)
-            snprintf(text, bytes,
-                     "%s: PE %d: no way of kernels leads to that memory for this operation "
-                     "(EXPAR_DEVICE_TRANSPORTS, EXPAR_DEVICE_ATOMICS)",
-                     name, out->pe);
-        else
-            snprintf(text, bytes, "%s: the team was formed without communication", name);
+        snprintf(text, bytes,
+                 "%s: PE %d: no way of kernels leads to that memory for this operation "
+                 "(EXPAR_DEVICE_TRANSPORTS, EXPAR_DEVICE_ATOMICS)",
+                 name, out->pe);
         break;
     case EXPAR_ERR_ARGUMENT:
         snprintf(text, bytes, "%s: an argument is not allowed", name);

@@ -45,8 +45,7 @@ static void stop_waiting(handle_slot *slot)
 static void begin_waiting(const handles *all, handle_slot *slot, uint64_t awaits)
 {
     static const boot_topic none = {.kind = BOOT_KIND_NONE};
-    const boot_topic sync =
-        slot->image->sync_slot >= 0 ? team_kernel_topic(slot->image->sync_slot, slot->gpu >= 0) : none;
+    const boot_topic sync = team_kernel_topic(slot->image->sync_slot, slot->gpu >= 0);
     boot_wait_begin(&slot->wait, all->group->boot, is_sync(awaits) ? &sync : &none,
                     is_sync(awaits) ? waits_for_sync : waits_for_words);
     if (slot->team || is_sync(awaits)) {

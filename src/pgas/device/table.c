@@ -98,7 +98,7 @@ void table_fill_sync(const expar_team *team, handle_slot *slot)
 {
     expar_dev_state *state = slot->image;
     const uint64_t size = (uint64_t)team->group->size, row = size * (uint64_t)team->slot;
-    state->sync_slot = team->slot == TEAM_FORMED_SLOT ? -1 : team->slot;
+    state->sync_slot = team->slot; /* formed teams share one, so their barriers come in one order */
     if (slot->gpu < 0) {
         state->sync_kind = EXPAR_DEV_HOST;
         state->sync_offset = team->table->kernel_flags + row * sizeof(uint64_t);

@@ -181,6 +181,45 @@ static void test_handles_have_the_numbers_of_their_team(void **state)
     kind_run((ranks_plan){0}, RANKS, teams);
 }
 
+static void meet_in_formed(setting *s, expar_group *group, expar_team *team, const handles_call *call)
+{
+    if (!team) return;
+    const expar_device_handle handle = handle_for(group, team);
+    runner_start(&s->runner, &handle, call);
+    runner_await(&s->runner);
+    CHECK(s->runner.status[0] == EXPAR_OK && *s->runner.wrong == 0, "%s", error_of(&handle).text);
+}
+
+/* Two teams that share ranks meet in one order, each with words of its own. Ranks of one team do not wait for the
+   other. */
+static void formed_teams(expar_group *group, void *shared)
+{
+    setting s;
+    expar_team *low = NULL, *high = NULL;
+    (void)shared;
+    if (!setting_open(&s, group, 2)) return;
+    handles_call first = call_open(group, HANDLES_BARRIERS, runner_kind(), runner_kind(), &s.runner);
+    handles_call second = call_open(group, HANDLES_BARRIERS, runner_kind(), runner_kind(), &s.runner);
+    CHECK_OK(expar_team_form(group, 0, 1, group->size - 1, &low));
+    CHECK_OK(expar_team_form(group, 1, 1, group->size - 1, &high));
+    meet_in_formed(&s, group, low, &first);
+    meet_in_formed(&s, group, high, &second);
+    CHECK_OK(expar_group_barrier(group));
+    meet_in_formed(&s, group, high, &first);
+    CHECK_OK(expar_team_destroy(low));
+    CHECK_OK(expar_team_destroy(high));
+    CHECK_OK(expar_group_barrier(group));
+    call_close(group, &second, &s.runner);
+    call_close(group, &first, &s.runner);
+    setting_close(&s, group);
+}
+
+static void test_formed_teams_have_barriers(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, formed_teams);
+}
+
 static void contexts(expar_group *group, void *shared)
 {
     setting s;
@@ -303,6 +342,7 @@ static void test_order_holds_between_nodes(void **state)
     kind_run(apart, RANKS, scripts);
     kind_run(apart, 2, growth);
     kind_run(apart, RANKS, teams);
+    kind_run(apart, RANKS, formed_teams);
     kind_run(apart, 2, bad_kernels);
 }
 
@@ -532,6 +572,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_scripts_leave_what_they_say),
         cmocka_unit_test(test_a_handle_serves_memory_that_is_newer),
         cmocka_unit_test(test_handles_have_the_numbers_of_their_team),
+        cmocka_unit_test(test_formed_teams_have_barriers),
         cmocka_unit_test(test_handles_end_with_their_context),
         cmocka_unit_test(test_the_first_error_of_a_kernel_stays),
         cmocka_unit_test(test_order_holds_between_nodes),

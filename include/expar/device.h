@@ -2529,9 +2529,19 @@ EXPAR_DEV_FUNC int expar_dev_gda_aim(const expar_dev_gda_keys *keys, expar_int32
     return 1;
 }
 
+/* Memory of the caller that it has registered. The host writes `end` (release) after the others, and 0 there first to
+   forget the memory. Kernels load it (acquire) before and after the others. */
+typedef struct expar_dev_gda_known {
+    expar_uint64 begin, end; /* addresses; end 0: the entry is empty */
+    expar_uint64 lkey;       /* big-endian */
+} expar_dev_gda_known;
+/* The most ranges of which kernels know. */
+#define EXPAR_DEV_GDA_KNOWN 64u
+
 typedef struct expar_dev_gda_view {
-    expar_dev_gda_queue *queues;    /* [num_pes][per_peer]; queue 0 of a PE serves all whose order matters */
-    const expar_dev_gda_keys *keys; /* by transport_memory; without chunks if kernels do not reach that memory */
+    expar_dev_gda_queue *queues;      /* [num_pes][per_peer]; queue 0 of a PE serves all whose order matters */
+    const expar_dev_gda_keys *keys;   /* by transport_memory; without chunks if kernels do not reach that memory */
+    const expar_dev_gda_known *known; /* [EXPAR_DEV_GDA_KNOWN], in no order */
     expar_uint32 num_pes, per_peer;
     /* 1: the network may deliver writes of a queue in another order. Then an atomic tells that the data has come, and a
        fence waits. */
@@ -2543,6 +2553,23 @@ EXPAR_DEV_FUNC expar_dev_gda_queue *expar_dev_gda_queue_to(const expar_dev_gda_v
                                                            expar_uint32 number)
 {
     return &view->queues[(expar_uint64)pe * view->per_peer + number % view->per_peer];
+}
+
+/* Finds the registered range in which [address, address + bytes) lies. Returns 0 if there is none. */
+EXPAR_DEV_FUNC int expar_dev_gda_find_known(const expar_dev_gda_view *view, expar_uint64 address, expar_uint64 bytes,
+                                            expar_dev_gda_range *range)
+{
+    for (expar_uint32 i = 0; i < EXPAR_DEV_GDA_KNOWN; i++) {
+        const expar_dev_gda_known *known = &view->known[i];
+        const expar_uint64 end = expar_dev_load_acquire_64(&known->end),
+                           begin = expar_dev_load_acquire_64(&known->begin);
+        if (address < begin || address >= end || bytes > end - address) continue;
+        range->begin = begin;
+        range->end = end;
+        range->lkey = (expar_uint32)expar_dev_load_acquire_64(&known->lkey);
+        return expar_dev_load_acquire_64(&known->end) == end;
+    }
+    return 0;
 }
 
 /* ---- the copy of src/net/gda ends -------------------------------------------------------------------------------- */
@@ -2601,6 +2628,9 @@ typedef struct expar_dev_gda_work {
     int number_of_requests;
     expar_dev_gda_request requests[2]; /* small data or a word, and a signal */
     expar_uint64 result;               /* number of the result slot, for EXPAR_DEV_JOB_FETCH */
+    /* memory of the caller outside the heap, and the keys with it */
+    expar_dev_gda_range range;
+    expar_dev_gda_keys with_range;
 } expar_dev_gda_work;
 
 /* Returns the next request, all zero. */
@@ -2696,14 +2726,23 @@ EXPAR_DEV_FUNC expar_uint64 expar_dev_gda_carry(const expar_device_handle *h, co
     return expar_dev_gda_finish(h, queue, work, end, good);
 }
 
-/* Requests name memory of the caller that lies in the heap of that kind. Returns 1, and its address for the device. */
-EXPAR_DEV_ASIDE int expar_dev_gda_knows(const expar_device_handle *h, int memory, expar_dev_gda_work *work)
+/* Requests name memory of the caller that lies in the heap of that kind, or that the host has registered. Returns 1
+   with its address for the device, and with keys that have the registered range. */
+EXPAR_DEV_ASIDE int expar_dev_gda_knows(const expar_device_handle *h, const expar_dev_gda_view *view, int memory,
+                                        expar_dev_gda_work *work)
 {
     const int kind = memory == 0 ? EXPAR_DEV_HOST : EXPAR_DEV_PINNED;
     expar_uint64 offset = 0;
     if (work->bytes == 0) return 1;
-    if (!expar_dev_lies_in(h, kind, (const void *)work->local, (expar_size)work->bytes, &offset)) return 0;
-    work->local = work->keys->heap + offset;
+    if (expar_dev_lies_in(h, kind, (const void *)work->local, (expar_size)work->bytes, &offset)) {
+        work->local = work->keys->heap + offset;
+        return 1;
+    }
+    if (!expar_dev_gda_find_known(view, work->local, work->bytes, &work->range)) return 0;
+    work->with_range = *work->keys;
+    work->with_range.ranges = &work->range;
+    work->with_range.num_ranges = 1;
+    work->keys = &work->with_range;
     return 1;
 }
 
@@ -2752,7 +2791,7 @@ EXPAR_DEV_ASIDE expar_uint64 expar_dev_far_by_queue(expar_dev_state *state, expa
     work.is_word =
         work.kind == EXPAR_DEV_RING_P || work.kind == EXPAR_DEV_RING_ATOMIC || work.job == EXPAR_DEV_JOB_FETCH;
     if (!work.is_word) expar_dev_gda_add_small(&work);
-    if (!work.is_word && !work.is_small && !expar_dev_gda_knows(&h, memory, &work)) {
+    if (!work.is_word && !work.is_small && !expar_dev_gda_knows(&h, view, memory, &work)) {
         if (state->rings) return expar_dev_far(state, tag, place, form, offset, local, bytes, operand, other);
         fault.failure = EXPAR_DEV_UNKNOWN_LOCAL;
         fault.seen = local;

@@ -7,6 +7,7 @@
  *
  *     view      gda_view
  *     keys      gda_keys [TRANSPORT_MEMORIES]
+ *     known     gda_known [GDA_KNOWN]: memory that the caller has registered
  *     queues    gda_queue [size * queues_per_peer]
  *     tables    for each memory: remotes [size], ends, lkeys, rkeys [size][GDA_CHUNKS]
  *
@@ -23,7 +24,8 @@ kernels_layout gda_kernels_lay_out(const gda *g)
 {
     const uint64_t size = (uint64_t)g->size;
     kernels_layout at = {.keys = 256};
-    at.queues = align_up(at.keys + TRANSPORT_MEMORIES * sizeof(gda_keys), 256);
+    at.known = align_up(at.keys + TRANSPORT_MEMORIES * sizeof(gda_keys), 256);
+    at.queues = align_up(at.known + GDA_KNOWN * sizeof(gda_known), 256);
     at.tables = align_up(at.queues + size * g->options.queues_per_peer * sizeof(gda_queue), 256);
     at.ends = size * sizeof(uint64_t);
     at.lkeys = at.ends + GDA_CHUNKS * sizeof(uint64_t);
@@ -108,6 +110,44 @@ expar_status gda_kernels_learn(gda *g, transport_memory memory)
     return write_keys(g, k, memory);
 }
 
+/* ---- registered memory ------------------------------------------------------------------------------------------- */
+
+static expar_status write_word(const gda_kernels *k, uint64_t at, uint64_t value)
+{
+    if (k->plan.place != GDA_PLACE_HOST) return gda_space_write(&k->state, at, &value, sizeof value);
+    gda_store((_Atomic uint64_t *)(void *)(k->state.host + at), value);
+    return EXPAR_OK;
+}
+
+/* Kernels may look for their memory meanwhile. */
+static expar_status write_known(const gda *g, const gda_kernels *k, int32_t place, const gda_range *range)
+{
+    const uint64_t at = gda_kernels_lay_out(g).known + (uint64_t)place * sizeof(gda_known);
+    expar_status status = write_word(k, at + offsetof(gda_known, end), 0);
+    if (!range) return status;
+    if (status == EXPAR_OK) status = write_word(k, at + offsetof(gda_known, begin), range->begin);
+    if (status == EXPAR_OK) status = write_word(k, at + offsetof(gda_known, lkey), range->lkey);
+    return status == EXPAR_OK ? write_word(k, at + offsetof(gda_known, end), range->end) : status;
+}
+
+expar_status gda_kernels_know(const gda *g, const gda_own *own, bool known)
+{
+    const gda_kernels *k = atomic_load_explicit(&g->kernels, memory_order_acquire);
+    if (!k || own->place < 0) return EXPAR_OK;
+    return write_known(g, k, own->place, known ? &own->range : NULL);
+}
+
+/* Memory that was registered before there were queues. */
+static expar_status know_all(gda *g)
+{
+    expar_status status = EXPAR_OK;
+    pthread_mutex_lock(&g->lock);
+    for (size_t i = 0; i < g->num_owns && status == EXPAR_OK; i++)
+        status = gda_kernels_know(g, &g->owns[i], true);
+    pthread_mutex_unlock(&g->lock);
+    return status;
+}
+
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static expar_status make_queue(gda *g, gda_kernels *k, int32_t i)
@@ -138,10 +178,13 @@ static expar_status write_view(const gda *g, const gda_kernels *k)
     const kernels_layout at = gda_kernels_lay_out(g);
     const gda_view view = {.queues = (gda_queue *)(uintptr_t)(k->state.address + at.queues),
                            .keys = (const gda_keys *)(uintptr_t)(k->state.address + at.keys),
+                           .known = (const gda_known *)(uintptr_t)(k->state.address + at.known),
                            .num_pes = (uint32_t)g->size,
                            .per_peer = g->options.queues_per_peer,
                            .reorders = g->options.reorders};
+    static const gda_known none[GDA_KNOWN];
     expar_status status = gda_space_write(&k->state, 0, &view, sizeof view);
+    if (status == EXPAR_OK) status = gda_space_write(&k->state, at.known, none, sizeof none);
     for (int memory = 0; memory < TRANSPORT_MEMORIES && status == EXPAR_OK; memory++)
         if (g->segments[memory].is_open) status = write_keys(g, k, (transport_memory)memory);
     return status;
@@ -206,7 +249,8 @@ expar_status gda_kernels_open(gda *g, const cuda_device *gpu)
         return status;
     }
     atomic_store_explicit(&g->kernels, k, memory_order_release);
-    return k->plan.ringer == GDA_RINGER_CPU ? gda_ringer_start(g) : EXPAR_OK;
+    status = know_all(g);
+    return status == EXPAR_OK && k->plan.ringer == GDA_RINGER_CPU ? gda_ringer_start(g) : status;
 }
 
 void gda_kernels_close(gda *g)

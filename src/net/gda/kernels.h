@@ -38,7 +38,7 @@ struct gda_kernels {
 
 /* Places in `state`. */
 typedef struct kernels_layout {
-    uint64_t keys, queues, tables, table_bytes, bytes;
+    uint64_t keys, known, queues, tables, table_bytes, bytes;
     uint64_t ends, lkeys, rkeys; /* in a table, after `remotes` */
 } kernels_layout;
 kernels_layout gda_kernels_lay_out(const gda *g);

@@ -2,6 +2,7 @@
 /* Memory of the caller outside the segments, which stays registered: operations in it need no registration of their
  * own. */
 #include "net/gda/parts.h"
+#include "net/gda/view.h"
 
 #include <stdlib.h>
 
@@ -22,6 +23,17 @@ const gda_range *gda_find_own(const gda *g, const void *address, uint64_t bytes)
     return NULL;
 }
 
+/* Returns a free place in the table of kernels, or -1. */
+static int32_t free_place(const gda *g)
+{
+    uint64_t taken = 0;
+    for (size_t i = 0; i < g->num_owns; i++)
+        if (g->owns[i].place >= 0) taken |= UINT64_C(1) << g->owns[i].place;
+    for (int32_t place = 0; place < (int32_t)GDA_KNOWN; place++)
+        if (!(taken >> place & 1)) return place;
+    return -1;
+}
+
 /* By the holder of the lock. */
 static expar_status own_add(gda *g, void *address, uint64_t bytes)
 {
@@ -30,10 +42,15 @@ static expar_status own_add(gda *g, void *address, uint64_t bytes)
     if (!larger) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for a list of %zu ranges", g->num_owns + 1);
     g->owns = larger;
     gda_own *own = &larger[g->num_owns];
-    *own = (gda_own){.count = 1};
+    *own = (gda_own){.count = 1, .place = free_place(g)};
     expar_status status = g->device->ops->add_memory(g->device, &source, &own->memory);
     if (status != EXPAR_OK) return status;
     own->range = (gda_range){.begin = (uintptr_t)address, .end = (uintptr_t)address + bytes, .lkey = own->memory.lkey};
+    status = gda_kernels_know(g, own, true);
+    if (status != EXPAR_OK) {
+        g->device->ops->remove_memory(g->device, &own->memory);
+        return status;
+    }
     g->num_owns++;
     return EXPAR_OK;
 }
@@ -58,6 +75,7 @@ void gda_unregister_own(gda *g, const void *address)
     pthread_mutex_lock(&g->lock);
     gda_own *own = own_at(g, address);
     if (own && --own->count == 0) {
+        if (gda_kernels_know(g, own, false) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
         g->device->ops->remove_memory(g->device, &own->memory);
         *own = g->owns[--g->num_owns];
     }

@@ -76,6 +76,7 @@ typedef struct gda_own {
     gda_range range;
     gda_memory memory;
     uint32_t count; /* how often it was registered */
+    int32_t place;  /* in the table of kernels; -1: they do not know it */
 } gda_own;
 
 /* Queues for kernels (kernels.c). */
@@ -204,6 +205,8 @@ expar_status gda_kernels_settle(gda *g);
 bool gda_kernels_ring(gda_kernels *k);
 /* Ends the waits of kernels for PEs that are out of reach, and logs failures of queues. By the reaper alone. */
 void gda_kernels_watch(gda *g, gda_kernels *k);
+/* Tells kernels of registered memory, or that it is no longer known. The lock is held. */
+expar_status gda_kernels_know(const gda *g, const gda_own *own, bool known);
 /* Adds the requests that kernels have written, and the doorbells for them. It reads memory of the GPU by copies. */
 void gda_kernels_count(const gda *g, transport_traffic *sum);
 

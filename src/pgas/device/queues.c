@@ -25,7 +25,10 @@ SAME_SIZE(gda_keys);
 SAME_PLACE(gda_keys, rkeys);
 SAME_PLACE(gda_keys, num_chunks);
 SAME_SIZE(gda_range);
+SAME_SIZE(gda_known);
+SAME_PLACE(gda_known, lkey);
 SAME_SIZE(gda_view);
+SAME_PLACE(gda_view, known);
 SAME_PLACE(gda_view, reorders);
 SAME_SIZE(gda_block);
 

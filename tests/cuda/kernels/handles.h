@@ -27,6 +27,7 @@ typedef enum handles_test {
     HANDLES_SYNC,     /* a barrier to which a rank does not come */
     HANDLES_LOST,     /* puts to rank `peer`, until they fail */
     HANDLES_SEND,     /* a put to rank `peer`, for whose end nobody waits */
+    HANDLES_OWN,      /* puts `own` to rank `peer`, and gets it from there into the `bytes` after it */
     HANDLES_BAD,      /* bad input number `with`, by the first thread */
     HANDLES_TESTS
 } handles_test;

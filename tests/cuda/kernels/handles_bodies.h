@@ -342,6 +342,14 @@ BODY_FUNC void body_lost(const expar_device_handle *h, const handles_call *c)
     c->status[body_thread()] = status;
 }
 
+BODY_FUNC void body_own(const expar_device_handle *h, const handles_call *c)
+{
+    expar_kernel_put_block(h, c->words, c->own, c->bytes, c->peer);
+    expar_kernel_quiet_block(h);
+    expar_kernel_get_block(h, c->own + c->bytes, c->words, c->bytes, c->peer);
+    c->status[body_thread()] = expar_kernel_status(h);
+}
+
 BODY_FUNC void body_bad(const expar_device_handle *h, const handles_call *c)
 {
     expar_uint64 *const words = c->words, end = ~(expar_uint64)0;
@@ -430,6 +438,9 @@ BODY_FUNC void body_run(const expar_device_handle *h, const handles_call *c)
         break;
     case HANDLES_LOST:
         body_lost(h, c);
+        break;
+    case HANDLES_OWN:
+        body_own(h, c);
         break;
     case HANDLES_SYNC:
         c->status[body_thread()] = expar_kernel_sync_block(h);

@@ -305,6 +305,64 @@ static void unknown_memory(expar_group *group, void *shared)
     setting_close(&s, group);
 }
 
+static int run_with(setting *s, const expar_device_handle *handle, const handles_call *call)
+{
+    runner_start(&s->runner, handle, call);
+    runner_await(&s->runner);
+    return s->runner.status[0];
+}
+
+/* Requests name memory that expar_register knows, as source and as destination, and do not after expar_unregister. On a
+   GPU the first registration comes before the queues, the second one after them. */
+static void registered_memory(expar_group *group, void *shared)
+{
+    setting s;
+    enum { OWN_WORDS = 512 };
+    const size_t bytes = OWN_WORDS * sizeof(uint64_t);
+    uint64_t *own = aligned_alloc(4096, 2 * bytes);
+    (void)shared;
+    CHECK(own != NULL, "no memory");
+    if (!own) return;
+    CHECK_OK(expar_register(group, own, 2 * bytes));
+    if (!setting_open(&s, group, 1)) return;
+    handles_call call = {.test = HANDLES_OWN, .peer = 1 - group->rank, .bytes = bytes};
+    call.words = take(group, served(), bytes);
+    call.own = (unsigned char *)own;
+    for (int again = 0; again < 2; again++) {
+        const expar_device_handle handle = handle_for(group, NULL);
+        for (int i = 0; i < 2 * OWN_WORDS; i++)
+            own[i] = (uint64_t)(again * 10000 + group->rank * 1000 + i);
+        CHECK_OK(expar_group_barrier(group));
+        CHECK(run_with(&s, &handle, &call) == EXPAR_OK, "%s", error_of(&handle).text);
+        /* The second half of `own` has what was sent from the first one. */
+        CHECK(memcmp(own, own + OWN_WORDS, bytes) == 0, "what was sent and fetched differs");
+        CHECK_OK(expar_unregister(group, own));
+        const int status = run_with(&s, &handle, &call);
+        CHECK(status == EXPAR_ERR_ADDRESS, "memory that is no longer registered gave %d", status);
+        CHECK_OK(expar_register(group, own, 2 * bytes));
+    }
+    CHECK_OK(expar_unregister(group, own));
+    CHECK_OK(expar_group_barrier(group));
+    CHECK_OK(expar_free(group, call.words));
+    setting_close(&s, group);
+    free(own);
+}
+
+/* No command may carry the data instead. */
+static void test_requests_name_registered_memory(void **state)
+{
+    static const char name[] = "EXPAR_DEVICE_TRANSPORTS";
+    char *before = getenv(name) ? strdup(getenv(name)) : NULL;
+    (void)state;
+    setenv(name, "gda", 1);
+    kind_run(apart, 2, registered_memory);
+    if (before)
+        setenv(name, before, 1);
+    else
+        unsetenv(name);
+    free(before);
+}
+
 static void test_memory_that_the_device_does_not_know_is_told(void **state)
 {
     const char *ways = getenv("EXPAR_DEVICE_TRANSPORTS");
@@ -323,6 +381,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_barriers_complete_what_kernels_leave),
         cmocka_unit_test(test_a_bad_key_is_told),
         cmocka_unit_test(test_a_device_that_stands_still_ends_waits),
+        cmocka_unit_test(test_requests_name_registered_memory),
         cmocka_unit_test(test_memory_that_the_device_does_not_know_is_told),
     };
     kind_read(argc, argv);

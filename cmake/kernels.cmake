@@ -61,7 +61,8 @@ set(kernels_folder ${PROJECT_SOURCE_DIR}/src/exec/cuda/kernels)
 file(GLOB kernel_sources CONFIGURE_DEPENDS ${kernels_folder}/*/*.cu)
 file(GLOB kernel_headers CONFIGURE_DEPENDS ${kernels_folder}/*/*.h ${PROJECT_SOURCE_DIR}/src/link/device/*.h)
 # The headers that they include from other folders.
-foreach(header base/portable.h proto/normal.h proto/serving.h proto/low_latency.h proto/sends.h proto/signals.h proto/decisions.h proto/codec/codec.h proto/codec/logfmt.h proto/codec/number.h proto/codec/nvfp4.h net/proxy/ring.h net/proxy/waits.h)
+foreach(header base/portable.h proto/normal.h proto/serving.h proto/low_latency.h proto/sends.h proto/signals.h proto/decisions.h proto/codec/codec.h proto/codec/logfmt.h proto/codec/number.h proto/codec/nvfp4.h net/proxy/ring.h net/proxy/waits.h
+    net/gda/access.h net/gda/format.h net/gda/keys.h net/gda/queue.h net/gda/view.h net/gda/words.h)
   list(APPEND kernel_headers ${PROJECT_SOURCE_DIR}/src/${header})
 endforeach()
 expar_embed_kernels(expar_objects cuda_sources cuda_num_sources ${PROJECT_SOURCE_DIR}/src

@@ -83,7 +83,7 @@
     X("EXPAR_DEVICE_HEAP_SIZE", "bytes, or with a suffix K, M, G, T", "256M",                                          \
       "by CUDA IPC: the symmetric memory of a rank's GPU, all of which its first allocation takes")                    \
     X("EXPAR_DEVICE_TRANSPORTS", "mapped, gda, proxy, separated by commas", "mapped,gda,proxy",                        \
-      "by what operations of programs' kernels go, in order of preference; what is not named is not used")             \
+      "by what kernels of programs and of low latency send, in order of preference; what is not named is not used")    \
     X("EXPAR_DEVICE_ATOMICS", "auto, node, owner", "auto",                                                             \
       "node: kernels do atomics on device memory, inside a node alone; owner: the owner's CPU does all of them")       \
     X("EXPAR_STAGE", "0 or 1", "0",                                                                                    \

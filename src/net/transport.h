@@ -188,6 +188,11 @@ typedef struct transport_ops {
     uint64_t (*kernels)(const transport *self, bool on_gpu, bool *ordered);
     /* Waits until all that kernels have started before has ended, with success or not. NULL: they start nothing. */
     expar_status (*quiet_kernels)(transport *self);
+    /* For what kernels have started on the PE in an order of its own, which the transport's folder numbers. The first
+       returns whether all before a number has ended, with success or not. The second returns EXPAR_OK, or why some of
+       it has failed. Any thread may call them. NULL, both: kernels start nothing. */
+    bool (*kernels_ended)(const transport *self, int32_t pe, uint64_t number);
+    expar_status (*kernels_failed)(const transport *self, int32_t pe);
     /* Registers memory of the host outside the segments, in which sources and dests of this rank's operations lie. No
        operation needs that, but it may save a registration of its own. A range may be registered several times, and is
        kept until it was unregistered as often; other ranges do not overlap it. Not collective. NULL, both: the

@@ -3,6 +3,7 @@
 #include "shmem/kernel_ways.h"
 #include "base/shown.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char *const way_names[] = {
@@ -15,6 +16,27 @@ bool kernel_ways_have(const kernel_ways *ways, kernel_way way)
     for (int i = 0; i < KERNEL_WAYS; i++)
         if (ways->list[i] == way) return true;
     return false;
+}
+
+kernel_way kernel_ways_choose(const kernel_ways *ways, bool mapped, bool gda, bool proxy)
+{
+    const bool there[] = {[KERNEL_WAY_MAPPED] = mapped, [KERNEL_WAY_GDA] = gda, [KERNEL_WAY_PROXY] = proxy};
+    for (int i = 0; i < KERNEL_WAYS && ways->list[i] != KERNEL_WAY_NONE; i++)
+        if (there[ways->list[i]]) return ways->list[i];
+    return KERNEL_WAY_NONE;
+}
+
+void kernel_ways_text(const kernel_ways *ways, char text[KERNEL_WAYS_BYTES])
+{
+    size_t length = 0;
+    for (int i = 0; i < KERNEL_WAYS && ways->list[i] != KERNEL_WAY_NONE; i++)
+        length +=
+            (size_t)snprintf(text + length, KERNEL_WAYS_BYTES - length, "%s%s", i ? "," : "", way_names[ways->list[i]]);
+}
+
+const char *kernel_way_name(kernel_way way)
+{
+    return way == KERNEL_WAY_NONE ? "none" : way_names[way];
 }
 
 static kernel_way way_named(const char *name, size_t length)

@@ -19,6 +19,12 @@ typedef struct kernel_ways {
 /* EXPAR_ERR_ARGUMENT: the text names the word, and those that are expected. */
 expar_status kernel_ways_read(kernel_ways *out);
 bool kernel_ways_have(const kernel_ways *ways, kernel_way way);
+/* Returns the first way of the settings that is there; KERNEL_WAY_NONE: none of them is. */
+kernel_way kernel_ways_choose(const kernel_ways *ways, bool mapped, bool gda, bool proxy);
+const char *kernel_way_name(kernel_way way);
+/* Writes the ways as EXPAR_DEVICE_TRANSPORTS names them. */
+enum { KERNEL_WAYS_BYTES = 32 };
+void kernel_ways_text(const kernel_ways *ways, char text[KERNEL_WAYS_BYTES]);
 
 /* EXPAR_DEVICE_ATOMICS: what changes words of device memory for kernels. */
 typedef enum kernel_atomics {

@@ -17,11 +17,16 @@ static pinned_heap *pinned_of(const sym *self)
     return atomic_load_explicit(&self->pinned, memory_order_acquire);
 }
 
+const cuda_device *kinds_gpu(const sym *self, transport_memory memory)
+{
+    if (memory == TRANSPORT_DEVICE && device_of(self)) return device_heap_device(device_of(self));
+    return memory == TRANSPORT_PINNED && pinned_of(self) ? pinned_heap_device(pinned_of(self)) : NULL;
+}
+
 int32_t kinds_device(const sym *self, transport_memory memory)
 {
-    if (memory == TRANSPORT_DEVICE && device_of(self)) return device_heap_device(device_of(self))->index;
-    if (memory == TRANSPORT_PINNED && pinned_of(self)) return pinned_heap_device(pinned_of(self))->index;
-    return -1;
+    const cuda_device *gpu = kinds_gpu(self, memory);
+    return gpu ? gpu->index : -1;
 }
 
 /* ---- agreement --------------------------------------------------------------------------------------------------- */

@@ -89,6 +89,8 @@ void *kinds_peer_on_stream(const sym *sym, const kinds_place *place, int32_t pe)
 void *kinds_peer_word_on_stream(const sym *sym, const kinds_place *place, int32_t pe);
 /* Returns the GPU on which this rank has its memory of the kind, or by which it is registered; -1: none. */
 int32_t kinds_device(const sym *sym, transport_memory memory);
+/* The same as an object, which stays open until the group ends; NULL: none. */
+const cuda_device *kinds_gpu(const sym *sym, transport_memory memory);
 /* Collective for device memory. Copies between two blocks of one kind on each rank; OK on all ranks, or on none. */
 expar_status kinds_copy(sym *sym, const char *what, const kinds_place *dest, const kinds_place *source, uint64_t bytes);
 /* Fills the members that the kind has. All are 0 if it has no heap yet. */

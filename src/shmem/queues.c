@@ -36,3 +36,15 @@ expar_status sym_queues_quiet(const sym *self)
     }
     return status;
 }
+
+bool sym_queues_have_ended_to(const sym *self, int32_t pe, uint64_t number)
+{
+    const transport *via = transport_of_queues(self, true);
+    return !via || !via->ops->kernels_ended || via->ops->kernels_ended(via, pe, number);
+}
+
+expar_status sym_queues_failed_to(const sym *self, int32_t pe)
+{
+    const transport *via = transport_of_queues(self, true);
+    return via && via->ops->kernels_failed ? via->ops->kernels_failed(via, pe) : EXPAR_OK;
+}

@@ -414,6 +414,10 @@ uint64_t sym_queues(const sym *self, bool on_gpu, bool *ordered);
 bool sym_queues_reach(const sym *self, bool on_gpu, transport_memory memory, int32_t pe, bool words);
 /* Waits until all requests that kernels have written before have ended. */
 expar_status sym_queues_quiet(const sym *self);
+/* For the queue of the GPU's kernels that keeps the order of requests to pe: the first says whether all before that
+   index have ended. The second returns EXPAR_OK, or why some have failed. Any thread. */
+bool sym_queues_have_ended_to(const sym *self, int32_t pe, uint64_t number);
+expar_status sym_queues_failed_to(const sym *self, int32_t pe);
 /* Makes the heap up to sym_border(end) reachable by all transports. Every rank has opened that memory before.
    Collective, with equal arguments. EXPAR_ERR_MEMORY (on all ranks): some rank's transport cannot register its part;
    the heap is as before. */

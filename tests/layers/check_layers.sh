@@ -31,7 +31,7 @@ table='
 4 shmem/copies     (copies.h)
 5 group            group.h members.h tools.h
 5 link             link.h
-5 link/device      ptx.h bulk.h ring.h
+5 link/device      ptx.h bulk.h ring.h gda.h
 6 exec             executor.h normal.h step.h event.h low_latency.h far_words.h
 6 exec/cpu         create.h
 6 exec/cpu/core    (calls.h) (delay.h) (rows.h) (encode.h) (workers.h)

@@ -221,6 +221,10 @@ static void info_without_a_gpu(void **state)
     assert_non_null(strstr(json_string_value(json_object_get(across, "reason")), "no transport reaches other nodes"));
     assert_true(json_is_null(json_object_get(kernels, "wrong")));
     json_decref(info);
+    info = parse_output("EXPAR_DEVICE_TRANSPORTS=mapped $EXPAR info --json");
+    across = json_object_get(json_object_get(info, "cuda"), "across_nodes");
+    assert_string_equal(json_string_value(json_object_get(json_object_get(across, "low_latency"), "way")), "none");
+    json_decref(info);
     shell_expect("EXPAR_DEVICE_TRANSPORTS=foo $EXPAR info", 0, "EXPAR_DEVICE_TRANSPORTS=foo: expected mapped", "");
     shell_expect("EXPAR_DEVICE_ATOMICS=gpu $EXPAR info", 0, "EXPAR_DEVICE_ATOMICS=gpu: expected auto, node or owner",
                  "");

@@ -15,7 +15,7 @@
 #ifndef GDA_BETWEEN_STEPS
 #define GDA_BETWEEN_STEPS(queue) ((void)(queue), hold_back())
 #endif
-#include "net/gda/keys.h"
+#include "net/gda/view.h"
 
 #define GDA_ALL_LANES 0xffffffffu
 

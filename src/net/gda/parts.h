@@ -201,6 +201,10 @@ expar_status gda_kernels_learn(gda *g, transport_memory memory);
 
 /* Waits until requests that kernels have committed before have ended. It ends for a queue that has failed, too. */
 expar_status gda_kernels_settle(gda *g);
+/* Says whether the blocks before `end` of the first queue of kernels to the PE have ended. */
+bool gda_kernels_have_ended(const gda *g, int32_t pe, uint64_t end);
+/* Returns the error of requests on that queue; EXPAR_OK: none has failed. */
+expar_status gda_kernels_error(const gda *g, int32_t pe);
 /* Rings where kernels wait for that. Returns true if it has rung. By the ringer alone. */
 bool gda_kernels_ring(gda_kernels *k);
 /* Ends the waits of kernels for PEs that are out of reach, and logs failures of queues. By the reaper alone. */

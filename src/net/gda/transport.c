@@ -212,6 +212,16 @@ static expar_status gda_quiet_kernels(transport *self)
     return gda_kernels_settle(gda_of(self));
 }
 
+static bool gda_kernels_ended(const transport *self, int32_t pe, uint64_t number)
+{
+    return gda_kernels_have_ended(gda_of(self), pe, number);
+}
+
+static expar_status gda_kernels_failed(const transport *self, int32_t pe)
+{
+    return gda_kernels_error(gda_of(self), pe);
+}
+
 static expar_status gda_grow(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes)
 {
     gda *g = gda_of(self);
@@ -313,6 +323,8 @@ const transport_ops transport_gda = {
     .add = gda_add_segment,
     .kernels = gda_kernels_of,
     .quiet_kernels = gda_quiet_kernels,
+    .kernels_ended = gda_kernels_ended,
+    .kernels_failed = gda_kernels_failed,
     .grow = gda_grow,
     .register_own = gda_register_memory,
     .unregister_own = gda_unregister_memory,

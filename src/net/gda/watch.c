@@ -40,19 +40,39 @@ static bool is_out_of_reach(const gda *g, int32_t pe)
     return is_lost;
 }
 
-/* Reads how far the device was told to go, and the last word of the completion entry. */
-static expar_status read_progress(const gda *g, const gda_kernels *k, int32_t i, uint64_t *end, uint32_t *last)
+/* Reads a word of the completion entry. */
+static expar_status read_entry(const gda_kernels *k, int32_t i, int word, uint32_t *out)
 {
+    const PORTABLE_SHARED(uint32_t) *entry = (const PORTABLE_SHARED(uint32_t) *)k->queues[i].entry;
+    const mem_side from = {.at = (void *)(uintptr_t)(entry - GDA_CQE_LAST + word), .kind = MEM_DEVICE};
     if (k->plan.place == GDA_PLACE_HOST) {
-        const gda_queue *queue = (const gda_queue *)(void *)(k->state.host + gda_kernels_lay_out(g).queues) + i;
-        *end = gda_load(&queue->prod_idx);
-        *last = gda_load_32(queue->cqes + GDA_CQE_LAST);
+        *out = gda_load_32(entry - GDA_CQE_LAST + word);
         return EXPAR_OK;
     }
-    const mem_side entry = {.at = (void *)(uintptr_t)k->queues[i].entry, .kind = MEM_DEVICE};
-    const uint64_t at = gda_kernels_lay_out(g).queues + (uint64_t)i * sizeof(gda_queue) + offsetof(gda_queue, prod_idx);
-    expar_status status = mem_copier_copy(k->copier, (mem_side){.at = last, .kind = MEM_PAGEABLE}, entry, sizeof *last);
-    return status == EXPAR_OK ? gda_space_read(&k->state, at, end, sizeof *end) : status;
+    return mem_copier_copy(k->copier, (mem_side){.at = out, .kind = MEM_PAGEABLE}, from, sizeof *out);
+}
+
+/* Reads the last word of the completion entry, and then how far the device was told to go. */
+static expar_status read_progress(const gda *g, const gda_kernels *k, int32_t i, uint64_t *end, uint32_t *last)
+{
+    const uint64_t at = gda_kernels_lay_out(g).queues + (uint64_t)i * sizeof(gda_queue);
+    expar_status status = read_entry(k, i, GDA_CQE_LAST, last);
+    if (status != EXPAR_OK) return status;
+    if (k->plan.place != GDA_PLACE_HOST) return gda_space_read(&k->state, at + offsetof(gda_queue, prod_idx), end, 8);
+    *end = gda_load(&((const gda_queue *)(const void *)(k->state.host + at))->prod_idx);
+    return EXPAR_OK;
+}
+
+/* Returns the failure that the completion entry tells; 0: it tells none. A kernel sees it when it next looks at the
+   entry, which it need not do. */
+static uint64_t failure_in_entry(const gda_kernels *k, int32_t i)
+{
+    uint32_t last = 0, again = 0, word = 0;
+    if (read_entry(k, i, GDA_CQE_LAST, &last) != EXPAR_OK || !gda_is_error(last)) return 0;
+    if (read_entry(k, i, GDA_CQE_SYNDROME, &word) != EXPAR_OK) return 0;
+    if (read_entry(k, i, GDA_CQE_LAST, &again) != EXPAR_OK || again != last) return 0;
+    return gda_failure(GDA_FAILED_BY_DEVICE, gda_cqe_syndrome_of(word), gda_cqe_vendor_of(word),
+                       gda_cqe_counter_of(last));
 }
 
 /* Returns whether the device has made no progress on rung requests for too long. All submissions ask for a completion,
@@ -83,8 +103,11 @@ void gda_kernels_watch(gda *g, gda_kernels *k)
         const uint64_t failure = gda_load_system(&words->told);
         if (failure && !q->is_reported) report_failure(q, failure);
         if (failure || gda_load_system(&words->stop)) continue;
-        if (!is_out_of_reach(g, q->seen.pe) && !(looks && is_stuck(g, k, i))) continue;
-        gda_store_system(&words->stop, gda_failure(GDA_FAILED_BY_HOST, 0, 0, 0));
+        uint64_t found = looks ? failure_in_entry(k, i) : 0;
+        if (!found && (is_out_of_reach(g, q->seen.pe) || (looks && is_stuck(g, k, i))))
+            found = gda_failure(GDA_FAILED_BY_HOST, 0, 0, 0);
+        if (!found) continue;
+        gda_store_system(&words->stop, found);
         if (g->device->ops->stop) g->device->ops->stop(g->device, (uint32_t)(g->num_lanes + i));
     }
 }
@@ -106,6 +129,52 @@ void gda_kernels_count(const gda *g, transport_traffic *sum)
         sum->requests.bytes += blocks * GDA_BLOCK_BYTES;
         sum->doorbells += read_counter(g, k, i, offsetof(gda_queue, rings)) + gda_load(&k->queues[i].seen.rings);
     }
+}
+
+/* ---- a queue, for the host --------------------------------------------------------------------------------------- */
+
+/* Returns the end of the completed blocks. At most a whole queue is in flight, so 16 bits of the entry's counter are
+   enough. */
+static uint64_t completed_before(uint64_t told, uint32_t last)
+{
+    return told - ((told - (gda_cqe_counter_of(last) + 1)) & GDA_INDEX_MASK);
+}
+
+bool gda_kernels_have_ended(const gda *g, int32_t pe, uint64_t end)
+{
+    const gda_kernels *k = atomic_load_explicit(&g->kernels, memory_order_acquire);
+    const int32_t i = pe * (int32_t)g->options.queues_per_peer;
+    uint64_t told;
+    uint32_t last;
+    if (!k || end == 0) return true;
+    const kernel_words *words = gda_kernel_words_of(k, i);
+    if (gda_load_system(&words->told) || gda_load_system(&words->stop)) return true;
+    if (read_progress(g, k, i, &told, &last) != EXPAR_OK || gda_is_error(last)) return true;
+    return gda_has_reached(completed_before(told, last), end);
+}
+
+/* Returns the failure of requests; 0: none has failed. The host may have given up a queue that nobody uses any more. */
+static uint64_t failure_of_requests(const gda *g, const gda_kernels *k, int32_t i)
+{
+    const kernel_words *words = gda_kernel_words_of(k, i);
+    const uint64_t failure = gda_load_system(&words->told), stop = gda_load_system(&words->stop);
+    uint64_t told = 0;
+    uint32_t last = 0;
+    if (failure || !stop) return failure;
+    if (read_progress(g, k, i, &told, &last) != EXPAR_OK) return stop;
+    return gda_is_error(last) || completed_before(told, last) != told ? stop : 0;
+}
+
+expar_status gda_kernels_error(const gda *g, int32_t pe)
+{
+    const gda_kernels *k = atomic_load_explicit(&g->kernels, memory_order_acquire);
+    char text[ERROR_TEXT_BYTES];
+    const uint64_t failure = k ? failure_of_requests(g, k, pe * (int32_t)g->options.queues_per_peer) : 0;
+    if (!failure) return EXPAR_OK;
+    expar_status status = g->site->check(g->site->context, pe, "gda");
+    if (status != EXPAR_OK) return status;
+    gda_failure_text(failure, pe, text, sizeof text);
+    return error_set(EXPAR_ERR_PEER, "gda: %s", text);
 }
 
 /* ---- the end of what kernels have started ------------------------------------------------------------------------ */

@@ -80,12 +80,11 @@ static bool has_proxy(const sym *self, const handle_slot *slot, transport_memory
 /* The first way of the settings that is there. */
 static expar_dev_way choose(const handle_slot *slot, bool by_stores, bool by_queue, bool by_proxy)
 {
-    for (int i = 0; i < KERNEL_WAYS; i++) {
-        if (slot->ways.list[i] == KERNEL_WAY_MAPPED && by_stores) return EXPAR_DEV_WAY_MAPPED;
-        if (slot->ways.list[i] == KERNEL_WAY_GDA && by_queue) return EXPAR_DEV_WAY_GDA;
-        if (slot->ways.list[i] == KERNEL_WAY_PROXY && by_proxy) return EXPAR_DEV_WAY_PROXY;
-    }
-    return EXPAR_DEV_WAY_NONE;
+    static const expar_dev_way handles_have[] = {[KERNEL_WAY_NONE] = EXPAR_DEV_WAY_NONE,
+                                                 [KERNEL_WAY_MAPPED] = EXPAR_DEV_WAY_MAPPED,
+                                                 [KERNEL_WAY_GDA] = EXPAR_DEV_WAY_GDA,
+                                                 [KERNEL_WAY_PROXY] = EXPAR_DEV_WAY_PROXY};
+    return handles_have[kernel_ways_choose(&slot->ways, by_stores, by_queue, by_proxy)];
 }
 
 /* Kernels reach memory of their own rank by stores, whatever the settings say. */

@@ -223,7 +223,12 @@ static void put_across(struct table *table, const json_t *across)
 {
     if (!json_is_object(across)) return;
     label(table, "to other nodes");
-    put_way(table, json_object_get(across, "low_latency"), "low latency: kernels pass commands to host threads");
+    const json_t *low_latency = json_object_get(across, "low_latency");
+    const char *way = text_of(low_latency, "way");
+    put_way(table, low_latency,
+            strcmp(way, "gda") == 0    ? "low latency: kernels write requests for a network device"
+            : strcmp(way, "none") == 0 ? "low latency: no way of EXPAR_DEVICE_TRANSPORTS leads there"
+                                       : "low latency: kernels pass commands to host threads");
     label(table, "");
     put_way(table, json_object_get(across, "normal"), "normal mode: threads of the host carry calls out");
     label(table, "");

@@ -437,6 +437,7 @@ expar_status ll_executor_cuda_create(const ll_plan *plan, executor **out)
                             .late_limit_ms = plan->shape->masking ? plan->late_limit_ms : 0,
                             .with_threads = plan->group->threads && plan->group->size > 1,
                             .place = {.rank = symmetric->rank, .ranks = plan->shape->ranks}};
+    /* It is collective. */
     expar_status status = ll_gpu_choose_reach(self, plan);
     if (status == EXPAR_OK) status = ll_gpu_make(self, plan);
     if (status != EXPAR_OK) {

@@ -26,6 +26,7 @@
 #include "exec/cuda/low_latency/create.h"
 #include "group/members.h"
 #include "link/link.h"
+#include "shmem/kernel_ways.h"
 #include "shmem/kinds.h"
 #include "shmem/rings.h"
 
@@ -46,12 +47,16 @@ typedef struct ll_early {
 /* For a buffer some of whose ranks are not mapped on some other one. It lies in pinned memory, of which each rank also
    has its send buffers there (proto/sends.h). */
 typedef struct ll_gpu_reach {
-    const sym_rings *rings;
-    kinds_place block; /* the buffer and, after it, the send buffers; offset 0: there is none */
+    kernel_ways ways;       /* EXPAR_DEVICE_TRANSPORTS */
+    const sym_rings *rings; /* NULL: the settings leave the proxy out */
+    bool by_queues;         /* kernels write requests for some rank themselves (gda) */
+    kinds_place block;      /* the buffer and, after it, the send buffers; offset 0: there is none */
     uint64_t buffer_bytes;
-    bool unmapped;     /* no other rank is reached by mapped memory */
-    uint64_t *heaps;   /* [N] where the pinned heap of each rank is mapped here; 0: it is not */
-    ll_gpu_far *ranks; /* [N] for kernels, as they are at first */
+    bool unmapped;   /* no other rank is reached by mapped memory */
+    uint64_t *heaps; /* [N] where the pinned heap of each rank is mapped here; 0: it is not */
+    /* [N] for kernels, as they are at first. A clean may change `view`: its thread stores it, the guard loads it
+       (relaxed: either way ends what went by the other). */
+    ll_gpu_far *ranks;
     link_counts sent;  /* base.sent, as of the last count */
     proxy_sent before; /* what the rings had sent before this buffer was made */
     uint64_t failures; /* commands of the rings that had failed before this buffer was made */
@@ -122,8 +127,8 @@ void ll_gpu_cache_close(ll_gpu_cache *cache);
 expar_status ll_gpu_cache_take(ll_gpu *self, uint64_t bytes, mem_block **out);
 
 /* ---- far.c ------------------------------------------------------------------------------------------------------- */
-/* Decides how the buffer's ranks are reached, and sets `across`. All ranks get the same result. EXPAR_ERR_UNSUPPORTED:
-   the buffer cannot be had so. */
+/* Collective: decides whether all ranks are reached by mapped memory, and sets `across`. All ranks get the same result.
+   EXPAR_ERR_ARGUMENT, EXPAR_ERR_MISMATCH: the settings. EXPAR_ERR_UNSUPPORTED: the buffer cannot be had so. */
 expar_status ll_gpu_choose_reach(ll_gpu *self, const ll_plan *plan);
 /* Collective: takes the buffer's memory, all zero, and sets core.device. OK on all ranks, or on none. */
 expar_status ll_gpu_far_take(ll_gpu *self, int32_t device);
@@ -135,6 +140,12 @@ void ll_gpu_far_close(ll_gpu *self);
 void ll_gpu_far_give(ll_gpu *self, bool *quiet);
 /* Returns the address of this rank's buffer. */
 cu_address ll_gpu_own(const ll_gpu *self);
+
+/* Returns whether requests of kernels go to that rank. */
+bool ll_gpu_posts_to(const ll_gpu *self, int32_t rank);
+/* A clean has brought ranks back. Commands to them are tried again, although they were silent before. A queue that has
+   failed is not used again, so parcels go by the proxy, if that is there. No call is in progress. */
+expar_status ll_gpu_far_forgive(ll_gpu *self, const uint32_t *view);
 
 /* Operation. */
 void ll_gpu_count_sent(executor *base);

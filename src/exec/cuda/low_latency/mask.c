@@ -179,13 +179,6 @@ static expar_status agree_with_all(ll_gpu *self, ll_clean_step *step, uint64_t e
     return status;
 }
 
-/* Commands to ranks that are back are tried again, although they were silent before. */
-static void forgive_all(const ll_gpu *self)
-{
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        if (ll_gpu_is_far(self, r) && self->cleaner->view[r]) sym_rings_forgive(self->reach.rings, r);
-}
-
 expar_status ll_gpu_mask_clean(executor *base, ll_clean_step *step)
 {
     ll_gpu *self = ll_gpu_of(base);
@@ -199,8 +192,8 @@ expar_status ll_gpu_mask_clean(executor *base, ll_clean_step *step)
     status = agree_with_all(self, step, epochs);
     if (status != EXPAR_OK) return status;
     if (step->call.vote.rank >= 0) return EXPAR_OK;
-    forgive_all(self);
-    status = ll_gpu_begin_anew(self, epochs);
+    status = ll_gpu_far_forgive(self, self->cleaner->view);
+    if (status == EXPAR_OK) status = ll_gpu_begin_anew(self, epochs);
     return status == EXPAR_OK ? meet_again(self, step) : status;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Words about masks and cleans for ranks that are not mapped (exec/far_words.h). Kernels make masks and leave the words
  * in pinned memory (ll_gpu_masker). The host sends them by links, and not by the rings. A stopped rank must find its
- * masker when it wakes up, and the proxy has given up commands to it by then. The words go after all commands that
- * kernels have passed to the rank before.
+ * masker when it wakes up, and the proxy has given up commands to it by then. The words go after all parcels that
+ * kernels have sent to the rank before.
  *
  * The guard sends what can go at each of its beats. So does the thread that makes calls, which also waits where the
  * rank must have been told. During a clean only that thread sends, since it writes the words of the clean meanwhile. */
@@ -24,12 +24,13 @@ struct ll_gpu_words {
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
 
-/* far_words_place.has_come, for commands of kernels. */
-static bool commands_have_ended(const void *context, int32_t pe)
+/* far_words_place.has_come, for parcels of kernels. */
+static bool parcels_have_ended(const void *context, int32_t pe)
 {
     const ll_gpu *self = context;
     const uint64_t after = __atomic_load_n(&self->maskers_told[pe].after, __ATOMIC_ACQUIRE);
-    return sym_rings_have_ended_to(self->reach.rings, pe, after);
+    if (ll_gpu_posts_to(self, pe)) return sym_queues_have_ended_to(self->core.sym, pe, after);
+    return !self->reach.rings || sym_rings_have_ended_to(self->reach.rings, pe, after);
 }
 
 static void spread(ll_gpu *self)
@@ -160,7 +161,7 @@ expar_status ll_gpu_words_open(ll_gpu *self)
                                      .masker = self->reach.block.offset + ll_masker_at(&self->space, own),
                                      .cleans = self->clean_words + (uint64_t)own * self->space.clean_bytes,
                                      .said = self->cleaner->words[own] + (uint64_t)own * self->space.clean_bytes,
-                                     .has_come = commands_have_ended,
+                                     .has_come = parcels_have_ended,
                                      .context = self};
     for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++)
         if (ll_gpu_is_far(self, r)) status = open_both_links(self, r);

@@ -116,7 +116,7 @@ GPU_FUNC ll_shared ll_shared_here(const ll_gpu_call *c)
 
 GPU_FUNC bool ll_is_far(const ll_gpu_call *c, int32_t pe)
 {
-    return LL_FAR && c->far[pe].port != 0;
+    return LL_FAR && c->far[pe].sends != NULL;
 }
 GPU_FUNC uint8_t *ll_there(const ll_shared *s, int32_t pe, uint64_t offset)
 {

@@ -94,18 +94,18 @@ GPU_FUNC uint8_t *ll_place_there(const ll_combine_args *a, const ll_shared *s, c
 {
     const ll_gpu_call *c = &a->call;
     if (ll_owes_words(a, s, source)) return ll_there(s, source, ll_word_row_place(c, now->epoch, token, place));
-    if (ll_is_far(c, source)) return ll_ring_row(c, source, ll_number_of(c, now->epoch, 0, token, place));
+    if (ll_is_far(c, source)) return ll_parcel_row(c, source, ll_number_of(c, now->epoch, 0, token, place));
     const uint64_t number = ll_number_of(c, now->epoch, ll_region_there(s, source), token, place);
     return ll_there(s, source, ll_row_place(c, number));
 }
 
 #if LL_FAR
 /* Out of line, since the registers of its callers are all in use. */
-GPU_ASIDE void ll_ring_flag_row(const ll_gpu_call *c, uint64_t epoch, int32_t pe, uint64_t number, const uint8_t *place,
-                                uint64_t bytes)
+GPU_ASIDE void ll_parcel_flag_row(const ll_gpu_call *c, uint64_t epoch, int32_t pe, uint64_t number,
+                                  const uint8_t *place, uint64_t bytes)
 {
     const ll_parcel parcel = {place, ll_row_place(c, number), bytes, ll_row_flag_place(c, number), ll_word(epoch, 1)};
-    ll_ring_send(c, LL_COMBINE, epoch, pe, &parcel);
+    ll_parcel_send(c, LL_COMBINE, epoch, pe, &parcel);
 }
 #endif
 
@@ -115,7 +115,7 @@ GPU_FUNC void ll_flag_row(const ll_gpu_call *c, const ll_shared *s, const ll_now
 {
 #if LL_FAR
     if (ll_is_far(c, source)) {
-        ll_ring_flag_row(c, now->epoch, source, number, place, bytes);
+        ll_parcel_flag_row(c, now->epoch, source, number, place, bytes);
         return;
     }
 #endif

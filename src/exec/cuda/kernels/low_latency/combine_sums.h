@@ -47,8 +47,11 @@ GPU_FUNC uint4 ll_add_header(const ll_combine_args *a, const ll_shared *s, const
 
 /* The numbers of pieces of a sum that a thread computes at a time, and of pieces of rows that it loads for them at
    once. Each batch takes one memory latency. More pieces need more registers than there are. Compute capability 10
-   needs more registers for the same code, and so do rings of commands. */
-#if LL_FAR || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000)
+   needs more registers for the same code, and so do the ways to ranks that are not mapped. */
+#if LL_FAR && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define LL_SUM_UNITS 1
+#define LL_SUM_LOADS 3
+#elif LL_FAR || (defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000)
 #define LL_SUM_UNITS 1
 #define LL_SUM_LOADS 4
 #else

@@ -19,7 +19,7 @@ GPU_FUNC void ll_send_weights(const ll_combine_args *a, const ll_shared *s, cons
         if (!__any_sync(GPU_ALL, expert >= 0 && expert / locals == pe)) continue;
         const uint64_t place = ll_weights_place(c, c->place.rank, now->epoch, message);
         float *to = (float *)ll_there(s, pe, place);
-        if (LL_FAR && ll_is_far(c, pe)) to = (float *)ll_ring_weights(c, pe, now->epoch, message);
+        if (LL_FAR && ll_is_far(c, pe)) to = (float *)ll_parcel_weights(c, pe, now->epoch, message);
         if (lane < topk) to[lane] = a->route.weights[token * a->route.weights_pitch + lane];
         __syncwarp();
         const ll_parcel parcel = {(const uint8_t *)to, place, sizeof(float) * (uint64_t)topk,

@@ -64,7 +64,7 @@ GPU_FUNC ll_credit ll_await_slot(const ll_gpu_call *c, const ll_shared *s, const
 {
     const ll_credit credit = ll_await_credit(c, s, now, pe, region);
     if (!LL_FAR || credit != LL_CREDIT_GIVEN) return credit;
-    const ll_gpu_turn turn = ll_ring_await_free(c, now, pe);
+    const ll_gpu_turn turn = ll_parcel_await_free(c, now, pe);
     return turn == LL_TURN_ON ? credit : turn == LL_TURN_LOST ? LL_CREDIT_REJECTS : LL_CREDIT_AWAITED;
 }
 

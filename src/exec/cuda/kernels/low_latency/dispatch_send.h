@@ -49,7 +49,7 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
         ll_notes(s, LL_NOTE_RANK)[place] = rank;
         s->places[place] = credit == LL_CREDIT_GIVEN ? (uint64_t)ll_there(s, rank, at) : 0;
         if (LL_FAR && s->places[place] && ll_is_far(c, rank))
-            s->places[place] = (uint64_t)ll_ring_message(c, rank, now->epoch, message);
+            s->places[place] = (uint64_t)ll_parcel_message(c, rank, now->epoch, message);
     }
     return credit != LL_CREDIT_AWAITED;
 }

@@ -48,7 +48,7 @@ GPU_FUNC void ll_say_read(const ll_gpu_call *c, const ll_shared *s, const ll_now
         const int32_t pe = (c->place.rank + 1 + i) % LL_RANKS(c);
         if (ll_is_masked(c, pe)) continue;
         if (LL_FAR && ll_is_far(c, pe)) {
-            ll_ring_say_read(c, pe, now->kind, now->epoch, region);
+            ll_parcel_say_read(c, pe, now->kind, now->epoch, region);
             continue;
         }
         store_release((uint64_t *)ll_there(s, pe, ll_read_place(c, (ll_kind)now->kind, c->place.rank, now->epoch)),

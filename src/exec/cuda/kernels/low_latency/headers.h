@@ -72,7 +72,7 @@ GPU_FUNC void ll_tell_read(const ll_gpu_call *c, const ll_shared *s, int32_t pe)
         const uint64_t epoch = ll_line_of(c, kind)->untold;
         if (!epoch) continue;
         if (LL_FAR && ll_is_far(c, pe)) {
-            ll_ring_say_read(c, pe, kind, epoch, 0);
+            ll_parcel_say_read(c, pe, kind, epoch, 0);
             continue;
         }
         uint64_t *word = (uint64_t *)ll_there(s, pe, ll_read_place(c, (ll_kind)kind, c->place.rank, epoch));
@@ -95,10 +95,10 @@ GPU_ASIDE void ll_post_rejection(const ll_gpu_call *c, uint64_t *unit, ll_kind k
 /* Says whether this rank's header may go there. Its place must be free: the last one there is four calls old. A header
    of a combine comes after the rows of the combine before. A rank that has not read those may let others write to their
    places once it has this header from all. */
-GPU_FUNC bool ll_ring_takes_header(const ll_gpu_call *c, const ll_now *now, int32_t pe)
+GPU_FUNC bool ll_parcel_takes_header(const ll_gpu_call *c, const ll_now *now, int32_t pe)
 {
-    const uint64_t rows = now->kind == LL_COMBINE ? ll_ring_sent(c, now, pe, 1) : 0;
-    return ll_ring_await(c, pe, max(rows, ll_ring_sent(c, now, pe, LL_HEADER_COPIES))) == LL_TURN_ON;
+    const uint64_t rows = now->kind == LL_COMBINE ? ll_parcel_sent(c, now, pe, 1) : 0;
+    return ll_parcel_await(c, pe, max(rows, ll_parcel_sent(c, now, pe, LL_HEADER_COPIES))) == LL_TURN_ON;
 }
 
 /* Posts one rank's header by a command. */
@@ -110,10 +110,10 @@ GPU_ASIDE void ll_post_far_header(const ll_gpu_call *c, ll_now call, int32_t pe,
     const ll_kind kind = (ll_kind)now->kind;
     const int32_t status = s->rejection->status, words = ll_header_words(c, kind);
     const uint64_t at = ll_header_place(c, kind, c->place.rank, now->epoch), text = ll_header_text_place(c, kind);
-    uint64_t *header = (uint64_t *)ll_ring_header(c, pe, kind, now->epoch);
+    uint64_t *header = (uint64_t *)ll_parcel_header(c, pe, kind, now->epoch);
     uint32_t *reason = (uint32_t *)((uint8_t *)header + text);
     const bool goes = ll_status_goes_on(status);
-    if (__syncthreads_or(threadIdx.x == 0 && !ll_ring_takes_header(c, now, pe))) return;
+    if (__syncthreads_or(threadIdx.x == 0 && !ll_parcel_takes_header(c, now, pe))) return;
     for (int32_t w = threadIdx.x; w < words; w += blockDim.x)
         header[w] = ll_flag_of(now, ll_header_value(w, &c->form, route, goes, (uint32_t)messages, counts));
     for (int32_t i = threadIdx.x; i < EP_REJECTION_TEXT / 4 && status; i += blockDim.x)
@@ -121,7 +121,7 @@ GPU_ASIDE void ll_post_far_header(const ll_gpu_call *c, ll_now call, int32_t pe,
     __syncthreads();
     const uint64_t bytes = (uint64_t)(words - 1) * 8 + (status ? text + EP_REJECTION_TEXT - (uint64_t)words * 8 : 0);
     const ll_parcel parcel = {(const uint8_t *)(header + 1), at + 8, bytes, at, ll_flag_of(now, (uint32_t)status)};
-    if (threadIdx.x == 0) ll_ring_send(c, now->kind, now->epoch, pe, &parcel);
+    if (threadIdx.x == 0) ll_parcel_send(c, now->kind, now->epoch, pe, &parcel);
 }
 #endif
 

@@ -83,17 +83,21 @@ typedef struct ll_gpu_record {
 /* A call looks at the one before the last, and at the one that had the same copy of headers. */
 #define LL_GPU_SENT_CALLS (2 * LL_HEADER_COPIES)
 
-/* How kernels reach a rank that is not mapped (low_latency/far.h). The host writes `port` and `sends`, before any call;
-   only this rank's kernels write the rest. */
+/* How kernels reach a rank that is not mapped (low_latency/far.h). The host writes the first three members, before any
+   call; only this rank's kernels write the rest. */
 typedef struct ll_gpu_far {
-    uint64_t port;  /* address of the proxy_port; 0: the rank is mapped */
-    uint8_t *sends; /* this rank's send buffer for the rank (proto/sends.h) */
-    /* By kind, and by epoch modulo LL_GPU_SENT_CALLS: all commands of the call have numbers before this one. Blocks
+    uint64_t view;  /* address of the gda_view with a queue to the rank; 0: commands to a ring reach it */
+    uint64_t port;  /* address of the proxy_port; 0: the proxy is not used */
+    uint8_t *sends; /* this rank's send buffer for the rank (proto/sends.h); NULL: the rank is mapped */
+    /* By kind, and by epoch modulo LL_GPU_SENT_CALLS: all parcels of the call have numbers before this one. Blocks
        raise it, and those of later calls read it. */
     unsigned long long sent[LL_KINDS][LL_GPU_SENT_CALLS];
-    /* By kind and slot: the number after the command of the last acknowledgement. One thread of a kernel writes it, and
+    /* By kind and slot: the number after the parcel of the last acknowledgement. One thread of a kernel writes it, and
        one of a later kernel reads it. */
     unsigned long long acknowledged[LL_KINDS][LL_SLOTS];
+    /* With a view: parcels with data and without, and their bytes. Threads add to them; the host reads them between
+       kernels. */
+    unsigned long long posted, posted_words, posted_bytes;
 } ll_gpu_far;
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */

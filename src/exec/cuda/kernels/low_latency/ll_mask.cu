@@ -76,6 +76,8 @@ GPU_FUNC void ll_begin_anew(const ll_mask_args *a, const ll_shared *s)
         }
     for (int32_t r = 0; r < LL_RANKS(c); r++)
         if (ll_is_far(c, r)) ll_sent_begin_anew(c, r);
+    for (int32_t r = 0; r < LL_RANKS(c); r++)
+        if (ll_is_far(c, r)) ll_sent_tell(c, r);
     c->masks->attempt = a->attempt;
     ll_take_view(a, s);
     if (!ll_regions_suffice(c, s)) a->answer->status = EXPAR_STATUS_PEER;

@@ -262,6 +262,9 @@ expar_status expar_group_destroy(expar_group *group)
     if (sym_is_sound(group->sym)) kinds_end(group->sym, true);
     bool sound = sym_is_sound(group->sym);
     if (sound && group->boot->ops->finish(group->boot) != EXPAR_OK) LOG(LOG_INFO, "leaving: %s", expar_last_error());
+    /* A driver may free memory only after all kernels of the GPU have ended. Kernels of another rank may wait for this
+       one, and end when they know that it has gone. So the others learn of it first. */
+    if (!sound) group->boot->ops->part(group->boot);
     group_leave(group);
     return EXPAR_OK;
 }

@@ -136,6 +136,21 @@ def set_anew(group: Any) -> None:
     same(buffer.combine(answers[rank], other)[0], e.combined(rank, answers, False, True, ()))
 
 
+def held(group: Any) -> None:
+    """While the caller keeps the output of a fresh dispatch, one with its handle goes straight to the pool."""
+    hints = {**calls.HINTS, "hidden": 7168, "num_max_tokens_per_rank": 96}
+    buffer = deep_ep.ElasticBuffer(group, **hints)
+    x = torch.ones((96, 7168), dtype=torch.bfloat16)
+    idx = torch.arange(2).repeat(96, 1)  # each row goes to both ranks, 2.6 MiB in all: a piece of memory has 2 MiB
+    first = buffer.dispatch(x, idx, num_experts=2)
+    (mode,) = buffer._modes.values()
+    again = buffer.dispatch(x, handle=first[3], num_experts=2)
+    simulated_torch.GPU.synchronize()
+    assert again[0].shape == (192, 7168) and bool((again[0] == 1).all())
+    stats = mode.ep.stats()
+    assert (stats["direct_calls"], stats["queue_calls"], stats["other_blocks"]) == (2, 0, 0), stats
+
+
 def counted(group: Any) -> None:
     """Rows that came are added to the statistics, on the call's stream, whether anybody waits or not."""
     buffer = deep_ep.ElasticBuffer(group, **calls.HINTS)
@@ -242,7 +257,7 @@ class Gpu(unittest.TestCase):
             self.on_ranks(kept)
 
     def test_calls(self) -> None:
-        self.on_ranks(counted, refused, set_anew, calls.without_tokens, calls.too_many_tokens)
+        self.on_ranks(counted, held, refused, set_anew, calls.without_tokens, calls.too_many_tokens)
 
     def test_layer(self) -> None:
         self.on_ranks(trained)

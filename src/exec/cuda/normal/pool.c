@@ -88,8 +88,7 @@ void gpu_pool_note_vain(gpu_executor *self)
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
-/* The most blocks that a call takes at a time. */
-#define MOST_BLOCKS 3
+enum { MOST_BLOCKS = 3 }; /* that a call takes at a time */
 
 /* Returns how far the store reaches with the blocks of a call and one more of the largest. Dispatches with a handle
    cannot let the store grow, and the output of an earlier dispatch is mostly still in use then. */

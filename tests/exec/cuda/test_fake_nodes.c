@@ -129,7 +129,8 @@ static void reject_unreached(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ep_create(group, &config, &ep));
     CHECK_TEXT("expar_ep_create", other);
     CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, create_low_latency(group, EXPAR_CUDA));
-    CHECK_TEXT("expar_ll_create", "no transport reaches pinned memory of rank", "puts and atomics");
+    CHECK_TEXT("expar_ll_create", "no way of EXPAR_DEVICE_TRANSPORTS=mapped,gda,proxy", "pinned memory of rank",
+               "proxy: no transport reaches it with puts and atomics");
 }
 
 static void test_without_network(void **state)

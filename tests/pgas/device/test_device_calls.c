@@ -586,5 +586,6 @@ int main(int argc, char **argv)
     };
     kind_read(argc, argv);
     if (!runner_is_able()) return 77;
+    if (argc > 2) cmocka_set_test_filter(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,8 @@ bool rma_gpu_good(rma_rank *r, expar_status status)
 bool rma_gpu_meet(rma_rank *r)
 {
     rma_ranks *all = r->all;
-    if (pthread_barrier_wait(&all->meet) == PTHREAD_BARRIER_SERIAL_THREAD) all->is_over = all->failed;
+    pthread_barrier_wait(&all->meet);
+    if (r->rank == 0) all->is_over = all->failed;
     pthread_barrier_wait(&all->meet);
     return !all->is_over;
 }

@@ -116,7 +116,8 @@ void rma_options_check(struct argp_state *state, struct bench_options *options)
         argp_error(state, "rma is measured by itself: its results are of another kind");
     if (options->mpi) argp_error(state, "--mpi is for dispatch, combine and ll");
     if (options->num_gpus && !options->cuda) argp_error(state, "--gpus: only with --device cuda");
-    if (options->cuda && options->report) argp_error(state, "--report: rma on GPUs has none");
+    if (options->cuda && options->report)
+        argp_error(state, "--report: rma on GPUs has none; expected --json, --csv or --output");
     if (options->cuda) normal_gpus_check(state, options);
     if (options->num_ranks < 2) argp_error(state, "-n %d: rma needs 2 ranks or more", options->num_ranks);
     if (options->num_ranks % options->nodes)

@@ -243,7 +243,7 @@ PORTABLE_FUNC void proxy_store_pair(_Atomic uint64_t *words, uint64_t first, uin
     proxy_store(&words[0], first);
     proxy_store(&words[1], second);
 }
-/* Relaxed: it only assigns numbers; `consumed` and the sequences order the memory. */
+/* Relaxed: it only assigns numbers; `consumed` and the words of slots order the memory. */
 PORTABLE_FUNC int proxy_swap(_Atomic uint64_t *word, uint64_t *expected, uint64_t desired)
 {
     return atomic_compare_exchange_weak_explicit(word, expected, desired, memory_order_relaxed, memory_order_relaxed);
@@ -263,7 +263,7 @@ PORTABLE_FUNC int proxy_is_at(uint64_t a, uint64_t b)
 /* ---- counters of ends -------------------------------------------------------------------------------------------- */
 
 /* The number before which all commands have ended, in the high 63 bits; bit 0: some command of the ring has failed. So
-   who waits for the number need not look at `failure`. */
+   a thread that waits for the number need not look at `failure`. */
 PORTABLE_FUNC uint64_t proxy_end(uint64_t number, int32_t has_failed)
 {
     return number << 1 | (uint64_t)has_failed;

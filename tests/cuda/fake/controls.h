@@ -29,6 +29,7 @@ typedef struct fake_controls {
     atomic_int lent;       /* pieces of memory that are taken in the order of a stream, and not given back */
     atomic_int mapped;     /* pieces that are mapped now (cuMemMap) */
     atomic_int no_chunks;  /* set by a test: 1: nor pieces that are mapped (cuMemCreate) */
+    atomic_int few_chunks; /* set by a test: so many more of these fail; counts down */
     atomic_int no_lending; /* set by a test: 1: there is none to be had */
     atomic_int no_handles; /* set by a test: 1: memory of cuMemAlloc has no handles */
     atomic_int no_opening; /* set by a test: 1: handles of other processes are refused (cuIpcOpenMemHandle) */

@@ -297,6 +297,14 @@ static int slot_make(size_t bytes)
     return i;
 }
 
+static bool chunk_fails(void)
+{
+    int left = atomic_load(&fake_controls_of()->few_chunks);
+    while (left > 0 && !atomic_compare_exchange_weak(&fake_controls_of()->few_chunks, &left, left - 1))
+        continue;
+    return left > 0;
+}
+
 cu_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     pthread_mutex_lock(&lock);
@@ -315,7 +323,7 @@ cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_allocation *allo
 {
     (void)flags;
     if (allocation->flags.direct_rdma && setting("FAKE_RDMA_REJECTED", 0)) return NOT_SUPPORTED;
-    int i = atomic_load(&fake_controls_of()->no_chunks) ? -1 : slot_make(bytes);
+    int i = atomic_load(&fake_controls_of()->no_chunks) || chunk_fails() ? -1 : slot_make(bytes);
     if (i < 0) return CU_ERROR_OUT_OF_MEMORY;
     slots[i].device = allocation->location.id;
     slots[i].shared = allocation->handle_types & CU_HANDLE_POSIX_FD;

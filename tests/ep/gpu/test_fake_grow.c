@@ -187,6 +187,29 @@ static void a_growth_that_fails_loses_nothing(void **state)
     run(fail_to_grow);
 }
 
+/* The first piece of memory is rejected, as by a GPU without space for a spare output. The growth is tried again. */
+static void grow_without_spare(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group)) return;
+    const uint64_t before = pool_bytes(&one);
+    mem_block *all = is_odd(&one) ? take_all(&one) : NULL;
+    if (is_odd(&one)) atomic_store(&controls()->few_chunks, 1);
+    check_results(&one, true);
+    if (is_odd(&one)) CHECK(atomic_load(&controls()->few_chunks) == 0, "no piece of memory was asked for");
+    CHECK((pool_bytes(&one) > before) == is_odd(&one), "the pool has %llu bytes", (unsigned long long)pool_bytes(&one));
+    mem_block_release(all);
+    check_nothing_lent(&one);
+    idle_end(&one);
+}
+
+static void a_growth_is_tried_again_without_spare(void **state)
+{
+    (void)state;
+    run(grow_without_spare);
+}
+
 /* ---- beside the pool --------------------------------------------------------------------------------------------- */
 
 #define LIMIT_BYTES ((int64_t)64 << 10)
@@ -489,6 +512,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(pools_grow_for_expert_major_rows),
         cmocka_unit_test(a_rank_that_does_not_wait_keeps_pools_as_they_are),
         cmocka_unit_test(a_growth_that_fails_loses_nothing),
+        cmocka_unit_test(a_growth_is_tried_again_without_spare),
         cmocka_unit_test(a_limit_is_kept),
         cmocka_unit_test(records_grow_with_forms),
         cmocka_unit_test(counters_grow_with_experts),

@@ -88,6 +88,7 @@ find_program(EXPAR_PYTHON3 python3)
 mark_as_advanced(EXPAR_PYTHON3)
 if(EXPAR_PYTHON3)
   string(TIMESTAMP manual_date "%B %d, %Y" UTC)
+  string(REPLACE " 0" " " manual_date "${manual_date}") # mdoc's dates have no zero before the day
   file(GLOB manual_sources CONFIGURE_DEPENDS include/expar/*.h man/*.py man/examples/*.c)
   list(APPEND manual_sources ${PROJECT_SOURCE_DIR}/src/base/env_table.h)
   set(manual_stamp ${PROJECT_BINARY_DIR}/man3.made)

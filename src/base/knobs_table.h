@@ -166,9 +166,14 @@
       "the most that one operation of the network moves")                                                              \
     X(FABRIC_IN_FLIGHT, "fabric.in_flight", 256, 16, 65536, "count",                                                   \
       "operations of an endpoint that are on their way at once, where the provider's queue holds them")                \
+    X(GDA_NIC_SPIN_NS, "gda.nic_spin", 500000, 0, 1000000000, "ns",                                                    \
+      "how long the thread of the device in software yields the core without work before it sleeps, where each rank "  \
+      "has four cores")                                                                                                \
     X(PROXY_SPINS, "proxy.spins", 32, 0, 1000000000, "count", "turns without work of the proxy's thread that spin")    \
     X(PROXY_YIELDS, "proxy.yields", 8, 0, 1000000000, "count",                                                         \
       "turns without work of the proxy's thread that yield the core after them, before those that sleep")              \
+    X(PROXY_SPIN_NS, "proxy.spin", 500000, 0, 1000000000, "ns",                                                        \
+      "how long the thread of a ring of kernels spins without work before it naps, where threads have a core each")    \
     X(PROXY_NAP_NS, "proxy.nap", 50000, 1000, 999000000, "ns",                                                         \
       "the first sleep of the proxy's thread with commands on their way; later ones double")                           \
     X(PROXY_MOST_NAP_NS, "proxy.most_nap", 1000000, 1000, 999000000, "ns",                                             \

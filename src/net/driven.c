@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handles several transports that need progress as one. */
+/* Handles several transports, which need progress or whose operations must be reaped, as one. */
 #include "net/transport.h"
 
 bool transport_progress_all(const transport_driven *driven)
@@ -7,6 +7,14 @@ bool transport_progress_all(const transport_driven *driven)
     bool moved = false;
     for (int32_t i = 0; i < driven->count; i++)
         moved |= driven->list[i]->ops->progress(driven->list[i]);
+    return moved;
+}
+
+bool transport_reap_all(const transport_driven *reaped)
+{
+    bool moved = false;
+    for (int32_t i = 0; i < reaped->count; i++)
+        moved |= reaped->list[i]->ops->reap(reaped->list[i]);
     return moved;
 }
 

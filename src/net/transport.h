@@ -123,6 +123,8 @@ typedef struct transport_site {
     int64_t timeout_ms;
     /* this host has more ranks than cores, so waits yield early */
     bool crowded;
+    /* cores of the host for each of its ranks: so many threads of a rank may spin; 0: none */
+    int32_t cores_each;
     /* Returns EXPAR_OK while a thread may wait for operations on pe (-1: on any PE). Otherwise it returns the error
        that ends the wait, with `what` in the text. Any thread may call it. */
     expar_status (*check)(void *context, int32_t pe, const char *what);
@@ -228,6 +230,10 @@ typedef struct transport_ops {
     /* Advances this rank's operations, and serves the requests of others; never sleeps. Returns true if something
        happened. NULL: never needed. */
     bool (*progress)(transport *self);
+    /* Ends those of this rank's operations that are complete, and does not wait. A thread that waits for its own
+       operations calls it repeatedly. Returns true if one ended. NULL: `progress` does that, or operations are complete
+       when `post` returns. */
+    bool (*reap)(transport *self);
     /* Makes data visible to the calling thread: all that this rank's threads, and the transport's own, have received so
        far. So if the caller has found a flag, it then sees all that the network wrote before the flag. NULL: loads are
        enough. */
@@ -271,13 +277,15 @@ typedef struct transport_ways {
 } transport_ways;
 
 #define TRANSPORT_MOST 4 /* the most transports that a rank may have open */
-/* The transports of a rank that need progress. The list is complete before any thread uses it. */
+/* Transports of a rank that a thread calls repeatedly: those that need progress, or those with operations to reap. The
+   list is complete before any thread uses it. */
 typedef struct transport_driven {
     transport *list[TRANSPORT_MOST];
     int32_t count;
 } transport_driven;
-/* Call progress, behold, attend or arm of each transport in the list (driven.c). */
+/* Call progress, reap, behold, attend or arm of each transport in the list (driven.c). */
 bool transport_progress_all(const transport_driven *driven);
+bool transport_reap_all(const transport_driven *reaped);
 void transport_behold_all(const transport_driven *driven);
 void transport_attend_all(const transport_driven *driven, int change);
 bool transport_arm_all(const transport_driven *driven);

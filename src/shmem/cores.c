@@ -55,6 +55,13 @@ expar_status sym_cores_count(sym *self)
     return status;
 }
 
+int32_t sym_cores_each(const sym *self)
+{
+    const int32_t of_host = self->host_cores / self->host_ranks, of_machine = self->machine_cores / self->machine_ranks;
+    if (self->crowded) return 0;
+    return of_host < of_machine ? of_host : of_machine;
+}
+
 bool sym_outnumbers(const sym *self, int32_t threads)
 {
     return self->crowded || (int64_t)threads * self->host_ranks > self->host_cores ||

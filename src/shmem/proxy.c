@@ -24,6 +24,7 @@ proxy_plan sym_proxy_plan(sym *self)
         .site = &self->site,
         .ways = self->ways,
         .driven = &self->driven,
+        .reaped = &self->reaped,
         .bounds[TRANSPORT_HOST] = {.begin = SYM_CONTROL_BYTES, .end = &self->grown_bytes},
         .bounds[TRANSPORT_PINNED] = {.begin = SYM_PINNED_BEGIN, .end = &self->pinned_bytes},
         .serves = serves_device,

@@ -87,6 +87,7 @@ static expar_status open_one(sym *self, const transport_ops *ops, bool asked_for
     if (status != EXPAR_OK) return error_prefix(status, "transport %s", ops->name);
     self->transports[self->num_transports++] = made;
     if (ops->progress) self->driven.list[self->driven.count++] = made;
+    if (ops->reap) self->reaped.list[self->reaped.count++] = made;
     return EXPAR_OK;
 }
 
@@ -248,6 +249,7 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
         .nodes = self->nodes,
         .timeout_ms = self->timeout_ms,
         .crowded = self->crowded,
+        .cores_each = sym_cores_each(self),
         .check = site_check,
         .explain = site_explain,
         .told = site_told,
@@ -271,7 +273,7 @@ void sym_reach_close(sym *self)
     for (int32_t t = self->num_transports - 1; t >= 0; t--)
         self->transports[t]->ops->close(self->transports[t]);
     self->num_transports = 0;
-    self->driven.count = 0;
+    self->driven.count = self->reaped.count = 0;
     sym_proxy_close(self);
     free(self->matrix);
     free(self->unreached);

@@ -28,6 +28,7 @@ static expar_status read_plan(sym *self, int32_t *count, proxy_plan *plan)
     plan->first = self->ring_first;
     plan->kernels = true;
     plan->poll_ns = nap_us * NS_PER_US;
+    plan->spin_ns = knob(KNOB_PROXY_SPIN_NS);
     plan->yields = sym_outnumbers(self, 1 + *count);
     plan->orphan_ns = orphan_ms * NS_PER_MS;
     return status;
@@ -177,6 +178,11 @@ void sym_rings_expect(const sym_rings *rings)
 {
     for (int32_t i = 0; i < rings->count; i++)
         proxy_expect(rings->proxies[i]);
+}
+
+void sym_ring_rouse(const sym_rings *rings, int32_t ring)
+{
+    proxy_rouse(rings->proxies[ring]);
 }
 
 void sym_rings_release(const sym_rings *rings)

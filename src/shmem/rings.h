@@ -36,6 +36,9 @@ const sym_rings *sym_rings_of(const sym *self, sym_rings_user user);
 void sym_rings_end(sym *self, sym_rings_user user);
 /* Call this before a launch: the threads spin until the call's last command on each ring (ring_rest). */
 void sym_rings_expect(const sym_rings *rings);
+/* The same for a kernel that uses one of the rings, and does not say when it has ended: the thread spins for a while
+   (proxy.spin) at least. */
+void sym_ring_rouse(const sym_rings *rings, int32_t ring);
 /* The call has ended without ring_rest. */
 void sym_rings_release(const sym_rings *rings);
 /* Waits until all commands that kernels have issued before have ended, with success or not. One thread of the rank at a

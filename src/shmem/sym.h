@@ -184,6 +184,8 @@ typedef struct sym {
     int32_t num_transports;
     /* the transports that need progress */
     transport_driven driven;
+    /* those whose operations end when a thread looks for it (transport_ops.reap) */
+    transport_driven reaped;
     /* Proxies that carry the non-blocking operations, each for some PEs (sym_proxy_for). Without proxies, operations go
        straight to their transports. sym_create raises num_rings after it has opened a proxy (release), because
        transports' threads may already wake proxies at that time. All threads load num_rings before they use a proxy
@@ -554,6 +556,8 @@ void sym_rest_progress(sym_rest *rest);
 /* Returns whether this number of threads on each rank exceeds the cores of the host or of the machine. For waits of
    extra threads of a rank (cores.c). */
 bool sym_outnumbers(const sym *sym, int32_t threads);
+/* As transport_site.cores_each. */
+int32_t sym_cores_each(const sym *sym);
 void sym_rest_end(sym_rest *rest);
 /* Call this after sym_rest_end if the failed wait was part of a collective call, which this rank thus cannot complete.
    The group fails, with the rank to blame as SYM_PEER_SILENT. If the wait was interrupted, the ranks are out of step.

@@ -120,7 +120,7 @@ static void test_warps(void **state)
         trial *t = calloc(1, sizeof *t);
         assert_non_null(t);
         world_begin(&t->w, &plans[i], &faults, WORLD_ACCESS);
-        assert_int_equal(nic_start(t->w.nic), EXPAR_OK);
+        assert_int_equal(nic_start(t->w.nic, 0), EXPAR_OK);
         const simt_launch launch = {.kernel = all_kernel, .arguments = &t, .blocks = BLOCKS, .threads = WARPS * 32};
         simt_delay(5 + (uint32_t)i);
         simt_trial(&launch);
@@ -159,7 +159,7 @@ static void test_failures(void **state)
     trial *t = calloc(1, sizeof *t);
     assert_non_null(t);
     world_begin(&t->w, &plans[1], &none, WORLD_ACCESS);
-    assert_int_equal(nic_start(t->w.nic), EXPAR_OK);
+    assert_int_equal(nic_start(t->w.nic, 0), EXPAR_OK);
     const simt_launch launch = {.kernel = failing_kernel, .arguments = &t, .blocks = BLOCKS, .threads = WARPS * 32};
     simt_trial(&launch);
     assert_int_equal(t->wrong, 0);

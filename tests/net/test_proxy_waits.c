@@ -464,6 +464,132 @@ static void test_calls_keep_their_ring_awake(void **state)
     scene_close(s);
 }
 
+/* ---- a network --------------------------------------------------------------------------------------------------- */
+
+/* A network that moves only when it is driven, and whose puts end when they are reaped. */
+typedef struct network {
+    transport base; /* first */
+    copying rank;
+    transport_driven reaped;
+    _Atomic uint64_t turns, wrong_turns;
+    _Atomic int32_t attendants;
+    transport_batch *posted; /* only the proxy's thread uses it, and `posts` until it has ended */
+    uint64_t posts;
+} network;
+
+static bool network_progress(transport *self)
+{
+    network *n = (network *)self;
+    atomic_fetch_add(&n->turns, 1);
+    if (atomic_load(&n->attendants) <= 0) atomic_fetch_add(&n->wrong_turns, 1);
+    return false;
+}
+
+static void network_attend(transport *self, int change)
+{
+    atomic_fetch_add(&((network *)self)->attendants, change);
+}
+
+static expar_status network_post(transport *self, const transport_request *request, transport_batch *batch)
+{
+    (void)request;
+    network *n = (network *)self;
+    if (n->posted) return EXPAR_ERR_BUSY;
+    atomic_store(&batch->left, 1);
+    n->posted = batch;
+    n->posts++;
+    return EXPAR_OK;
+}
+
+static bool network_reap(transport *self)
+{
+    network *n = (network *)self;
+    if (!n->posted) return false;
+    atomic_fetch_sub(&n->posted->left, 1);
+    n->posted = NULL;
+    return true;
+}
+
+static const transport_ops driven_ops = {.name = "driven", .progress = network_progress, .attend = network_attend};
+static const transport_ops reaped_ops = {
+    .name = "reaped", .post = network_post, .drop = copying_drop, .reap = network_reap};
+
+/* A ring whose threads have cores of their own. */
+static scene *network_open(network *n, const transport_ops *ops, int64_t spin_ns)
+{
+    scene *s = aligned_alloc(64, (sizeof *s + 63) / 64 * 64);
+    assert_non_null(s);
+    memset(s, 0, sizeof *s);
+    memset(n, 0, sizeof *n);
+    n->base.ops = ops;
+    copying_open(&s->rank, 0);
+    if (ops->progress) s->rank.driven = (transport_driven){.list[0] = &n->base, .count = 1};
+    if (ops->reap) n->reaped = (transport_driven){.list[0] = &n->base, .count = 1};
+    for (int32_t i = 0; i < TRANSPORT_MEMORIES * COPYING_PES && ops->post; i++)
+        s->rank.ways[i] = (transport_ways){.data = &n->base, .words = &n->base};
+    proxy_plan plan = copying_plan(&s->rank, 8);
+    plan.yields = false;
+    plan.spin_ns = spin_ns;
+    plan.reaped = &n->reaped;
+    assert_int_equal(proxy_open(&plan, &s->proxy), EXPAR_OK);
+    scene_port(s, &plan);
+    return s;
+}
+
+static void await_turns(network *n, uint64_t more)
+{
+    const uint64_t before = atomic_load(&n->turns);
+    for (int64_t since_ns = clock_ns(); atomic_load(&n->turns) < before + more;)
+        doze(since_ns);
+}
+
+static void await_rest(network *n)
+{
+    for (int64_t since_ns = clock_ns(); atomic_load(&n->attendants) != 0;)
+        doze(since_ns);
+}
+
+/* A kernel may wait for what a peer sends when its own commands have ended, or before there are any. */
+static void test_a_thread_that_spins_drives_the_network(void **state)
+{
+    (void)state;
+    network n;
+    scene *s = network_open(&n, &driven_ops, NS_PER_MS);
+    for (int32_t round = 0; round < 20; round++) {
+        await_rest(&n);
+        const uint64_t before = atomic_load(&n.turns);
+        proxy_rouse(s->proxy);
+        for (int64_t since_ns = clock_ns(); atomic_load(&n.turns) == before;)
+            doze(since_ns);
+    }
+    proxy_expect(s->proxy); /* for as long as the call runs */
+    await_turns(&n, 10000);
+    assert_int_equal(proxy_try_issue(&s->port, &nothing), 1);
+    assert_int_equal(proxy_await_done(&s->port, proxy_head(&s->port)), 0);
+    await_turns(&n, 10000);
+    assert_int_equal(proxy_try_issue(&s->port, &(proxy_command){.kind = PROXY_REST}), 1);
+    await_rest(&n);
+    assert_int_equal(atomic_load(&n.wrong_turns), 0);
+    scene_close(s);
+}
+
+static void test_operations_are_reaped(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 200 };
+    network n;
+    const uint64_t word = 1;
+    const proxy_command put = {.kind = PROXY_PUT, .pe = 1, .local = (uint64_t)(uintptr_t)&word, .bytes = sizeof word};
+    scene *s = network_open(&n, &reaped_ops, 0);
+    for (int32_t i = 0; i < ROUNDS; i++) {
+        assert_int_equal(proxy_try_issue(&s->port, &put), 1);
+        assert_int_equal(proxy_try_issue(&s->port, &put), 1);
+        assert_int_equal(proxy_await_done(&s->port, proxy_head(&s->port)), 0);
+    }
+    scene_close(s);
+    assert_int_equal(n.posts, 2 * ROUNDS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -478,6 +604,8 @@ int main(void)
         cmocka_unit_test(test_a_stopped_process_ends_waits),
         cmocka_unit_test(test_one_thread_watches_idle_rings),
         cmocka_unit_test(test_calls_keep_their_ring_awake),
+        cmocka_unit_test(test_a_thread_that_spins_drives_the_network),
+        cmocka_unit_test(test_operations_are_reaped),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

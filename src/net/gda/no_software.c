@@ -2,13 +2,10 @@
 /* A build without rdma-core's header has no software NIC, which decodes with its structs. */
 #include "net/gda/software.h"
 
-expar_status gda_software_open(const gda_options *options, int32_t rank, uint32_t num_queues, int64_t late_ms,
-                               gda_device **out)
+expar_status gda_software_open(const gda_options *options, const gda_software_plan *plan, gda_device **out)
 {
     (void)options;
-    (void)rank;
-    (void)num_queues;
-    (void)late_ms;
+    (void)plan;
     (void)out;
     return error_set(
         EXPAR_ERR_UNSUPPORTED,

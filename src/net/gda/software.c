@@ -36,6 +36,7 @@ typedef struct software {
     uint32_t rank;
     software_queue *queues; /* [num_queues] */
     uint32_t num_queues;
+    int64_t spin_ns; /* as nic_start has it */
     /* Threads that register memory add to them; they order nothing. */
     _Atomic uint32_t next_key, next_passing;
     /* For another process, and for kernels of a GPU: registers in memory that they access, REGISTER_BYTES for each
@@ -284,7 +285,7 @@ static expar_status software_learn(gda_device *self, int32_t pe, const gda_sourc
 
 static expar_status software_start(gda_device *self)
 {
-    return nic_start(software_of(self)->nic);
+    return nic_start(software_of(self)->nic, software_of(self)->spin_ns);
 }
 
 static expar_status software_check(gda_device *self)
@@ -356,8 +357,10 @@ static const gda_device_ops process_ops = {
 static expar_status start_process(software *s, const gda_options *options, int64_t late_ms)
 {
     char path[PATH_MAX];
-    const nic_process_plan plan = {
-        .program = path, .faults = options->faults, .late_ms = late_ms < LEAST_LATE_MS ? LEAST_LATE_MS : late_ms};
+    const nic_process_plan plan = {.program = path,
+                                   .faults = options->faults,
+                                   .late_ms = late_ms < LEAST_LATE_MS ? LEAST_LATE_MS : late_ms,
+                                   .spin_ns = s->spin_ns};
     const uint64_t bytes = (uint64_t)s->num_queues * REGISTER_BYTES;
     s->base.ops = &process_ops;
     expar_status status = gda_find_program(path);
@@ -366,21 +369,23 @@ static expar_status start_process(software *s, const gda_options *options, int64
     return status == EXPAR_OK ? pass_space(s, &s->registers, &s->registers_region) : status;
 }
 
-expar_status gda_software_open(const gda_options *options, int32_t rank, uint32_t num_queues, int64_t late_ms,
-                               gda_device **out)
+expar_status gda_software_open(const gda_options *options, const gda_software_plan *plan, gda_device **out)
 {
     software *s = calloc(1, sizeof *s);
     if (!s) return error_set(EXPAR_ERR_MEMORY, "gda: no memory for a software NIC");
-    *s = (software){.base.ops = &thread_ops, .rank = (uint32_t)rank, .num_queues = num_queues};
+    *s = (software){.base.ops = &thread_ops,
+                    .rank = (uint32_t)plan->rank,
+                    .num_queues = plan->num_queues,
+                    .spin_ns = plan->spin_ns};
     atomic_store_explicit(&s->next_key, FIRST_KEY, memory_order_relaxed);
     atomic_store_explicit(&s->next_passing, FIRST_PASSING_KEY, memory_order_relaxed);
-    const size_t bytes = align_up((size_t)num_queues * sizeof *s->queues, 64);
+    const size_t bytes = align_up((size_t)s->num_queues * sizeof *s->queues, 64);
     s->queues = aligned_alloc(64, bytes);
     expar_status status =
-        s->queues ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "gda: no memory for %u queues", num_queues);
+        s->queues ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "gda: no memory for %u queues", s->num_queues);
     if (s->queues) memset(s->queues, 0, bytes);
     if (status == EXPAR_OK)
-        status = options->process ? start_process(s, options, late_ms) : nic_open(&options->faults, &s->nic);
+        status = options->process ? start_process(s, options, plan->late_ms) : nic_open(&options->faults, &s->nic);
     if (status != EXPAR_OK) {
         software_close(&s->base);
         return status;

@@ -2,6 +2,7 @@
 /* The operations of the gda transport, its creation and its end. With EXPAR_GDA_NIC=software CPU threads post to a
  * software NIC of their rank, which reaches the memory of all ranks of the host, of simulated nodes, too. It is a
  * thread, or with EXPAR_GDA_NIC=process a process. With EXPAR_GDA_NIC=device they post to an mlx5 device. */
+#include "base/knobs.h"
 #include "cuda/cuda.h"
 #include "net/gda/devx/devx.h"
 #include "net/gda/parts.h"
@@ -16,7 +17,10 @@
 #define IDLE_REAP_NS 1000000
 #define BUSY_REAP_NS 50000
 
-enum { TURNS_A_WATCH = 16 }; /* of the reaper, between two looks at the queues of kernels */
+enum {
+    TURNS_A_WATCH = 16, /* of the reaper, between two looks at the queues of kernels */
+    SPIN_CORES = 4      /* cores for each rank from which on the thread of a software device spins */
+};
 
 extern const transport_ops transport_gda;
 
@@ -52,6 +56,17 @@ static void *gda_run_reaper(void *context)
     }
     pthread_mutex_unlock(&g->lock);
     return NULL;
+}
+
+/* A thread that holds the lock reaps itself. */
+static bool gda_reap_now(transport *self)
+{
+    gda *g = gda_of(self);
+    if (pthread_mutex_trylock(&g->lock) != 0) return false;
+    const bool some = gda_reap(g);
+    pthread_mutex_unlock(&g->lock);
+    if (some) g->site->arrived(g->site->context);
+    return some;
 }
 
 static expar_status start_reaper(gda *g)
@@ -114,7 +129,11 @@ static expar_status open_device(gda *g)
         return error_set(EXPAR_ERR_UNSUPPORTED,
                          "gda: EXPAR_GDA_NIC=process: the heaps of ranks that are threads cannot be passed to a "
                          "process; expected ranks that are processes, or EXPAR_GDA_NIC=software");
-    expar_status status = gda_software_open(&g->options, g->rank, num_queues, g->site->timeout_ms, &g->device);
+    const gda_software_plan plan = {.rank = g->rank,
+                                    .num_queues = num_queues,
+                                    .late_ms = g->site->timeout_ms,
+                                    .spin_ns = g->site->cores_each >= SPIN_CORES ? knob(KNOB_GDA_NIC_SPIN_NS) : 0};
+    expar_status status = gda_software_open(&g->options, &plan, &g->device);
     if (status == EXPAR_OK) g->nic = gda_software_nic(g->device);
     return status;
 }
@@ -335,6 +354,7 @@ const transport_ops transport_gda = {
     .fence = gda_quiet_all,
     .quiet = gda_quiet_all,
     .settle = gda_settle,
+    .reap = gda_reap_now,
     .describe = gda_describe,
     .add_traffic = gda_add_traffic,
     .close = gda_close,

@@ -24,11 +24,24 @@ void proxy_attend(proxy *self, bool begins)
     if (!begins) transport_attend_all(self->plan.driven, 0);
 }
 
+/* A spinning thread keeps the others from a core where they are more than the cores. There it naps soon, though a call
+   uses its ring. */
+static bool spins(const proxy *self)
+{
+    if (!self->plan.kernels) return false;
+    if (self->plan.poll_ns == 0) return true;
+    if (self->plan.yields) return false;
+    return !self->tired || atomic_load_explicit(&self->users, memory_order_relaxed) > 0;
+}
+
+/* A thread that spins without commands drives the network as well: a kernel may wait for what a peer has sent, and the
+   transport's own thread pauses. */
 static bool drive(proxy *self)
 {
-    if (!in_flight(self) || self->plan.driven->count == 0) return false;
+    bool moved = in_flight(self) && self->plan.reaped && transport_reap_all(self->plan.reaped);
+    if (self->plan.driven->count == 0 || (!in_flight(self) && !spins(self))) return moved;
     proxy_attend(self, true);
-    bool moved = transport_progress_all(self->plan.driven);
+    moved |= transport_progress_all(self->plan.driven);
     /* Other threads may wait for what has arrived. */
     self->plan.site->arrived(self->plan.site->context);
     return moved;
@@ -71,7 +84,9 @@ static void consumer_nap(proxy *self, uint32_t naps)
     if (!in_flight(self)) limit_ns = self->plan.nap_ns;
     if (self->plan.kernels && limit_ns > self->plan.poll_ns) limit_ns = self->plan.poll_ns;
     proxy_attend(self, false);
+    atomic_store_explicit(&self->awaits_news, in_flight(self), memory_order_relaxed);
     proxy_gate_wait(&self->work, is_wanted, self, limit_ns);
+    atomic_store_explicit(&self->awaits_news, false, memory_order_relaxed);
 }
 
 /* Looks for commands that nothing will come of. */
@@ -85,15 +100,6 @@ static void consumer_judge(proxy *self, int64_t now_ns)
     LOG(LOG_WARN, "proxy: command %llu was claimed and never published: its producer has ended",
         (unsigned long long)self->taken);
     proxy_poison(self, EXPAR_ERR_CUDA);
-}
-
-/* A spinning thread keeps the others from a core where they are more than the cores. There it naps soon, though a call
-   uses its ring. */
-static bool spins(const proxy *self)
-{
-    if (!self->plan.kernels) return false;
-    if (self->plan.poll_ns == 0) return true;
-    return !self->plan.yields && atomic_load_explicit(&self->users, memory_order_relaxed) > 0;
 }
 
 /* Between two turns of a thread that spins. */
@@ -112,9 +118,28 @@ static bool rests(const proxy *self, int64_t now_ns)
 /* A call that was announced starts anew with spins. */
 static void look_at_announcement(proxy *self)
 {
+    if (!atomic_load_explicit(&self->announced, memory_order_relaxed)) return;
     if (!atomic_exchange_explicit(&self->announced, false, memory_order_acquire)) return;
     self->idle_turns = 0;
     proxy_crew_leave_watch(self);
+}
+
+static void start_rest(proxy *self)
+{
+    self->busy_ns = clock_ns();
+    self->tired = self->plan.spin_ns == 0;
+}
+
+/* Returns true if the ring rests, and the thread has slept for that. */
+static bool look_at_clock(proxy *self)
+{
+    const int64_t now_ns = clock_ns();
+    consumer_judge(self, now_ns);
+    self->tired = now_ns - self->busy_ns > self->plan.spin_ns;
+    if (!rests(self, now_ns)) return false;
+    proxy_attend(self, false);
+    proxy_crew_rest(self);
+    return true;
 }
 
 /* A network answers during some of the turns that spin and yield. */
@@ -122,24 +147,18 @@ static void idle(proxy *self)
 {
     const uint32_t turn = self->idle_turns++;
     const uint32_t most_spins = knob_count(KNOB_PROXY_SPINS), awake = most_spins + knob_count(KNOB_PROXY_YIELDS);
+    if (turn == 0) start_rest(self);
     const bool sleeps = turn >= awake && !spins(self);
-    if (turn == 0) self->busy_ns = clock_ns();
-    if (sleeps || turn % PROXY_TURNS_A_LOOK == PROXY_TURNS_A_LOOK - 1) {
-        const int64_t now_ns = clock_ns();
-        consumer_judge(self, now_ns);
-        if (rests(self, now_ns)) {
-            proxy_attend(self, false);
-            proxy_crew_rest(self);
-            look_at_announcement(self);
-            return;
-        }
-    }
-    if (sleeps) {
+    const bool looks = sleeps || turn % PROXY_TURNS_A_LOOK == PROXY_TURNS_A_LOOK - 1;
+    if (looks && look_at_clock(self)) {
+        look_at_announcement(self);
+    } else if (sleeps) {
         consumer_nap(self, turn - awake);
         look_at_announcement(self);
     } else if (turn >= most_spins && !spins(self)) {
         sched_yield();
     } else {
+        if (looks) look_at_announcement(self);
         breathe(self);
     }
 }

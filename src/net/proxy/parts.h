@@ -115,6 +115,8 @@ struct proxy {
     /* [size] commands to the PE are to be tried again. Any thread sets it (release), the thread clears it (acquire). */
     atomic_bool *forgiven;
     uint32_t failures, idle_turns;
+    /* it has had no work for spin_ns */
+    bool tired;
     /* when its last work was, and when it last looked for what nothing will come of */
     int64_t busy_ns, judged_ns;
     /* when it first found that `taken` was claimed and not published; 0: it was not */
@@ -149,9 +151,12 @@ struct proxy {
     bool thread_runs;
     /* the thread shall end; the thread that made the proxy writes it, the proxy's thread reads it */
     _Atomic bool stops;
-    /* A call was announced, and the thread has not seen it. proxy_expect sets it (release), the thread clears it
-       (acquire). */
+    /* A call was announced, and the thread has not seen it. proxy_expect and proxy_rouse set it (release), the thread
+       clears it (acquire). */
     _Atomic bool announced;
+    /* The thread sleeps, or is about to, with commands in progress, so news of the network wake it. The thread writes
+       it, proxy_wake reads it; the fences of the gate order it. */
+    _Atomic bool awaits_news;
     /* naps of this thread as the crew's watcher since it last had work */
     uint32_t rests;
 };

@@ -3,6 +3,7 @@
  * thread. */
 #include "base/interrupt.h"
 #include "base/knobs.h"
+#include "mem/fence.h"
 #include "net/proxy/parts.h"
 
 #include <sched.h>
@@ -137,16 +138,24 @@ expar_status proxy_ending(const proxy *self)
     return ended ? (expar_status)proxy_failure_status(ended) : EXPAR_OK;
 }
 
+/* Transports call this whenever they look at the network. A thread without commands would be woken for nothing. */
 void proxy_wake(proxy *self)
 {
+    /* Partner: the fence in proxy_gate_wait. */
+    fence_full();
+    if (atomic_load_explicit(&self->awaits_news, memory_order_relaxed)) proxy_gate_open(&self->work);
+}
+
+void proxy_rouse(proxy *self)
+{
+    atomic_store_explicit(&self->announced, true, memory_order_release);
     proxy_gate_open(&self->work);
 }
 
 void proxy_expect(proxy *self)
 {
     atomic_fetch_add_explicit(&self->users, 1, memory_order_relaxed);
-    atomic_store_explicit(&self->announced, true, memory_order_release);
-    proxy_gate_open(&self->work);
+    proxy_rouse(self);
 }
 
 /* A kernel that was replayed says so without an announcement. */

@@ -57,6 +57,8 @@ typedef struct proxy_plan {
     /* Carries puts and gets if a GPU has their local memory. Its operations are complete when `post` returns. NULL:
        such commands fail. */
     transport *on_device;
+    /* transports whose operations the thread ends itself; NULL: there are none */
+    const transport_driven *reaped;
     /* of the ring: a power of two */
     uint32_t num_slots;
     /* number of the first command */
@@ -67,6 +69,9 @@ typedef struct proxy_plan {
        naps for poll_ns at most; 0: it never naps. After a second without work the crew takes over. */
     bool kernels;
     int64_t poll_ns;
+    /* How long the thread of a ring of kernels spins after its last command or announcement, before it naps. It drives
+       the network meanwhile. */
+    int64_t spin_ns;
     proxy_crew *crew;
     /* there are more threads than cores, so a thread without work yields, and soon naps though a call uses the ring */
     bool yields;
@@ -95,8 +100,11 @@ expar_status proxy_issue(proxy *self, const char *what, const proxy_command *com
 /* Waits until all commands that were issued before, by any thread, are delivered. EXPAR_ERR_…: one has failed since the
    last report; the text names the rank. */
 expar_status proxy_quiet(proxy *self, const char *what);
-/* Call this when something may have come back from the network, or gone wrong. Any thread. */
+/* Call this when something may have come back from the network, or gone wrong. Any thread. It costs little where no
+   command is in progress. */
 void proxy_wake(proxy *self);
+/* A kernel will use the ring soon: its thread spins for spin_ns at least. Any thread. */
+void proxy_rouse(proxy *self);
 /* A call is about to use the ring: its thread spins until the call's last command, PROXY_REST. Any thread. */
 void proxy_expect(proxy *self);
 /* The call has ended without PROXY_REST, as calls of programs' kernels do. Any thread. */

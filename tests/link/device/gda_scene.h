@@ -254,7 +254,7 @@ static inline void scene_begin(gda_scene *s, const scene_kind *kind, const gda_p
     for (uint32_t from = 0; from < GDAP_RANKS; from++)
         for (uint32_t to = 0; to < GDAP_RANKS; to++)
             scene_add_queue(s, from, to);
-    ASSERT_OK(nic_start(s->nic));
+    ASSERT_OK(nic_start(s->nic, 0));
     if (kind->ringer == GDA_RINGER_CPU) assert_int_equal(pthread_create(&s->ringer, NULL, scene_ring, s), 0);
 }
 

@@ -102,7 +102,7 @@ void fake_attach(void)
     if (!users && nic_open(&faults, &device) != EXPAR_OK) die("no NIC");
     if (!users && fake_wire_is_on())
         fake_wire_join(device);
-    else if (!users && nic_start(device) != EXPAR_OK)
+    else if (!users && nic_start(device, 0) != EXPAR_OK)
         die("no NIC");
     users++;
     pthread_mutex_unlock(&lock);

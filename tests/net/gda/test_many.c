@@ -74,7 +74,7 @@ static void run_many(bool collapsed)
     plan.batch = 16;
     plan.collapsed = collapsed;
     world_begin(&w, &plan, &none, WORLD_ACCESS);
-    assert_int_equal(nic_start(w.nic), EXPAR_OK);
+    assert_int_equal(nic_start(w.nic, 0), EXPAR_OK);
     post_by_threads(&w, num_requests / 10);
     const long before = resident_pages();
     post_by_threads(&w, num_requests);

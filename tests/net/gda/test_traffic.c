@@ -248,7 +248,7 @@ static uint64_t run_trial(void *(*body)(void *), const gda_plan *plan, const nic
     assert_non_null(t);
     seeded.seed = random_bits(random);
     world_begin(&t->world, plan, &seeded, WORLD_ACCESS);
-    assert_int_equal(nic_start(t->world.nic), EXPAR_OK);
+    assert_int_equal(nic_start(t->world.nic, 0), EXPAR_OK);
     run_threads(t, body, random);
     const nic_counts counts = nic_counted(t->world.nic);
     uint64_t failures = atomic_load(&t->failures);
@@ -441,7 +441,7 @@ static void test_failures(void **state)
         assert_non_null(t);
         failing.seed = random_bits(&random);
         world_begin(&t->world, &plan, &failing, WORLD_ACCESS);
-        assert_int_equal(nic_start(t->world.nic), EXPAR_OK);
+        assert_int_equal(nic_start(t->world.nic, 0), EXPAR_OK);
         run_threads(t, run_until_failure, &random);
         assert_true(atomic_load(&t->failures) == 0);
         assert_true(nic_counted(t->world.nic).errors == WORLD_RANKS);
@@ -489,7 +489,7 @@ static void test_host_rings(void **state)
     plan.ringer = GDA_RINGER_CPU;
     world_begin(&t->world, &plan, &harmless, WORLD_ACCESS);
     ringer r = {.world = &t->world};
-    assert_int_equal(nic_start(t->world.nic), EXPAR_OK);
+    assert_int_equal(nic_start(t->world.nic, 0), EXPAR_OK);
     assert_int_equal(pthread_create(&thread, NULL, ring_for_all, &r), 0);
     run_threads(t, run_program, &random);
     atomic_store(&r.ends, true);

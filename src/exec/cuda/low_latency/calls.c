@@ -64,6 +64,7 @@ static expar_status launch_call(ll_gpu *self, const exec_call *exec, cu_function
     gpu_core *core = &self->core;
     const int32_t blocks = gpu_sms_of(core, exec);
     core->stamped_warps = blocks * LL_GPU_BLOCK_WARPS;
+    ll_gpu_far_rouse(self);
     expar_status status =
         gpu_launch(core, exec, kernel, (uint32_t)blocks, LL_GPU_THREADS, (uint32_t)shared_bytes, arguments);
     if (status == EXPAR_OK) gpu_order_note_wait(core, true);

@@ -171,6 +171,7 @@ static void reach_by(ll_gpu *self, int32_t rank, kernel_way way, uint64_t sends)
     ll_gpu_far *far = &self->reach.ranks[rank];
     if (way == KERNEL_WAY_GDA) far->view = sym_queues(self->core.sym, true, NULL);
     if (rings && !why_no_ring(self, rank)) far->port = rings->ports[sym_ring_to(rings, rank)];
+    if (way == KERNEL_WAY_PROXY) self->reach.used_rings |= UINT32_C(1) << sym_ring_to(rings, rank);
     far->sends = (uint8_t *)(uintptr_t)sends;
     self->reach.by_queues |= way == KERNEL_WAY_GDA;
 }
@@ -200,6 +201,13 @@ static expar_status reach_ranks(ll_gpu *self)
 bool ll_gpu_posts_to(const ll_gpu *self, int32_t rank)
 {
     return ll_gpu_is_far(self, rank) && __atomic_load_n(&self->reach.ranks[rank].view, __ATOMIC_RELAXED) != 0;
+}
+
+void ll_gpu_far_rouse(const ll_gpu *self)
+{
+    const sym_rings *rings = self->reach.rings;
+    for (int32_t i = 0; rings && i < rings->count; i++)
+        if (self->reach.used_rings >> i & 1) sym_ring_rouse(rings, i);
 }
 
 /* ---- data that was not sent -------------------------------------------------------------------------------------- */
@@ -259,6 +267,7 @@ static expar_status leave_queue(ll_gpu *self, int32_t rank)
     if (!far->port) return EXPAR_OK;
     LOG(LOG_WARN, "low latency: rank %d is reached by the proxy from now on: %s", rank, expar_last_error());
     __atomic_store_n(&far->view, 0, __ATOMIC_RELAXED);
+    self->reach.used_rings |= UINT32_C(1) << sym_ring_to(self->reach.rings, rank);
     expar_status status = cuda_enter(core->device);
     if (status != EXPAR_OK) return status;
     status = CUDA_CALL(MemcpyHtoDAsync, there, far, sizeof *far, core->own_stream);

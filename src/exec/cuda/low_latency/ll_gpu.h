@@ -50,6 +50,7 @@ typedef struct ll_gpu_reach {
     kernel_ways ways;       /* EXPAR_DEVICE_TRANSPORTS */
     const sym_rings *rings; /* NULL: the settings leave the proxy out */
     bool by_queues;         /* kernels write requests for some rank themselves (gda) */
+    uint32_t used_rings;    /* a bit for each ring that leads to some rank; the clean that changes a way raises it */
     kinds_place block;      /* the buffer and, after it, the send buffers; offset 0: there is none */
     uint64_t buffer_bytes;
     bool unmapped;   /* no other rank is reached by mapped memory */
@@ -135,6 +136,8 @@ expar_status ll_gpu_far_take(ll_gpu *self, int32_t device);
 /* Makes this rank's part. */
 expar_status ll_gpu_far_open(ll_gpu *self);
 void ll_gpu_far_close(ll_gpu *self);
+/* Call this before a launch: the threads of the rings that the kernel uses wake up, and drive the network. */
+void ll_gpu_far_rouse(const ll_gpu *self);
 /* Collective: gives the memory back if all ranks are quiet; else it stays until the group ends. On entry *quiet says
    whether this rank's kernels have ended, on return whether all are. Does nothing if there is no memory. */
 void ll_gpu_far_give(ll_gpu *self, bool *quiet);

@@ -26,6 +26,7 @@ struct nic {
     nic_counts counts;
     pthread_t thread;
     bool has_thread;
+    int64_t spin_ns;
     /* Set by nic_close, read by the thread; it orders nothing. */
     _Atomic bool ends;
     /* Set by nic_hold, read by turns. */
@@ -295,18 +296,27 @@ bool nic_turn(nic *n)
 
 /* ---- the device -------------------------------------------------------------------------------------------------- */
 
+static bool nic_spins(const nic *n, uint32_t idle, int64_t *idle_since_ns)
+{
+    if (idle == 1) *idle_since_ns = clock_ns();
+    return idle <= IDLE_TURNS || clock_ns() - *idle_since_ns < n->spin_ns;
+}
+
 static void *nic_run(void *context)
 {
     enum { MOST_NAPS = 16 }; /* after which a sleep is no longer than the one before */
     nic *n = context;
-    uint32_t idle = 0;
+    uint32_t idle = 0, naps = 0;
+    int64_t idle_since_ns = 0;
     while (!atomic_load_explicit(&n->ends, memory_order_relaxed)) {
         idle = nic_turn(n) ? 0 : idle + 1;
-        const uint32_t naps = idle > IDLE_TURNS ? idle - IDLE_TURNS : 0;
-        if (naps)
-            nanosleep(&(struct timespec){.tv_nsec = IDLE_NS * (long)(naps < MOST_NAPS ? naps : MOST_NAPS)}, NULL);
-        else
+        if (idle == 0 || nic_spins(n, idle, &idle_since_ns)) {
+            naps = 0;
             sched_yield();
+        } else {
+            naps += naps < MOST_NAPS;
+            nanosleep(&(struct timespec){.tv_nsec = IDLE_NS * (long)naps}, NULL);
+        }
     }
     return NULL;
 }
@@ -322,8 +332,9 @@ expar_status nic_open(const nic_faults *faults, nic **out)
     return EXPAR_OK;
 }
 
-expar_status nic_start(nic *n)
+expar_status nic_start(nic *n, int64_t spin_ns)
 {
+    n->spin_ns = spin_ns;
     if (pthread_create(&n->thread, NULL, nic_run, n) != 0) return error_errno("software NIC: no thread");
     n->has_thread = true;
     return EXPAR_OK;

@@ -112,8 +112,9 @@ void nic_remove_queue(nic *n, uint32_t port, uint32_t qpn);
 void nic_lose_port(nic *n, uint32_t port);
 /* The device stops answering, or goes on. */
 void nic_hold(nic *n, bool held);
-/* Runs the device by a thread of its own, until nic_close. */
-expar_status nic_start(nic *n);
+/* Runs the device by a thread of its own, until nic_close. The thread yields the core for spin_ns without work, and for
+   some turns at least, before it sleeps between its looks. */
+expar_status nic_start(nic *n, int64_t spin_ns);
 /* Without a thread: looks at all queues once. Returns true if something happened. */
 bool nic_turn(nic *n);
 nic_counts nic_counted(nic *n);

@@ -26,6 +26,7 @@ typedef struct nic_order {
     nic_queue queue; /* removal: port and qpn */
     nic_places places;
     nic_faults faults;
+    int64_t spin_ns; /* start */
 } nic_order;
 
 typedef struct nic_answer {

@@ -185,7 +185,7 @@ static expar_status give_order(nic_process *p, const nic_order *order, int fd, n
 expar_status nic_process_start(const nic_process_plan *plan, nic_process **out)
 {
     nic_answer answer;
-    const nic_order order = {.kind = ORDER_START, .faults = plan->faults};
+    const nic_order order = {.kind = ORDER_START, .faults = plan->faults, .spin_ns = plan->spin_ns};
     nic_process *p = calloc(1, sizeof *p);
     if (!p) return error_set(EXPAR_ERR_MEMORY, "software NIC: no memory for its process");
     *p = (nic_process){.socket = -1, .owner = getpid(), .late_ms = START_MS};

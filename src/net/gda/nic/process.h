@@ -29,6 +29,7 @@ typedef struct nic_process_plan {
     const char *program; /* path of gda-nic */
     nic_faults faults;
     int64_t late_ms; /* a process that owes an answer for so long is killed */
+    int64_t spin_ns; /* as nic_start has it */
 } nic_process_plan;
 
 /* Starts the program; the device runs when this returns. EXPAR_ERR_SYSTEM: it cannot be started. */

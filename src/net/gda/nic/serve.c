@@ -101,7 +101,7 @@ static expar_status serve_start(nic_server *s, const nic_order *order)
 {
     if (s->nic) return error_set(EXPAR_ERR_STATE, "software NIC: it runs already");
     expar_status status = nic_open(&order->faults, &s->nic);
-    return status == EXPAR_OK ? nic_start(s->nic) : status;
+    return status == EXPAR_OK ? nic_start(s->nic, order->spin_ns) : status;
 }
 
 /* Takes the descriptor out of *fd if it is used. */

@@ -98,6 +98,11 @@ GPU_FUNC void load_acquire_both(const uint64_t *address, uint64_t *first, uint64
 GPU_FUNC void between_polls(void)
 {
 }
+/* The same for many threads that poll over the bus: up to a microsecond. */
+GPU_FUNC void pause_polls(void)
+{
+    __nanosleep(500);
+}
 GPU_FUNC void store_release_32(uint32_t *address, uint32_t value)
 {
     hold_back();

@@ -73,6 +73,7 @@ GPU_FUNC void ll_begin(const ll_gpu_call *c, const ll_shared *s, int32_t kind, l
         s->open[pe] = ll_slot_is_free(c, now, pe);
         s->credits[pe] = s->open[pe];
     }
+    if (LL_LEADS && threadIdx.x < LL_GPU_TEAMS) s->left[threadIdx.x] = 0;
     if (threadIdx.x == 0) {
         *s->first_bad = ~0ull;
         s->rejection->status = c->rejection.status;

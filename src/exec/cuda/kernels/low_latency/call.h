@@ -28,6 +28,10 @@
 #ifndef LL_FAR
 #define LL_FAR 0
 #endif
+/* 1: flags lie in pinned memory, so one warp of a team waits for them, and the team's warps of this block meet
+   (ll_group_goes_on). If all warps read over the bus again and again, their reads queue up and delay the data.
+   With masks each warp waits by itself, since each has to know what is lost. */
+#define LL_LEADS (LL_FAR && !LL_MASKS)
 #if LL_MASKS && LL_FAR
 #define LL_KERNEL_NAME(name) name##_far_masks
 #define LL_KERNEL(name)      LL_KERNEL_NAME(name)
@@ -77,6 +81,9 @@ typedef struct ll_shared {
     int32_t *credits;
     int32_t *out;                  /* [N] with masks: what has become of the rank's header (ll_gpu_out) */
     int32_t *notes;                /* [LL_GPU_NOTES][32] */
+    /* [LL_GPU_TEAMS] 1: the team's first warp has given up a wait (LL_LEADS). The warp stores it before its team meets,
+       and never takes it back. */
+    int32_t *left;
     ep_rejection *rejection;       /* this rank's rejection */
     unsigned long long *first_bad; /* slot; ~0: none */
     int32_t *sum;                  /* one word */
@@ -102,7 +109,8 @@ GPU_FUNC ll_shared ll_shared_of(const ll_gpu_call *c, uint8_t *memory)
     s.out = s.credits + ranks;
     s.notes = LL_MASKS ? s.out + ranks : s.out;
     s.rejection = (ep_rejection *)(s.notes + LL_GPU_NOTES * LL_MOST_TOPK);
-    s.rest = (int32_t *)(s.rejection + 1);
+    s.left = (int32_t *)(s.rejection + 1);
+    s.rest = s.left + LL_GPU_TEAMS;
     return s;
 }
 

@@ -54,9 +54,9 @@ GPU_FUNC ll_gpu_part ll_parts_by_rank(ll_gpu_part slot)
     return part;
 }
 
-/* Waits until the flag of this lane's row is there, if the lane has one. */
-GPU_FUNC ll_gpu_turn ll_await_row(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t rank,
-                                  uint64_t number)
+/* Waits until the flag of this lane's row is there, if the lane has one, and its warp waits for the team. */
+GPU_FUNC ll_gpu_turn ll_await_row(const ll_combine_args *a, const ll_shared *s, const ll_now *now,
+                                  const ll_split *split, int32_t rank, uint64_t number)
 {
     const ll_gpu_call *c = &a->call;
     const bool clocked = c->wait_ns && threadIdx.x < 32 && rank >= 0;
@@ -65,16 +65,18 @@ GPU_FUNC ll_gpu_turn ll_await_row(const ll_combine_args *a, const ll_shared *s, 
     ll_gpu_turn turn = LL_TURN_ON;
     uint64_t seen;
     __syncwarp();
-    if (rank >= 0) turn = ll_await(c, s, flag, now->stamp, GPU_WAIT_MESSAGE, rank, &seen);
+    if (rank >= 0 && ll_leads(split)) turn = ll_await(c, s, flag, now->stamp, GPU_WAIT_MESSAGE, rank, &seen);
     if (clocked && turn == LL_TURN_ON) ll_wait_end(c, s, rank, before, since_ns);
     return turn;
 }
 
-/* Adds a token; each warp works by itself. part: ll_part_of_slot. False: a wait was given up. */
-GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
+/* Adds a token; each warp works by itself, or the team's warps meet (LL_LEADS). part: ll_part_of_slot. False: a wait
+   was given up. */
+GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_split *split,
                            int32_t token, ll_gpu_part part)
 {
     const ll_gpu_call *c = &a->call;
+    const ll_team *team = &split->team;
     const bool reduced = c->form.sum == LL_GPU_REDUCED, words = ll_awaits_words(a);
     if (reduced) part = ll_parts_by_rank(part);
     if (part.rank >= 0 && !ll_sends_data(s, part.rank)) part.rank = -1;
@@ -82,8 +84,9 @@ GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const l
         LL_MASKS ? ll_region_told((uint32_t)s->messages[c->place.rank], ll_shape_here(c).regions) : 0;
     const int32_t place = part.rank < 0 ? 0 : part.place;
     const uint64_t number = ll_number_of(c, now->epoch, region, token, place);
-    const ll_gpu_turn turn = words ? LL_TURN_ON : ll_await_row(a, s, now, part.rank, number);
-    if (__any_sync(GPU_ALL, turn == LL_TURN_LEAVE)) return false;
+    const ll_gpu_turn turn = words ? LL_TURN_ON : ll_await_row(a, s, now, split, part.rank, number);
+    const bool left = __any_sync(GPU_ALL, turn == LL_TURN_LEAVE);
+    if (LL_LEADS ? !ll_group_goes_on(s, split, left) : left) return false;
     if (LL_MASKS && turn == LL_TURN_LOST) part.rank = -1;
     ll_stamp_time(c, LL_GPU_SEEN);
     __syncwarp();
@@ -111,7 +114,7 @@ GPU_FUNC bool ll_combine_receive(const ll_combine_args *a, const ll_shared *s, c
     *mismatched = outcome.mismatched;
     if (blockIdx.x == 0 && threadIdx.x == 0 && outcome.odd) ll_report(&a->call, *now, route);
     for (int32_t token = split.first; token < tokens && !outcome.mismatched; token += split.stride) {
-        if (!ll_add_token(a, s, now, &split.team, token, part)) return false;
+        if (!ll_add_token(a, s, now, &split, token, part)) return false;
         part = ll_part_of_slot(a, token + split.stride);
     }
     return true;
@@ -121,7 +124,7 @@ GPU_FUNC bool ll_combine_receive(const ll_combine_args *a, const ll_shared *s, c
 GPU_FUNC void ll_combine_mend(const ll_combine_args *a, const ll_shared *s, const ll_now *now)
 {
     const ll_gpu_call *c = &a->call;
-    const ll_team block = {(int32_t)threadIdx.x, LL_GPU_THREADS};
+    const ll_split block = {0, 1, 0, 1, {(int32_t)threadIdx.x, LL_GPU_THREADS}, 0, 1};
     bool ok = true;
     while (ok && __syncthreads_or(threadIdx.x == 0 && atomicExch(&c->masks->lost, 0u)))
         for (int32_t token = 0; token < a->routing.tokens && ok; token++)

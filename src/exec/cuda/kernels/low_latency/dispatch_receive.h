@@ -83,18 +83,21 @@ GPU_FUNC bool ll_loses_message(const ll_dispatch_args *a, int32_t source, int32_
     return true;
 }
 
-/* Waits until the message's flag is there. Each warp waits by itself, but with masks all warps of the block meet. */
+/* Waits until the message's flag is there. Each warp waits by itself, but with masks all warps of the block meet. For
+   ranks that are not mapped see LL_LEADS. */
 GPU_FUNC ll_gpu_turn ll_await_message(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now,
-                                      const ll_incoming *in)
+                                      const ll_split *split, const ll_incoming *in)
 {
     const ll_gpu_call *c = &a->call;
     const uint64_t flag = ll_message_flag_place(c, in->source, now->epoch, in->number);
     const bool clocked = c->wait_ns && threadIdx.x == 0;
     const uint64_t since_ns = ll_wait_begin(c), before = clocked ? s->waits[in->source] : 0;
     uint64_t seen;
-    const ll_gpu_turn turn =
-        ll_await(c, s, (const uint64_t *)ll_own(c, flag), now->stamp, GPU_WAIT_MESSAGE, in->source, &seen);
+    ll_gpu_turn turn = LL_TURN_ON;
+    if (ll_leads(split))
+        turn = ll_await(c, s, (const uint64_t *)ll_own(c, flag), now->stamp, GPU_WAIT_MESSAGE, in->source, &seen);
     bool ok = turn != LL_TURN_LEAVE;
+    if (LL_LEADS) ok = ll_group_goes_on(s, split, !ok);
     if (LL_MASKS && ll_loses_message(a, in->source, in->number, turn, &ok)) return ok ? LL_TURN_LOST : LL_TURN_LEAVE;
     if (!__all_sync(GPU_ALL, ok)) return LL_TURN_LEAVE;
     if (threadIdx.x == 0) ll_wait_end(c, s, in->source, before, since_ns);
@@ -103,10 +106,11 @@ GPU_FUNC ll_gpu_turn ll_await_message(const ll_dispatch_args *a, const ll_shared
 
 /* False: a wait was given up. */
 GPU_FUNC bool ll_take_message(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
-                              const ll_team *team, const ll_incoming *in)
+                              const ll_split *split, const ll_incoming *in)
 {
     const int32_t lane = threadIdx.x % 32;
-    const ll_gpu_turn turn = in->in_words ? LL_TURN_ON : ll_await_message(a, s, now, in);
+    const ll_team *team = &split->team;
+    const ll_gpu_turn turn = in->in_words ? LL_TURN_ON : ll_await_message(a, s, now, split, in);
     if (turn != LL_TURN_ON) return turn == LL_TURN_LOST;
     ll_arrival seen;
     bool ok = ll_await_arrival(a, s, now, team, in, &seen);
@@ -151,7 +155,8 @@ GPU_FUNC ll_incoming ll_incoming_of(const ll_dispatch_args *a, const ll_shared *
 {
     const ll_gpu_call *c = &a->call;
     const int32_t n = LL_RANKS(c), number = i / n, source = (c->place.rank + 1 + i % n) % n;
-    const bool words = ll_in_words(s, source), sent = ll_sends_data(s, source) && number < ll_messages_of(s, source);
+    const bool words = !LL_FAR && ll_in_words(s, source);
+    const bool sent = ll_sends_data(s, source) && number < ll_messages_of(s, source);
     const uint64_t at =
         words ? ll_word_message_place(c, source, now->epoch, number) : ll_message_place(c, source, now->slot, number);
     const ll_incoming in = {ll_own(c, at), words, source, sent ? number : -1};
@@ -165,7 +170,7 @@ GPU_FUNC bool ll_take_messages(const ll_dispatch_args *a, const ll_shared *s, co
     const ll_intake intake = ll_intake_of(a, s);
     for (int32_t i = early < 0 ? intake.split.first : early; i < intake.all; i += intake.split.stride) {
         const ll_incoming in = ll_incoming_of(a, s, now, i);
-        if (in.number >= 0 && !ll_take_message(a, s, now, t, &intake.split.team, &in)) return false;
+        if (in.number >= 0 && !ll_take_message(a, s, now, t, &intake.split, &in)) return false;
     }
     return true;
 }
@@ -217,7 +222,7 @@ GPU_ASIDE int32_t ll_take_early(const ll_dispatch_args *a, ll_now call, int32_t 
         if (in.number < 0) continue;
         const uint64_t flag = ll_message_flag_place(c, in.source, now->epoch, in.number);
         if (in.in_words || !ll_has_come(c, now, flag)) break;
-        ll_take_message(a, s, now, t, &intake.split.team, &in);
+        ll_take_message(a, s, now, t, &intake.split, &in);
         taken++;
     }
     return early;

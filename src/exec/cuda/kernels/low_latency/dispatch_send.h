@@ -179,7 +179,8 @@ GPU_FUNC bool ll_dispatch_send(const ll_dispatch_args *a, const ll_shared *s, co
         if (!ll_send_token(a, s, now, t, &split, token, &hand, &doubt)) return false;
         token += split.stride;
         if (token >= a->routing.tokens) break;
-        if (now->quick && !ll_sends_words(a)) *early = ll_take_early(a, *now, *early);
+        /* Warps that lead others do not go ahead of them. */
+        if (now->quick && !ll_sends_words(a) && !LL_LEADS) *early = ll_take_early(a, *now, *early);
         ll_take_token(a, &split, token, &hand);
         __syncthreads(); /* the previous token's s->notes are read */
     }

@@ -245,7 +245,8 @@ typedef struct ll_mask_args {
  * that a combine answers [N]. They also say whether its rows may go there [N], and with masks whether the source's
  * header counts [N].
  *
- * Four words for each slot of a token follow [4][32]. A dispatch then has the first rows of experts [N+1][L] and the
+ * Four words for each slot of a token follow [4][32], this rank's rejection, and a word for each team. A dispatch then
+ * has the first rows of experts [N+1][L] and the
  * experts of all tokens [K][pitch]. A combine has the memory for rows in LogFMT (ll_gpu_combine_shared). */
 
 #define LL_GPU_TOLD  4
@@ -261,7 +262,7 @@ EP_FUNC uint64_t ll_gpu_words_bytes(const ll_shape *shape)
 {
     const uint64_t ranks = (uint64_t)shape->ranks, told = LL_GPU_TOLD + 3 + (shape->masking ? 1 : 0);
     const uint64_t words = told * ranks + LL_GPU_NOTES * LL_MOST_TOPK;
-    return 8 * (2 * ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_rejection) + 32;
+    return 8 * (2 * ranks + LL_MOST_TOPK) + 4 * words + 4 * LL_GPU_TEAMS + sizeof(ep_rejection) + 32;
 }
 /* A combine in LogFMT has a sum of each warp, the entries of LL_GPU_LISTED rows, and a table of LL_GPU_LOG_TABLE
    floats. For each of 32 rows it has one byte for each group, in whole words, and after these the bytes that the row

@@ -242,6 +242,7 @@ GPU_FUNC ll_gpu_turn ll_may_wait(const ll_gpu_call *c, const ll_shared *s, ll_wa
         w->loses |= ll_is_masked_by(c, s, peer);
         if ((w->at.polls + 1) % GPU_POLLS == 0) w->loses |= ll_is_lost(c, w, peer);
     }
+    if (LL_FAR) pause_polls();
     return may_wait(&c->place, &w->at, named, peer, seen, expected) ? LL_TURN_ON : LL_TURN_LEAVE;
 }
 

@@ -55,6 +55,19 @@ GPU_FUNC int32_t ll_thread_of_group(const ll_split *split)
 {
     return (int32_t)threadIdx.x % (LL_GPU_THREADS / split->groups);
 }
+/* Returns whether this thread waits for its team's data (LL_LEADS). */
+GPU_FUNC bool ll_leads(const ll_split *split)
+{
+    return !LL_LEADS || ll_thread_of_group(split) < 32;
+}
+/* For kernels in which one warp of a team waits: its warps in this block meet, and learn whether that one has given up.
+   So all of them go on, or none. All that the waiting warp has acquired is visible to the others. */
+GPU_FUNC bool ll_group_goes_on(const ll_shared *s, const ll_split *split, bool left)
+{
+    if (left) s->left[split->group] = 1;
+    ll_meet_group(split);
+    return !s->left[split->group];
+}
 GPU_FUNC ll_team ll_group_of(const ll_split *split)
 {
     const ll_team group = {ll_thread_of_group(split), LL_GPU_THREADS / split->groups};

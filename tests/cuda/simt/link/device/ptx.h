@@ -93,6 +93,9 @@ GPU_FUNC void between_polls(void)
 {
     simt_poll();
 }
+GPU_FUNC void pause_polls(void)
+{
+}
 GPU_FUNC void prefetch(const void *address)
 {
     (void)address;

@@ -19,6 +19,7 @@ static ll_gpu_call arguments_of(const ll_gpu *self, const exec_call *exec, const
                              .counts = self->counts,
                              .progress = self->progress,
                              .kept = self->kept,
+                             .near = self->near,
                              .stamps = self->core.stamps,
                              .wait_ns = call->wait_ns,
                              .waits = self->waits,

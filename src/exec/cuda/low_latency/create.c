@@ -89,7 +89,7 @@ static bool untold_shaped(executor *base, ep_vote *vote, int64_t *dropped)
 
 /* Offsets of the parts of the one block of device memory, and of pinned memory. */
 typedef struct ll_gpu_parts {
-    size_t state, ll_state, tally, told, waits, noted, lost, masks, mask_of, decided, far, kept, device_bytes;
+    size_t state, ll_state, tally, told, waits, noted, lost, masks, mask_of, decided, far, near, kept, device_bytes;
     size_t awaits, progress, counts, losses, answer, maskers, view, pinned_bytes;
 } ll_gpu_parts;
 
@@ -109,8 +109,10 @@ static ll_gpu_parts parts_of(const ll_gpu *self)
     parts.mask_of = parts.masks + (size_t)ep_round(masked ? sizeof(ll_gpu_masks) : 0, EP_ALIGN_BYTES);
     parts.decided = parts.mask_of + (size_t)ep_round(masked * sizeof(ll_gpu_mask), EP_ALIGN_BYTES);
     parts.far = parts.decided + (size_t)ep_round(LL_KINDS * LL_SLOTS * masked * sizeof(uint64_t), EP_ALIGN_BYTES);
-    parts.kept = parts.far + (size_t)ep_round(reached * sizeof(ll_gpu_far), EP_ALIGN_BYTES);
-    parts.device_bytes = parts.kept + LL_KINDS * LL_SLOTS * ranks * (size_t)self->space.unit_bytes[LL_DISPATCH];
+    const size_t headers = LL_KINDS * LL_SLOTS * ranks * (size_t)self->space.unit_bytes[LL_DISPATCH];
+    parts.near = parts.far + (size_t)ep_round(reached * sizeof(ll_gpu_far), EP_ALIGN_BYTES);
+    parts.kept = parts.near + (self->across ? headers : 0);
+    parts.device_bytes = parts.kept + headers;
     parts.awaits = (size_t)ep_round(sizeof(gpu_report), EP_ALIGN_BYTES);
     parts.progress = parts.awaits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
     parts.counts = parts.progress + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
@@ -164,6 +166,7 @@ static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
     self->counts = (ll_gpu_counts *)(uintptr_t)(pinned + parts->counts);
     self->counted = (ll_gpu_counts *)(void *)(host + parts->counts);
     if (self->across) self->far = (ll_gpu_far *)(uintptr_t)(memory + parts->far);
+    if (self->across) self->near = (uint8_t *)(uintptr_t)(memory + parts->near);
     if (!self->shape.masking) return;
     self->masks = (ll_gpu_masks *)(uintptr_t)(memory + parts->masks);
     self->mask_of = (ll_gpu_mask *)(uintptr_t)(memory + parts->mask_of);

@@ -78,6 +78,7 @@ typedef struct ll_gpu {
     uint32_t *told;        /* device */
     uint64_t *waits;       /* device */
     uint8_t *kept;         /* device */
+    uint8_t *near;         /* device; NULL: all ranks are mapped */
     ll_gpu_counts *counts; /* pinned [N], the kernels' address; `counted` is the host's */
     ll_gpu_counts *counted;
     uint64_t *progress; /* pinned, the kernels' address; core.dues is the host's */

@@ -5,7 +5,7 @@
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_CREDITS_H
 
 #include "exec/cuda/kernels/low_latency/far.h"
-#include "exec/cuda/kernels/low_latency/masks.h"
+#include "exec/cuda/kernels/low_latency/near.h"
 
 /* The result of a credit check (ll_credit) after a wait. In a combine with masks it includes the region of the slot. */
 typedef struct ll_gpu_way {
@@ -44,6 +44,24 @@ GPU_ASIDE ll_gpu_way ll_await_way(const ll_gpu_call *c, ll_now now, int32_t pe)
     }
 }
 
+/* The same for a buffer in pinned memory, of which one thread at a time reads these words. */
+GPU_ASIDE ll_credit ll_await_near_way(const ll_gpu_call *c, ll_now now, int32_t pe)
+{
+    const ll_shared shared = ll_shared_here(c), *s = &shared;
+    ll_waiting w = {{0, 0}, 0, false};
+    for (;;) {
+        uint64_t status = 0, seen = ll_near_read(c, &now, pe);
+        if (ll_read_opens(seen, now.before)) return LL_CREDIT_GIVEN;
+        if (ll_read_read(c, &now, pe, &seen, &status)) {
+            if (ll_read_opens(seen, now.before)) return LL_CREDIT_GIVEN;
+            const ll_credit credit = ll_header_opens(status, now.stamp);
+            if (credit != LL_CREDIT_AWAITED) return credit;
+        }
+        if (ll_may_wait(c, s, &w, GPU_WAIT_CREDIT, pe, seen, ll_flag_of(&now, 0)) != LL_TURN_ON)
+            return LL_CREDIT_AWAITED;
+    }
+}
+
 /* Makes the same check, with a fast path: the slot is nearly always known to be free. Shut: the wait was given up. */
 GPU_FUNC ll_credit ll_await_credit(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe,
                                    int32_t *region)
@@ -53,6 +71,7 @@ GPU_FUNC ll_credit ll_await_credit(const ll_gpu_call *c, const ll_shared *s, con
     if (s->open[pe] && !ll_is_masked(c, pe)) return LL_CREDIT_GIVEN;
     if (ll_is_masked(c, pe)) return LL_CREDIT_REJECTS;
     if (!(tells && own) && (own || now->before == 0)) return LL_CREDIT_GIVEN;
+    if (LL_LEADS) return ll_await_near_way(c, *now, pe);
     const ll_gpu_way way = ll_await_way(c, *now, pe);
     *region = way.region;
     return way.credit;

@@ -35,7 +35,7 @@ GPU_FUNC int64_t ll_rows_wanted(const ll_gpu_call *c, const ll_shared *s, const 
     int64_t rows = 0;
     for (int32_t r = 0; r < LL_RANKS(c); r++)
         if (ll_sends_data(s, r))
-            rows += (int32_t)(uint32_t)load_relaxed_64(ll_message_header_of(c, s, now, r) + LL_HEADER_COUNTS + local);
+            rows += (int32_t)(uint32_t)load_relaxed_64(ll_told_header_of(c, s, now, r) + LL_HEADER_COUNTS + local);
     return rows;
 }
 

@@ -5,7 +5,7 @@
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_HEADERS_H
 
 #include "exec/cuda/kernels/low_latency/far.h"
-#include "exec/cuda/kernels/low_latency/words.h"
+#include "exec/cuda/kernels/low_latency/near.h"
 
 GPU_FUNC int32_t ll_header_words(const ll_gpu_call *c, int32_t kind)
 {
@@ -168,6 +168,12 @@ GPU_FUNC const uint64_t *ll_message_header_of(const ll_gpu_call *c, const ll_sha
 {
     if (now->kept) return (const uint64_t *)ll_kept_header(c, now->kind, now->slot, source);
     return (const uint64_t *)ll_own(c, ll_header_place(c, (ll_kind)now->kind, source, now->epoch));
+}
+
+/* The same, or its copy, which ll_take_headers reads. */
+GPU_FUNC const uint64_t *ll_told_header_of(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t source)
+{
+    return LL_LEADS && !now->kept ? ll_near_header(c, now, source) : ll_message_header_of(c, s, now, source);
 }
 
 #endif

@@ -95,6 +95,12 @@ typedef struct ll_gpu_far {
     /* By kind and slot: the number after the parcel of the last acknowledgement. One thread of a kernel writes it, and
        one of a later kernel reads it. */
     unsigned long long acknowledged[LL_KINDS][LL_SLOTS];
+    /* By kind and slot, for near.h: the last call whose header of the rank a block has undertaken to copy, which blocks
+       raise. Then a copy of the rank's acknowledgement, and by kind 1 while a thread reads that: only this thread writes
+       the copy. */
+    unsigned long long copied[LL_KINDS][LL_SLOTS];
+    uint64_t read[LL_KINDS][LL_SLOTS];
+    uint32_t reading[LL_KINDS];
     /* With a view: parcels with data and without, and their bytes. Threads add to them; the host reads them between
        kernels. */
     unsigned long long posted, posted_words, posted_bytes;
@@ -166,6 +172,7 @@ typedef struct ll_gpu_call {
     ll_gpu_counts *counts;  /* [N] */
     uint64_t *progress;     /* [N] ll_gpu_due */
     uint8_t *kept;          /* [kind][slot][N] headers, each of unit_bytes[LL_DISPATCH] */
+    uint8_t *near;          /* likewise copies of headers in pinned memory (near.h); NULL: all ranks are mapped */
     ll_gpu_record *record;  /* NULL: the call has both phases in one kernel */
     uint64_t *stamps;       /* [LL_GPU_MOMENTS][blocks][LL_GPU_BLOCK_WARPS], or NULL */
     int64_t *wait_ns;       /* [N] the caller's; a receive adds to it; or NULL */

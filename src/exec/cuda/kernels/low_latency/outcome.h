@@ -150,21 +150,6 @@ GPU_ASIDE ll_outcome ll_weigh_units(const ll_gpu_call *c, ll_now now, bool ok, u
     return ll_judge(c, &s, route);
 }
 
-#if LL_FAR
-/* Waits for the statuses, which arrive after the rest of their headers. One thread of the block reads each over the
-   bus. */
-GPU_ASIDE void ll_await_far_headers(const ll_gpu_call *c, ll_now call)
-{
-    const ll_shared shared = ll_shared_here(c), *s = &shared;
-    uint64_t seen;
-    for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x)
-        if (ll_is_far(c, r))
-            ll_await(c, s, ll_message_header_of(c, s, &call, r) + LL_HEADER_STATUS, call.stamp, GPU_WAIT_MESSAGE_HEADER,
-                     r, &seen);
-    __syncthreads();
-}
-#endif
-
 /* Reads all ranks' headers into shared memory, and says how the call goes on. counts: [N][L], for a dispatch. All
    threads of each block call it. They meet once if all is well. */
 GPU_FUNC ll_outcome ll_take_headers(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, uint32_t route,
@@ -177,13 +162,11 @@ GPU_FUNC ll_outcome ll_take_headers(const ll_gpu_call *c, const ll_shared *s, co
     for (int32_t r = threadIdx.x; LL_MASKS && r < LL_RANKS(c); r += blockDim.x)
         s->out[r] = LL_OUT_NOT;
     if (LL_MASKS) __syncthreads();
-#if LL_FAR
-    ll_await_far_headers(c, *now);
-#endif
+    if (LL_LEADS && !now->kept) ll_copy_headers(c, *now, words);
     for (int32_t i = threadIdx.x; i < all; i += blockDim.x) {
         const int32_t source = i / words, w = i - source * words;
         uint64_t seen = 0;
-        const ll_gpu_turn turn = ll_await_word(c, s, ll_message_header_of(c, s, now, source) + w, now->stamp,
+        const ll_gpu_turn turn = ll_await_word(c, s, ll_told_header_of(c, s, now, source) + w, now->stamp,
                                                GPU_WAIT_MESSAGE_HEADER, source, &seen);
         ok &= turn != LL_TURN_LEAVE;
         ll_wait_end(c, s, source, 0, since_ns);

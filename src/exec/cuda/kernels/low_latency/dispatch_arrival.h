@@ -10,6 +10,7 @@ typedef struct ll_incoming {
     const uint8_t *message;
     bool in_words;
     int32_t source, number;
+    uint32_t *head; /* LL_LEADS: where the warp that waits for the message leaves its head, in shared memory */
 } ll_incoming;
 
 /* The parts of a message that a thread has seen: its lane's slot and header word, and its first part of row and
@@ -64,19 +65,50 @@ GPU_FUNC void ll_see_more(const ll_dispatch_args *a, const ll_team *team, const 
         if (u + i * team->threads < units) seen->more[i] = load_row(payload + u + i * team->threads);
 }
 
-/* Loads the same data of a message whose flag has come. */
-GPU_FUNC void ll_see_message(const ll_dispatch_args *a, const ll_team *team, const ll_incoming *in, ll_arrival *seen)
+/* Loads the head of a message whose flag has come: its token and place, and each slot's expert, row and weight. */
+GPU_FUNC void ll_see_head(const ll_dispatch_args *a, const ll_incoming *in, ll_arrival *seen)
 {
-    const int32_t lane = threadIdx.x % 32, slots = LL_BUFFER_TOPK(&a->call), at = team->at;
-    const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
+    const int32_t lane = threadIdx.x % 32, slots = LL_BUFFER_TOPK(&a->call);
     const uint32_t *words = (const uint32_t *)in->message;
     const uint32_t *experts = words + sizeof(ll_header) / 4;
-    const uint8_t *payload = in->message + ll_header_bytes(&a->call);
     const int32_t slot = lane < a->routing.topk ? lane : 0;
     seen->first = load_relaxed(words + (lane & 1));
     seen->expert = load_relaxed(experts + slot);
     seen->row = load_relaxed(experts + slots + slot);
     if (a->call.form.weights) seen->weight = load_relaxed(experts + 2 * slots + slot);
+}
+
+/* For the warp that waits for a team's message (LL_LEADS): leaves the head to the other warps, which would read the
+   same words over the bus, one warp after the other. */
+GPU_FUNC void ll_leave_head(const ll_dispatch_args *a, const ll_incoming *in)
+{
+    const int32_t lane = threadIdx.x % 32;
+    ll_arrival seen;
+    seen.weight = 0;
+    ll_see_head(a, in, &seen);
+    in->head[lane] = seen.first;
+    in->head[LL_MOST_TOPK + lane] = seen.expert;
+    in->head[2 * LL_MOST_TOPK + lane] = seen.row;
+    in->head[3 * LL_MOST_TOPK + lane] = seen.weight;
+}
+GPU_FUNC void ll_find_head(const ll_incoming *in, ll_arrival *seen)
+{
+    const int32_t lane = threadIdx.x % 32;
+    seen->first = in->head[lane];
+    seen->expert = in->head[LL_MOST_TOPK + lane];
+    seen->row = in->head[2 * LL_MOST_TOPK + lane];
+    seen->weight = in->head[3 * LL_MOST_TOPK + lane];
+}
+
+/* Loads the same data of a message whose flag has come. */
+GPU_FUNC void ll_see_message(const ll_dispatch_args *a, const ll_team *team, const ll_incoming *in, ll_arrival *seen)
+{
+    const int32_t at = team->at, units = (int32_t)(GPU_ROW_BYTES(a) / 16);
+    const uint8_t *payload = in->message + ll_header_bytes(&a->call);
+    if (LL_LEADS)
+        ll_find_head(in, seen);
+    else
+        ll_see_head(a, in, seen);
     if (at < ll_scales_of(a)) seen->scale = load_relaxed((const uint32_t *)(payload + a->row_bytes) + at);
 #pragma unroll
     for (int32_t i = 0; i < LL_HELD_UNITS; i++) {

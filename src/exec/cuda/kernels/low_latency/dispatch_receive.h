@@ -97,6 +97,7 @@ GPU_FUNC ll_gpu_turn ll_await_message(const ll_dispatch_args *a, const ll_shared
     if (ll_leads(split))
         turn = ll_await(c, s, (const uint64_t *)ll_own(c, flag), now->stamp, GPU_WAIT_MESSAGE, in->source, &seen);
     bool ok = turn != LL_TURN_LEAVE;
+    if (LL_LEADS && ll_leads(split) && __all_sync(GPU_ALL, ok)) ll_leave_head(a, in);
     if (LL_LEADS) ok = ll_group_goes_on(s, split, !ok);
     if (LL_MASKS && ll_loses_message(a, in->source, in->number, turn, &ok)) return ok ? LL_TURN_LOST : LL_TURN_LEAVE;
     if (!__all_sync(GPU_ALL, ok)) return LL_TURN_LEAVE;
@@ -159,7 +160,7 @@ GPU_FUNC ll_incoming ll_incoming_of(const ll_dispatch_args *a, const ll_shared *
     const bool sent = ll_sends_data(s, source) && number < ll_messages_of(s, source);
     const uint64_t at =
         words ? ll_word_message_place(c, source, now->epoch, number) : ll_message_place(c, source, now->slot, number);
-    const ll_incoming in = {ll_own(c, at), words, source, sent ? number : -1};
+    const ll_incoming in = {ll_own(c, at), words, source, sent ? number : -1, NULL};
     return in;
 }
 
@@ -168,9 +169,13 @@ GPU_FUNC bool ll_take_messages(const ll_dispatch_args *a, const ll_shared *s, co
                                int32_t early)
 {
     const ll_intake intake = ll_intake_of(a, s);
+    int32_t turn = 0;
     for (int32_t i = early < 0 ? intake.split.first : early; i < intake.all; i += intake.split.stride) {
-        const ll_incoming in = ll_incoming_of(a, s, now, i);
-        if (in.number >= 0 && !ll_take_message(a, s, now, t, &intake.split, &in)) return false;
+        ll_incoming in = ll_incoming_of(a, s, now, i);
+        if (in.number < 0) continue;
+        in.head = t->heads + (turn * LL_GPU_TEAMS + intake.split.group) * LL_GPU_HEAD;
+        if (!ll_take_message(a, s, now, t, &intake.split, &in)) return false;
+        turn = 1 - turn;
     }
     return true;
 }

@@ -26,12 +26,15 @@ typedef struct ll_tokens {
     int32_t *first; /* [N+1][L] counts, then first rows, of each rank's rows for each expert here */
     int32_t *idx;   /* [K][pitch] expert or -1; K is the buffer's. A token with a bad index goes nowhere */
     int32_t pitch;
+    /* [2][LL_GPU_TEAMS][LL_GPU_HEAD] in turn for the messages of each team, where one warp waits for it (LL_LEADS) */
+    uint32_t *heads;
 } ll_tokens;
 
 GPU_FUNC ll_tokens ll_tokens_of(const ll_dispatch_args *a, const ll_shared *s)
 {
     ll_tokens t;
-    t.first = s->rest;
+    t.heads = (uint32_t *)s->rest;
+    t.first = s->rest + 2 * LL_GPU_TEAMS * LL_GPU_HEAD;
     t.idx = t.first + (LL_RANKS(&a->call) + 1) * LL_LOCALS(&a->call);
     t.pitch = ll_gpu_idx_pitch(a->routing.tokens);
     return t;

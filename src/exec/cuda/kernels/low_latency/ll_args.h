@@ -254,11 +254,12 @@ typedef struct ll_mask_args {
  *
  * Four words for each slot of a token follow [4][32], this rank's rejection, and a word for each team. A dispatch then
  * has the first rows of experts [N+1][L] and the
- * experts of all tokens [K][pitch]. A combine has the memory for rows in LogFMT (ll_gpu_combine_shared). */
+ * experts of all tokens [K][pitch]; before these two message heads of each team [2][LL_GPU_TEAMS][LL_GPU_HEAD]. A combine has the memory for rows in LogFMT (ll_gpu_combine_shared). */
 
 #define LL_GPU_TOLD  4
 #define LL_GPU_NOTES 4
 #define LL_GPU_TEAMS 4 /* the most teams of a block; each has a message or a token */
+#define LL_GPU_HEAD  (4 * LL_MOST_TOPK) /* words of the head of a message: token and place, and three for each slot */
 
 /* Chosen so that neighbours in a column of K are in different memory banks. */
 EP_FUNC int32_t ll_gpu_idx_pitch(int32_t tokens)
@@ -289,7 +290,8 @@ EP_FUNC uint64_t ll_gpu_combine_shared(const ll_shape *shape)
 EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens)
 {
     const uint64_t firsts = ((uint64_t)shape->ranks + 1) * (uint64_t)shape->local_experts;
-    return ll_gpu_words_bytes(shape) + 4 * (firsts + (uint64_t)shape->topk * (uint64_t)ll_gpu_idx_pitch(tokens));
+    const uint64_t heads = 2 * LL_GPU_TEAMS * LL_GPU_HEAD;
+    return ll_gpu_words_bytes(shape) + 4 * (heads + firsts + (uint64_t)shape->topk * (uint64_t)ll_gpu_idx_pitch(tokens));
 }
 
 #endif

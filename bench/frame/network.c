@@ -9,6 +9,9 @@ struct network_limit {
     size_t *bytes;         /* [N][N] from each rank to each other one */
     unsigned char *memory; /* symmetric: what comes, sources ascending; then what goes, from `own` on */
     size_t own, total;
+    size_t row; /* bytes of a row that is put by itself, with a signal; 0: bytes go by puts alone */
+    /* For rows: the symmetric counter that the others' puts raise, how many come in a turn, and in all turns so far. */
+    uint64_t *came, comes, awaited;
 };
 
 static size_t bytes_between(const struct network_limit *self, int source, int target)
@@ -64,8 +67,43 @@ static bool put_pieces(void *self)
     return put_all(self, NETWORK_PIECE);
 }
 
+/* ---- turns of rows ----------------------------------------------------------------------------------------------- */
+
+static bool put_rows_to(const struct network_limit *self, int target, const unsigned char *source)
+{
+    const struct bench_world *world = self->world;
+    const size_t bytes = bytes_between(self, world->rank, target), place = place_of(self, world->rank, target);
+    bool good = true;
+    for (size_t at = 0; at < bytes && good; at += self->row)
+        good = bench_good(world, expar_put_signal_nbi(world->group, self->memory + place + at, source + at, self->row,
+                                                      self->came, 1, EXPAR_SIGNAL_ADD, (int32_t)target));
+    return good;
+}
+
+/* Each row is a put with a signal. A turn ends when all rows of the others have come. */
+static bool put_rows(void *limit)
+{
+    struct network_limit *self = limit;
+    const struct bench_world *world = self->world;
+    const unsigned char *source = self->memory + self->own;
+    bool good = true;
+    for (int i = 1; i < world->size && good; i++) {
+        const int target = (world->rank + i) % world->size;
+        good = put_rows_to(self, target, source);
+        source += bytes_between(self, world->rank, target);
+    }
+    self->awaited += self->comes;
+    good =
+        good && bench_good(world, expar_signal_wait_until(world->group, self->came, EXPAR_CMP_GE, self->awaited, NULL));
+    return good && bench_good(world, expar_quiet(world->group));
+}
+
 int network_limit_contenders(struct network_limit *limit, struct contender *contenders)
 {
+    if (limit->row) {
+        contenders[0] = (struct contender){.run = put_rows, .context = limit};
+        return 1;
+    }
     contenders[NETWORK_WHOLE] = (struct contender){.run = put_whole, .context = limit};
     contenders[NETWORK_PIECES] = (struct contender){.run = put_pieces, .context = limit};
     return NETWORK_WAYS;
@@ -103,10 +141,11 @@ static void plan(struct network_limit *self)
         if (goes > out) out = goes;
     }
     self->own = (self->own + 4095) / 4096 * 4096;
-    self->total = self->own + out + 1;
+    self->total = (self->own + out + 1 + 63) / 64 * 64;
+    self->comes = self->row ? place_of(self, size, self->world->rank) / self->row : 0;
 }
 
-struct network_limit *network_limit_create(const struct bench_world *world, const size_t *bytes)
+struct network_limit *network_limit_create(const struct bench_world *world, const size_t *bytes, size_t row)
 {
     const size_t size = (size_t)world->size;
     struct network_limit *self = calloc(1, sizeof *self);
@@ -116,14 +155,17 @@ struct network_limit *network_limit_create(const struct bench_world *world, cons
     good = good && bench_good(world, expar_group_allgather(world->group, bytes, self->bytes, size * sizeof *bytes));
     if (good) {
         self->world = world;
+        self->row = row;
         plan(self);
-        good = bench_good(world, expar_malloc(world->group, self->total, &memory));
+        good = bench_good(world, expar_malloc(world->group, self->total + sizeof *self->came, &memory));
     }
     if (!bench_all_true(world, good)) {
         network_limit_free(self, false);
         return NULL;
     }
     self->memory = memory;
+    self->came = (uint64_t *)(void *)(self->memory + self->total);
+    *self->came = 0;
     memset(self->memory, 0, self->own);
     memset(self->memory + self->own, content_of(world->rank), self->total - self->own);
     return self;

@@ -126,7 +126,7 @@ static bool add_way(struct ll_limit *limit, const struct limit_way *plan)
     return way_make(way);
 }
 
-/* Makes puts of rows only. The other bytes of a message are the library's. */
+/* Makes puts of rows only, each with a signal. The other bytes of a message are the library's. */
 static struct network_limit *bare_puts(const struct limit_way *plan)
 {
     const struct bench_session *session = plan->session;
@@ -138,7 +138,7 @@ static struct network_limit *bare_puts(const struct limit_way *plan)
                                                          : ll_far_messages(session, rank));
     struct network_limit *limit = NULL;
     if (bench_all_true(world, bytes || bench_complain(world, "out of memory for bare puts")))
-        limit = network_limit_create(world, bytes);
+        limit = network_limit_create(world, bytes, row_bytes);
     free(bytes);
     return limit;
 }

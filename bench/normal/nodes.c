@@ -88,7 +88,7 @@ static struct network_limit *make_limit(const struct bench_session *session, boo
     }
     struct network_limit *limit = NULL;
     if (bench_all_true(world, bytes || bench_complain(world, "out of memory for bare puts")))
-        limit = network_limit_create(world, bytes);
+        limit = network_limit_create(world, bytes, 0);
     free(bytes);
     return limit;
 }

@@ -79,8 +79,8 @@ typedef struct ll_shared {
     /* [N] for the send of a combine: 1, or with masks 1 + the region, if rows may go to the rank; 0: not, or not
        yet. */
     int32_t *credits;
-    int32_t *out;                  /* [N] with masks: what has become of the rank's header (ll_gpu_out) */
-    int32_t *notes;                /* [LL_GPU_NOTES][32] */
+    int32_t *out;   /* [N] with masks: what has become of the rank's header (ll_gpu_out) */
+    int32_t *notes; /* [LL_GPU_NOTES][32] */
     /* [LL_GPU_TEAMS] 1: the team's first warp has given up a wait (LL_LEADS). The warp stores it before its team meets,
        and never takes it back. */
     int32_t *left;

@@ -78,8 +78,8 @@ GPU_FUNC void ll_see_head(const ll_dispatch_args *a, const ll_incoming *in, ll_a
     if (a->call.form.weights) seen->weight = load_relaxed(experts + 2 * slots + slot);
 }
 
-/* For the warp that waits for a team's message (LL_LEADS): leaves the head to the other warps, which would read the
-   same words over the bus, one warp after the other. */
+/* For the warp that waits for a team's message (LL_LEADS): leaves the head to the other warps. They would read the same
+   words over the bus, one warp after the other. */
 GPU_FUNC void ll_leave_head(const ll_dispatch_args *a, const ll_incoming *in)
 {
     const int32_t lane = threadIdx.x % 32;

@@ -96,8 +96,8 @@ typedef struct ll_gpu_far {
        one of a later kernel reads it. */
     unsigned long long acknowledged[LL_KINDS][LL_SLOTS];
     /* By kind and slot, for near.h: the last call whose header of the rank a block has undertaken to copy, which blocks
-       raise. Then a copy of the rank's acknowledgement, and by kind 1 while a thread reads that: only this thread writes
-       the copy. */
+       raise. Then a copy of the rank's acknowledgement. By kind: 1 while a thread reads that; only it writes the
+       copy. */
     unsigned long long copied[LL_KINDS][LL_SLOTS];
     uint64_t read[LL_KINDS][LL_SLOTS];
     uint32_t reading[LL_KINDS];
@@ -253,12 +253,12 @@ typedef struct ll_mask_args {
  * header counts [N].
  *
  * Four words for each slot of a token follow [4][32], this rank's rejection, and a word for each team. A dispatch then
- * has the first rows of experts [N+1][L] and the
- * experts of all tokens [K][pitch]; before these two message heads of each team [2][LL_GPU_TEAMS][LL_GPU_HEAD]. A combine has the memory for rows in LogFMT (ll_gpu_combine_shared). */
+ * has two message heads of each team [2][LL_GPU_TEAMS][LL_GPU_HEAD], the first rows of experts [N+1][L], and the
+ * experts of all tokens [K][pitch]. A combine has the memory for rows in LogFMT (ll_gpu_combine_shared). */
 
 #define LL_GPU_TOLD  4
 #define LL_GPU_NOTES 4
-#define LL_GPU_TEAMS 4 /* the most teams of a block; each has a message or a token */
+#define LL_GPU_TEAMS 4                  /* the most teams of a block; each has a message or a token */
 #define LL_GPU_HEAD  (4 * LL_MOST_TOPK) /* words of the head of a message: token and place, and three for each slot */
 
 /* Chosen so that neighbours in a column of K are in different memory banks. */
@@ -291,7 +291,8 @@ EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens)
 {
     const uint64_t firsts = ((uint64_t)shape->ranks + 1) * (uint64_t)shape->local_experts;
     const uint64_t heads = 2 * LL_GPU_TEAMS * LL_GPU_HEAD;
-    return ll_gpu_words_bytes(shape) + 4 * (heads + firsts + (uint64_t)shape->topk * (uint64_t)ll_gpu_idx_pitch(tokens));
+    return ll_gpu_words_bytes(shape) +
+           4 * (heads + firsts + (uint64_t)shape->topk * (uint64_t)ll_gpu_idx_pitch(tokens));
 }
 
 #endif

@@ -28,8 +28,8 @@ GPU_FUNC bool ll_copy_header(const ll_gpu_call *c, const ll_shared *s, const ll_
     uint64_t *to = ll_near_header(c, now, source), status = 0, seen;
     bool ok = true;
     if (lane == 0)
-        ok = ll_await(c, s, from + LL_HEADER_STATUS, now->stamp, GPU_WAIT_MESSAGE_HEADER, source, &status) ==
-             LL_TURN_ON;
+        ok =
+            ll_await(c, s, from + LL_HEADER_STATUS, now->stamp, GPU_WAIT_MESSAGE_HEADER, source, &status) == LL_TURN_ON;
     if (!__all_sync(GPU_ALL, ok)) return false;
     for (int32_t w = lane; w < words && ok; w += 32) {
         ok = ll_await_word(c, s, from + w, now->stamp, GPU_WAIT_MESSAGE_HEADER, source, &seen) == LL_TURN_ON;

@@ -23,8 +23,7 @@ GPU_ASIDE void ll_report_own(const ll_gpu_call *c, const ep_rejection *rejection
 GPU_FUNC bool ll_slot_is_free(const ll_gpu_call *c, const ll_now *now, int32_t pe)
 {
     if (LL_MASKS && now->kind == LL_COMBINE) return false;
-    if (LL_LEADS)
-        return pe == c->place.rank || now->before == 0 || ll_read_opens(ll_near_read(c, now, pe), now->before);
+    if (LL_FAR) return pe == c->place.rank || now->before == 0 || ll_read_opens(ll_near_read(c, now, pe), now->before);
     const uint64_t *reads = (const uint64_t *)ll_own(c, ll_read_place(c, (ll_kind)now->kind, pe, 0));
     uint64_t even, odd;
     load_acquire_both(reads, &even, &odd);

@@ -30,7 +30,8 @@
 #endif
 /* 1: flags lie in pinned memory, so one warp of a team waits for them, and the team's warps of this block meet
    (ll_group_goes_on). If all warps read over the bus again and again, their reads queue up and delay the data.
-   With masks each warp waits by itself, since each has to know what is lost. */
+   With masks each warp of a combine waits by itself, since each has to know what is lost; those of a dispatch meet in
+   any case. */
 #define LL_LEADS (LL_FAR && !LL_MASKS)
 #if LL_MASKS && LL_FAR
 #define LL_KERNEL_NAME(name) name##_far_masks

@@ -65,7 +65,8 @@ GPU_FUNC ll_gpu_turn ll_await_row(const ll_combine_args *a, const ll_shared *s, 
     ll_gpu_turn turn = LL_TURN_ON;
     uint64_t seen;
     __syncwarp();
-    if (rank >= 0 && ll_leads(split)) turn = ll_await(c, s, flag, now->stamp, GPU_WAIT_MESSAGE, rank, &seen);
+    if (rank >= 0 && (!LL_LEADS || ll_leads(split)))
+        turn = ll_await(c, s, flag, now->stamp, GPU_WAIT_MESSAGE, rank, &seen);
     if (clocked && turn == LL_TURN_ON) ll_wait_end(c, s, rank, before, since_ns);
     return turn;
 }

@@ -139,7 +139,7 @@ GPU_FUNC bool ll_return_message(const ll_combine_args *a, const ll_shared *s, co
         uint64_t seen;
         const uint64_t flag = ll_weight_flag_place(c, source, now->epoch, number);
         ll_gpu_turn turn = LL_TURN_ON;
-        if (!LL_LEADS || threadIdx.x < 32)
+        if (!LL_FAR || threadIdx.x < 32)
             turn = ll_await(c, s, (const uint64_t *)ll_own(c, flag), now->stamp, GPU_WAIT_WEIGHTS, source, &seen);
         if (__syncthreads_or(turn == LL_TURN_LEAVE)) return false;
         if (LL_MASKS && __syncthreads_or(turn == LL_TURN_LOST)) return true;

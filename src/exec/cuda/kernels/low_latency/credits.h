@@ -13,52 +13,37 @@ typedef struct ll_gpu_way {
     int32_t region;
 } ll_gpu_way;
 
+/* Returns what the words say about the slot. A combine with masks needs its region as well, which they tell. */
+GPU_FUNC ll_gpu_way ll_way_of(const ll_gpu_call *c, const ll_now *now, int32_t pe, const ll_slot_words *seen)
+{
+    const bool own = pe == c->place.rank, tells = LL_MASKS && now->kind == LL_COMBINE;
+    const int32_t regions = ll_shape_here(c).regions;
+    ll_gpu_way way = {LL_CREDIT_GIVEN, tells ? ll_region_told(seen->read, regions) : 0};
+    if (!own && ll_read_opens(seen->read, now->before)) return way;
+    const bool is_told = !tells || (uint32_t)(seen->messages >> 32) == now->stamp;
+    way.credit = ll_header_opens(seen->status, now->stamp);
+    way.region = tells ? ll_region_told(seen->messages, regions) : 0;
+    if (way.credit == LL_CREDIT_GIVEN && !is_told) way.credit = LL_CREDIT_AWAITED;
+    return way;
+}
+
 /* Waits until the peer's slot is free or the peer rejects the call. It reads the peer's acknowledgement of the call
-   before the last, and the peer's header of this call. This rank reads only its own header about itself. */
+   before the last, and the peer's header of this call. This rank reads only its own header about itself. Of a buffer in
+   pinned memory it looks at the copies, and then reads the words themselves if no other thread does. */
 GPU_ASIDE ll_gpu_way ll_await_way(const ll_gpu_call *c, ll_now now, int32_t pe)
 {
     const ll_shared shared = ll_shared_here(c), *s = &shared;
-    const ll_kind kind = (ll_kind)now.kind;
-    const bool own = pe == c->place.rank, tells = LL_MASKS && kind == LL_COMBINE;
-    const uint64_t *read = (const uint64_t *)ll_own(c, ll_read_place(c, kind, pe, now.epoch));
-    const uint64_t *unit = (const uint64_t *)ll_own(c, ll_header_place(c, kind, pe, now.epoch));
-    const int32_t regions = ll_shape_here(c).regions;
-    ll_gpu_way way = {LL_CREDIT_AWAITED, 0};
     ll_waiting w = {{0, 0}, 0, false};
     for (;;) {
-        const uint64_t seen = load_acquire(read);
-        if (tells && !own) way.region = ll_region_told(seen, regions);
-        if (!own && ll_read_opens(seen, now.before)) {
-            way.credit = LL_CREDIT_GIVEN;
-            return way;
-        }
-        way.credit = ll_header_opens(load_acquire(unit + LL_HEADER_STATUS), now.stamp);
-        if (way.credit != LL_CREDIT_AWAITED && (!tells || way.credit == LL_CREDIT_REJECTS)) return way;
-        const uint64_t told = way.credit != LL_CREDIT_AWAITED ? load_acquire(unit + LL_HEADER_MESSAGES) : 0;
-        way.region = ll_region_told(told, regions);
-        if (way.credit != LL_CREDIT_AWAITED && (uint32_t)(told >> 32) == now.stamp) return way;
-        const ll_gpu_turn turn = ll_may_wait(c, s, &w, GPU_WAIT_CREDIT, pe, seen, ll_flag_of(&now, 0));
+        ll_slot_words seen = LL_FAR ? ll_near_slot_words(c, &now, pe) : ll_slot_words_of(c, &now, pe);
+        ll_gpu_way way = ll_way_of(c, &now, pe, &seen);
+        if (LL_FAR && way.credit == LL_CREDIT_AWAITED && ll_read_slot_words(c, &now, pe, &seen))
+            way = ll_way_of(c, &now, pe, &seen);
+        if (way.credit != LL_CREDIT_AWAITED) return way;
+        const ll_gpu_turn turn = ll_may_wait(c, s, &w, GPU_WAIT_CREDIT, pe, seen.read, ll_flag_of(&now, 0));
         if (turn == LL_TURN_ON) continue;
         way.credit = turn == LL_TURN_LOST ? LL_CREDIT_REJECTS : LL_CREDIT_AWAITED;
         return way;
-    }
-}
-
-/* The same for a buffer in pinned memory, of which one thread at a time reads these words. */
-GPU_ASIDE ll_credit ll_await_near_way(const ll_gpu_call *c, ll_now now, int32_t pe)
-{
-    const ll_shared shared = ll_shared_here(c), *s = &shared;
-    ll_waiting w = {{0, 0}, 0, false};
-    for (;;) {
-        uint64_t status = 0, seen = ll_near_read(c, &now, pe);
-        if (ll_read_opens(seen, now.before)) return LL_CREDIT_GIVEN;
-        if (ll_read_read(c, &now, pe, &seen, &status)) {
-            if (ll_read_opens(seen, now.before)) return LL_CREDIT_GIVEN;
-            const ll_credit credit = ll_header_opens(status, now.stamp);
-            if (credit != LL_CREDIT_AWAITED) return credit;
-        }
-        if (ll_may_wait(c, s, &w, GPU_WAIT_CREDIT, pe, seen, ll_flag_of(&now, 0)) != LL_TURN_ON)
-            return LL_CREDIT_AWAITED;
     }
 }
 
@@ -71,7 +56,6 @@ GPU_FUNC ll_credit ll_await_credit(const ll_gpu_call *c, const ll_shared *s, con
     if (s->open[pe] && !ll_is_masked(c, pe)) return LL_CREDIT_GIVEN;
     if (ll_is_masked(c, pe)) return LL_CREDIT_REJECTS;
     if (!(tells && own) && (own || now->before == 0)) return LL_CREDIT_GIVEN;
-    if (LL_LEADS) return ll_await_near_way(c, *now, pe);
     const ll_gpu_way way = ll_await_way(c, *now, pe);
     *region = way.region;
     return way.credit;

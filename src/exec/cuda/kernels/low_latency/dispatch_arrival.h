@@ -10,7 +10,7 @@ typedef struct ll_incoming {
     const uint8_t *message;
     bool in_words;
     int32_t source, number;
-    uint32_t *head; /* LL_LEADS: where the warp that waits for the message leaves its head, in shared memory */
+    uint32_t *head; /* LL_FAR: where the warp that waits for the message leaves its head, in shared memory */
 } ll_incoming;
 
 /* The parts of a message that a thread has seen: its lane's slot and header word, and its first part of row and
@@ -78,18 +78,20 @@ GPU_FUNC void ll_see_head(const ll_dispatch_args *a, const ll_incoming *in, ll_a
     if (a->call.form.weights) seen->weight = load_relaxed(experts + 2 * slots + slot);
 }
 
-/* For the warp that waits for a team's message (LL_LEADS): leaves the head to the other warps. They would read the same
+/* For the warp that waits for a team's message (LL_FAR): leaves the head to the other warps. They would read the same
    words over the bus, one warp after the other. */
-GPU_FUNC void ll_leave_head(const ll_dispatch_args *a, const ll_incoming *in)
+/* Out of line, since the registers of its callers are in use. */
+GPU_ASIDE void ll_leave_head(const ll_dispatch_args *a, const uint8_t *message, uint32_t *head)
 {
     const int32_t lane = threadIdx.x % 32;
+    const ll_incoming in = {message, false, 0, 0, head};
     ll_arrival seen;
     seen.weight = 0;
-    ll_see_head(a, in, &seen);
-    in->head[lane] = seen.first;
-    in->head[LL_MOST_TOPK + lane] = seen.expert;
-    in->head[2 * LL_MOST_TOPK + lane] = seen.row;
-    in->head[3 * LL_MOST_TOPK + lane] = seen.weight;
+    ll_see_head(a, &in, &seen);
+    head[lane] = seen.first;
+    head[LL_MOST_TOPK + lane] = seen.expert;
+    head[2 * LL_MOST_TOPK + lane] = seen.row;
+    head[3 * LL_MOST_TOPK + lane] = seen.weight;
 }
 GPU_FUNC void ll_find_head(const ll_incoming *in, ll_arrival *seen)
 {
@@ -105,7 +107,7 @@ GPU_FUNC void ll_see_message(const ll_dispatch_args *a, const ll_team *team, con
 {
     const int32_t at = team->at, units = (int32_t)(GPU_ROW_BYTES(a) / 16);
     const uint8_t *payload = in->message + ll_header_bytes(&a->call);
-    if (LL_LEADS)
+    if (LL_FAR)
         ll_find_head(in, seen);
     else
         ll_see_head(a, in, seen);

@@ -84,7 +84,7 @@ GPU_FUNC bool ll_loses_message(const ll_dispatch_args *a, int32_t source, int32_
 }
 
 /* Waits until the message's flag is there. Each warp waits by itself, but with masks all warps of the block meet. For
-   ranks that are not mapped see LL_LEADS. */
+   ranks that are not mapped one warp waits for its team. */
 GPU_FUNC ll_gpu_turn ll_await_message(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now,
                                       const ll_split *split, const ll_incoming *in)
 {
@@ -97,7 +97,7 @@ GPU_FUNC ll_gpu_turn ll_await_message(const ll_dispatch_args *a, const ll_shared
     if (ll_leads(split))
         turn = ll_await(c, s, (const uint64_t *)ll_own(c, flag), now->stamp, GPU_WAIT_MESSAGE, in->source, &seen);
     bool ok = turn != LL_TURN_LEAVE;
-    if (LL_LEADS && ll_leads(split) && __all_sync(GPU_ALL, ok)) ll_leave_head(a, in);
+    if (LL_FAR && ll_leads(split) && __all_sync(GPU_ALL, turn == LL_TURN_ON)) ll_leave_head(a, in->message, in->head);
     if (LL_LEADS) ok = ll_group_goes_on(s, split, !ok);
     if (LL_MASKS && ll_loses_message(a, in->source, in->number, turn, &ok)) return ok ? LL_TURN_LOST : LL_TURN_LEAVE;
     if (!__all_sync(GPU_ALL, ok)) return LL_TURN_LEAVE;

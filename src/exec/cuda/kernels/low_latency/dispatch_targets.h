@@ -81,7 +81,7 @@ GPU_FUNC void ll_tell_counts(const ll_dispatch_args *a, const ll_shared *s, cons
 
 /* The number of pieces of a message that a thread loads at once, after the first ones. Each batch takes one memory
    latency. More pieces need more registers than there are. */
-#define LL_MORE_UNITS 3
+#define LL_MORE_UNITS (LL_FAR && LL_MASKS ? 1 : 3)
 
 /* ---- where rows go ----------------------------------------------------------------------------------------------- */
 

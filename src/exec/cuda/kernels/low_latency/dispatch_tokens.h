@@ -26,7 +26,7 @@ typedef struct ll_tokens {
     int32_t *first; /* [N+1][L] counts, then first rows, of each rank's rows for each expert here */
     int32_t *idx;   /* [K][pitch] expert or -1; K is the buffer's. A token with a bad index goes nowhere */
     int32_t pitch;
-    /* [2][LL_GPU_TEAMS][LL_GPU_HEAD] in turn for the messages of each team, where one warp waits for it (LL_LEADS) */
+    /* [2][LL_GPU_TEAMS][LL_GPU_HEAD] in turn for the messages of each team, where one warp waits for it (LL_FAR) */
     uint32_t *heads;
 } ll_tokens;
 

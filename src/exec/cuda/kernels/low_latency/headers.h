@@ -173,7 +173,7 @@ GPU_FUNC const uint64_t *ll_message_header_of(const ll_gpu_call *c, const ll_sha
 /* The same, or its copy, which ll_take_headers reads. */
 GPU_FUNC const uint64_t *ll_told_header_of(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t source)
 {
-    return LL_LEADS && !now->kept ? ll_near_header(c, now, source) : ll_message_header_of(c, s, now, source);
+    return LL_FAR && !now->kept ? ll_near_header(c, now, source) : ll_message_header_of(c, s, now, source);
 }
 
 #endif

@@ -96,10 +96,10 @@ typedef struct ll_gpu_far {
        one of a later kernel reads it. */
     unsigned long long acknowledged[LL_KINDS][LL_SLOTS];
     /* By kind and slot, for near.h: the last call whose header of the rank a block has undertaken to copy, which blocks
-       raise. Then a copy of the rank's acknowledgement. By kind: 1 while a thread reads that; only it writes the
-       copy. */
+       raise. Then copies of the rank's acknowledgement, and with masks of its header's number of messages. By kind: 1
+       while a thread reads these; only it writes the copies. */
     unsigned long long copied[LL_KINDS][LL_SLOTS];
-    uint64_t read[LL_KINDS][LL_SLOTS];
+    uint64_t read[LL_KINDS][LL_SLOTS], told[LL_KINDS][LL_SLOTS];
     uint32_t reading[LL_KINDS];
     /* With a view: parcels with data and without, and their bytes. Threads add to them; the host reads them between
        kernels. */

@@ -162,7 +162,7 @@ GPU_FUNC ll_outcome ll_take_headers(const ll_gpu_call *c, const ll_shared *s, co
     for (int32_t r = threadIdx.x; LL_MASKS && r < LL_RANKS(c); r += blockDim.x)
         s->out[r] = LL_OUT_NOT;
     if (LL_MASKS) __syncthreads();
-    if (LL_LEADS && !now->kept) ll_copy_headers(c, *now, words);
+    if (LL_FAR && !now->kept) ll_copy_headers(c, *now, words);
     for (int32_t i = threadIdx.x; i < all; i += blockDim.x) {
         const int32_t source = i / words, w = i - source * words;
         uint64_t seen = 0;

@@ -55,10 +55,10 @@ GPU_FUNC int32_t ll_thread_of_group(const ll_split *split)
 {
     return (int32_t)threadIdx.x % (LL_GPU_THREADS / split->groups);
 }
-/* Returns whether this thread waits for its team's data (LL_LEADS). */
+/* Returns whether this thread waits for its team's data. For ranks that are not mapped one warp does. */
 GPU_FUNC bool ll_leads(const ll_split *split)
 {
-    return !LL_LEADS || ll_thread_of_group(split) < 32;
+    return !LL_FAR || ll_thread_of_group(split) < 32;
 }
 /* For kernels in which one warp of a team waits: its warps in this block meet, and learn whether that one has given up.
    So all of them go on, or none. All that the waiting warp has acquired is visible to the others. */

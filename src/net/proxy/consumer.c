@@ -30,21 +30,29 @@ static bool spins(const proxy *self)
 {
     if (!self->plan.kernels) return false;
     if (self->plan.poll_ns == 0) return true;
-    if (self->plan.yields) return false;
+    if (self->plan.yields || self->resting) return false;
     return !self->tired || atomic_load_explicit(&self->users, memory_order_relaxed) > 0;
 }
 
+/* Other threads may wait for what has arrived. A peer's write leaves no trace, so any progress may have brought one.
+   While a thread spins without commands, some turns in between tell nobody. */
+static void tell_of_arrivals(const proxy *self, bool moved)
+{
+    enum { QUIET_TURNS = 16 };
+    if (moved || in_flight(self) || self->idle_turns % QUIET_TURNS == 0)
+        self->plan.site->arrived(self->plan.site->context);
+}
+
 /* A thread that spins without commands drives the network as well: a kernel may wait for what a peer has sent, and the
-   transport's own thread pauses. */
+   transport's own thread pauses. What moves then is no work of this thread, so its time to spin runs on. */
 static bool drive(proxy *self)
 {
-    bool moved = in_flight(self) && self->plan.reaped && transport_reap_all(self->plan.reaped);
-    if (self->plan.driven->count == 0 || (!in_flight(self) && !spins(self))) return moved;
+    if (in_flight(self) && self->plan.reaped) transport_reap_all(self->plan.reaped);
+    if (self->plan.driven->count == 0 || (!in_flight(self) && !spins(self))) return false;
     proxy_attend(self, true);
-    moved |= transport_progress_all(self->plan.driven);
-    /* Other threads may wait for what has arrived. */
-    self->plan.site->arrived(self->plan.site->context);
-    return moved;
+    const bool moved = transport_progress_all(self->plan.driven);
+    tell_of_arrivals(self, moved);
+    return moved && in_flight(self);
 }
 
 /* ---- the end of everything --------------------------------------------------------------------------------------- */
@@ -128,6 +136,7 @@ static void start_rest(proxy *self)
 {
     self->busy_ns = clock_ns();
     self->tired = self->plan.spin_ns == 0;
+    self->resting = false;
 }
 
 /* Returns true if the ring rests, and the thread has slept for that. */
@@ -136,7 +145,8 @@ static bool look_at_clock(proxy *self)
     const int64_t now_ns = clock_ns();
     consumer_judge(self, now_ns);
     self->tired = now_ns - self->busy_ns > self->plan.spin_ns;
-    if (!rests(self, now_ns)) return false;
+    self->resting = rests(self, now_ns);
+    if (!self->resting) return false;
     proxy_attend(self, false);
     proxy_crew_rest(self);
     return true;

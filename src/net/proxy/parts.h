@@ -115,8 +115,8 @@ struct proxy {
     /* [size] commands to the PE are to be tried again. Any thread sets it (release), the thread clears it (acquire). */
     atomic_bool *forgiven;
     uint32_t failures, idle_turns;
-    /* it has had no work for spin_ns */
-    bool tired;
+    /* it has had no work for spin_ns, or for so long that the crew watches (the knob proxy.rest) */
+    bool tired, resting;
     /* when its last work was, and when it last looked for what nothing will come of */
     int64_t busy_ns, judged_ns;
     /* when it first found that `taken` was claimed and not published; 0: it was not */

@@ -107,8 +107,9 @@ static expar_status launch_dispatch(ll_gpu *self, const exec_call *exec, const l
                              .out_scales = step->out_scales,
                              .out_count = step->out_count,
                              .stats = step->stats};
-    return launch_call(self, exec, args.scales ? self->scaled_kernel : self->dispatch_kernel,
-                       ll_gpu_dispatch_shared(&self->shape, args.routing.tokens), &args);
+    return launch_call(
+        self, exec, args.scales ? self->scaled_kernel : self->dispatch_kernel,
+        ll_gpu_dispatch_shared(&self->shape, args.routing.tokens) + (self->across ? LL_GPU_HEADS_BYTES : 0), &args);
 }
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */

@@ -215,7 +215,9 @@ static bool ll_gpu_fits(executor *base, const ll_shape *shape)
 static expar_status check_shared(const ll_gpu *self)
 {
     const ll_shape *shape = &self->shape;
-    const uint64_t dispatch = ll_gpu_dispatch_shared(shape, shape->tokens), combine = ll_gpu_combine_shared(shape);
+    const uint64_t heads = self->across ? LL_GPU_HEADS_BYTES : 0;
+    const uint64_t dispatch = ll_gpu_dispatch_shared(shape, shape->tokens) + heads;
+    const uint64_t combine = ll_gpu_combine_shared(shape);
     const int32_t spare = shared_space(self);
     if (dispatch > (uint64_t)spare)
         return error_set(

@@ -20,8 +20,10 @@
 #include "exec/cuda/kernels/core/args.h"
 #include "link/device/ptx.h"
 
-/* Polls between two looks at the clock and the copy of the orders. */
+/* Polls between two looks at the clock and the copy of the orders. Kernels whose polls cross the bus make fewer. */
+#ifndef GPU_POLLS
 #define GPU_POLLS 256
+#endif
 /* The orders are read this often while a kernel waits. */
 #define GPU_WATCH_NS 20000u
 /* A waiting thread ignores an older copy: the kernel has just begun to wait, and another thread is reading the

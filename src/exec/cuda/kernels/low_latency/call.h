@@ -82,8 +82,9 @@ typedef struct ll_shared {
     int32_t *credits;
     int32_t *out;   /* [N] with masks: what has become of the rank's header (ll_gpu_out) */
     int32_t *notes; /* [LL_GPU_NOTES][32] */
-    /* [LL_GPU_TEAMS] 1: the team's first warp has given up a wait (LL_LEADS). The warp stores it before its team meets,
-       and never takes it back. */
+    /* [LL_GPU_TEAMS] One more than the item at which the team's first warp has given up a wait (LL_LEADS); 0: it has
+       not. The warp stores it before its team meets, and never takes it back. Warps that leave that meeting late do not
+       take it for one of an earlier item. */
     int32_t *left;
     ep_rejection *rejection;       /* this rank's rejection */
     unsigned long long *first_bad; /* slot; ~0: none */

@@ -87,7 +87,7 @@ GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const l
     const uint64_t number = ll_number_of(c, now->epoch, region, token, place);
     const ll_gpu_turn turn = words ? LL_TURN_ON : ll_await_row(a, s, now, split, part.rank, number);
     const bool left = __any_sync(GPU_ALL, turn == LL_TURN_LEAVE);
-    if (LL_LEADS ? !ll_group_goes_on(s, split, left) : left) return false;
+    if (LL_LEADS ? !ll_group_goes_on(s, split, token, left) : left) return false;
     if (LL_MASKS && turn == LL_TURN_LOST) part.rank = -1;
     ll_stamp_time(c, LL_GPU_SEEN);
     __syncwarp();

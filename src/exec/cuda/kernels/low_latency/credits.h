@@ -29,15 +29,17 @@ GPU_FUNC ll_gpu_way ll_way_of(const ll_gpu_call *c, const ll_now *now, int32_t p
 
 /* Waits until the peer's slot is free or the peer rejects the call. It reads the peer's acknowledgement of the call
    before the last, and the peer's header of this call. This rank reads only its own header about itself. Of a buffer in
-   pinned memory it looks at the copies, and then reads the words themselves if no other thread does. */
+   pinned memory it looks at the copies, and then reads the words themselves if no other thread does. A thread that is
+   about to mask the peer reads them in any case. */
 GPU_ASIDE ll_gpu_way ll_await_way(const ll_gpu_call *c, ll_now now, int32_t pe)
 {
     const ll_shared shared = ll_shared_here(c), *s = &shared;
     ll_waiting w = {{0, 0}, 0, false};
     for (;;) {
-        ll_slot_words seen = LL_FAR ? ll_near_slot_words(c, &now, pe) : ll_slot_words_of(c, &now, pe);
+        const bool near = LL_FAR && !(LL_MASKS && w.loses);
+        ll_slot_words seen = near ? ll_near_slot_words(c, &now, pe) : ll_slot_words_of(c, &now, pe);
         ll_gpu_way way = ll_way_of(c, &now, pe, &seen);
-        if (LL_FAR && way.credit == LL_CREDIT_AWAITED && ll_read_slot_words(c, &now, pe, &seen))
+        if (near && way.credit == LL_CREDIT_AWAITED && ll_read_slot_words(c, &now, pe, &seen))
             way = ll_way_of(c, &now, pe, &seen);
         if (way.credit != LL_CREDIT_AWAITED) return way;
         const ll_gpu_turn turn = ll_may_wait(c, s, &w, GPU_WAIT_CREDIT, pe, seen.read, ll_flag_of(&now, 0));

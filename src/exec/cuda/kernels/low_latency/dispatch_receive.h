@@ -98,7 +98,7 @@ GPU_FUNC ll_gpu_turn ll_await_message(const ll_dispatch_args *a, const ll_shared
         turn = ll_await(c, s, (const uint64_t *)ll_own(c, flag), now->stamp, GPU_WAIT_MESSAGE, in->source, &seen);
     bool ok = turn != LL_TURN_LEAVE;
     if (LL_FAR && ll_leads(split) && __all_sync(GPU_ALL, turn == LL_TURN_ON)) ll_leave_head(a, in->message, in->head);
-    if (LL_LEADS) ok = ll_group_goes_on(s, split, !ok);
+    if (LL_LEADS) ok = ll_group_goes_on(s, split, in->number * LL_RANKS(c) + in->source, !ok);
     if (LL_MASKS && ll_loses_message(a, in->source, in->number, turn, &ok)) return ok ? LL_TURN_LOST : LL_TURN_LEAVE;
     if (!__all_sync(GPU_ALL, ok)) return LL_TURN_LEAVE;
     if (threadIdx.x == 0) ll_wait_end(c, s, in->source, before, since_ns);

@@ -34,7 +34,7 @@ GPU_FUNC ll_tokens ll_tokens_of(const ll_dispatch_args *a, const ll_shared *s)
 {
     ll_tokens t;
     t.heads = (uint32_t *)s->rest;
-    t.first = s->rest + 2 * LL_GPU_TEAMS * LL_GPU_HEAD;
+    t.first = s->rest + (LL_FAR ? LL_GPU_HEADS_BYTES / 4 : 0);
     t.idx = t.first + (LL_RANKS(&a->call) + 1) * LL_LOCALS(&a->call);
     t.pitch = ll_gpu_idx_pitch(a->routing.tokens);
     return t;

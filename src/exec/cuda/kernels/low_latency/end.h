@@ -27,6 +27,8 @@ GPU_FUNC bool ll_sweep(const ll_gpu_call *c, const ll_now *now)
     const uint64_t messages = small * (uint64_t)LL_RANKS(c) * space.message_bytes;
     const uint64_t places = small * (uint64_t)space.places * space.place_bytes;
     if (now->epoch - ll_line_of(c, now->kind)->swept[now->slot] < LL_SWEEP_CALLS) return false;
+    for (int32_t r = threadIdx.x; LL_FAR && r < LL_RANKS(c); r += blockDim.x)
+        c->far[r].read[now->kind][now->slot] = c->far[r].told[now->kind][now->slot] = 0;
     if (now->kind == LL_DISPATCH) {
         ll_clear_words(c, space.message_flags + slot * share, share);
         ll_clear_words(c, space.word_messages + slot * messages, messages);

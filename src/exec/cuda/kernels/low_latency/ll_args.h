@@ -96,8 +96,8 @@ typedef struct ll_gpu_far {
        one of a later kernel reads it. */
     unsigned long long acknowledged[LL_KINDS][LL_SLOTS];
     /* By kind and slot, for near.h: the last call whose header of the rank a block has undertaken to copy, which blocks
-       raise. Then copies of the rank's acknowledgement, and with masks of its header's number of messages. By kind: 1
-       while a thread reads these; only it writes the copies. */
+       raise. Then copies of the rank's acknowledgement, and of its header's number of messages (0 without masks). By
+       kind: 1 while a thread reads these; only it writes the copies. */
     unsigned long long copied[LL_KINDS][LL_SLOTS];
     uint64_t read[LL_KINDS][LL_SLOTS], told[LL_KINDS][LL_SLOTS];
     uint32_t reading[LL_KINDS];
@@ -253,8 +253,9 @@ typedef struct ll_mask_args {
  * header counts [N].
  *
  * Four words for each slot of a token follow [4][32], this rank's rejection, and a word for each team. A dispatch then
- * has two message heads of each team [2][LL_GPU_TEAMS][LL_GPU_HEAD], the first rows of experts [N+1][L], and the
- * experts of all tokens [K][pitch]. A combine has the memory for rows in LogFMT (ll_gpu_combine_shared). */
+ * has two message heads of each team [2][LL_GPU_TEAMS][LL_GPU_HEAD] if some ranks are not mapped, the first rows of
+ * experts [N+1][L], and the experts of all tokens [K][pitch]. A combine has the memory for rows in LogFMT
+ * (ll_gpu_combine_shared). */
 
 #define LL_GPU_TOLD  4
 #define LL_GPU_NOTES 4
@@ -286,13 +287,12 @@ EP_FUNC uint64_t ll_gpu_combine_shared(const ll_shape *shape)
     const uint64_t coded = 4 * (LL_GPU_BLOCK_WARPS + LL_GPU_LISTED + LL_GPU_LOG_TABLE);
     return ll_gpu_words_bytes(shape) + coded + 32 * (uint64_t)ll_gpu_log_pitch(shape->hidden / 128) + 32 * 4;
 }
-/* Returns the shared memory of a dispatch of that many tokens. */
+#define LL_GPU_HEADS_BYTES (8 * LL_GPU_TEAMS * LL_GPU_HEAD)
+/* Returns the shared memory of a dispatch of that many tokens, without the heads of messages. */
 EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens)
 {
     const uint64_t firsts = ((uint64_t)shape->ranks + 1) * (uint64_t)shape->local_experts;
-    const uint64_t heads = 2 * LL_GPU_TEAMS * LL_GPU_HEAD;
-    return ll_gpu_words_bytes(shape) +
-           4 * (heads + firsts + (uint64_t)shape->topk * (uint64_t)ll_gpu_idx_pitch(tokens));
+    return ll_gpu_words_bytes(shape) + 4 * (firsts + (uint64_t)shape->topk * (uint64_t)ll_gpu_idx_pitch(tokens));
 }
 
 #endif

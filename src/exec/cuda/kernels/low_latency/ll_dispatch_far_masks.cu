@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ll_dispatch_impl_far_masks: a low-latency dispatch of a buffer with masks some of whose ranks are not mapped. It is
  * the kernel of ll_dispatch.cu with what ll_dispatch_far.cu and ll_dispatch_masks.cu add. */
-#define LL_FAR   1
-#define LL_MASKS 1
+#define LL_FAR    1
+#define GPU_POLLS 64
+#define LL_MASKS  1
 #include "exec/cuda/kernels/low_latency/ll_dispatch.cu"

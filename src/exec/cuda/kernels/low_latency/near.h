@@ -9,6 +9,7 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_NEAR_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_NEAR_H
 
+#include "exec/cuda/kernels/low_latency/times.h"
 #include "exec/cuda/kernels/low_latency/words.h"
 
 /* ---- message headers --------------------------------------------------------------------------------------------- */
@@ -23,6 +24,7 @@ GPU_FUNC uint64_t *ll_near_header(const ll_gpu_call *c, const ll_now *now, int32
    copy of the status is stored last. Nothing is copied if the wait was given up or the rank masked. A warp calls it. */
 GPU_FUNC void ll_copy_header(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t source, int32_t words)
 {
+    const uint64_t since_ns = ll_wait_begin(c);
     const int32_t lane = threadIdx.x % 32;
     const uint64_t *from = (const uint64_t *)ll_own(c, ll_header_place(c, (ll_kind)now->kind, source, now->epoch));
     uint64_t *to = ll_near_header(c, now, source), status = 0, seen;
@@ -31,6 +33,7 @@ GPU_FUNC void ll_copy_header(const ll_gpu_call *c, const ll_shared *s, const ll_
         ok =
             ll_await(c, s, from + LL_HEADER_STATUS, now->stamp, GPU_WAIT_MESSAGE_HEADER, source, &status) == LL_TURN_ON;
     if (!__all_sync(GPU_ALL, ok)) return;
+    if (lane == 0) ll_wait_end(c, s, source, 0, since_ns);
     for (int32_t w = lane; w < words && ok; w += 32) {
         ok = ll_await_word(c, s, from + w, now->stamp, GPU_WAIT_MESSAGE_HEADER, source, &seen) == LL_TURN_ON;
         if (ok && w != LL_HEADER_STATUS) store_relaxed_64(to + w, seen);
@@ -79,7 +82,6 @@ GPU_FUNC uint64_t ll_near_read(const ll_gpu_call *c, const ll_now *now, int32_t 
 GPU_FUNC ll_slot_words ll_near_slot_words(const ll_gpu_call *c, const ll_now *now, int32_t pe)
 {
     ll_slot_words seen = {ll_near_read(c, now, pe), 0, 0};
-    if (!LL_MASKS) return seen;
     seen.messages = load_acquire(&c->far[pe].told[now->kind][now->slot]);
     if ((uint32_t)(seen.messages >> 32) == now->stamp) seen.status = ll_flag_of(now, 0);
     return seen;
@@ -92,8 +94,8 @@ GPU_FUNC bool ll_read_slot_words(const ll_gpu_call *c, const ll_now *now, int32_
     if (atomicCAS(&far->reading[now->kind], 0u, 1u) != 0) return false;
     *seen = ll_slot_words_of(c, now, pe);
     store_release(&far->read[now->kind][now->slot], seen->read);
-    if (LL_MASKS && ll_header_opens(seen->status, now->stamp) == LL_CREDIT_GIVEN)
-        store_release(&far->told[now->kind][now->slot], seen->messages);
+    if (ll_header_opens(seen->status, now->stamp) == LL_CREDIT_GIVEN)
+        store_release(&far->told[now->kind][now->slot], LL_MASKS ? seen->messages : ll_flag_of(now, 0));
     atomicExch(&far->reading[now->kind], 0u);
     return true;
 }

@@ -157,19 +157,21 @@ GPU_FUNC ll_outcome ll_take_headers(const ll_gpu_call *c, const ll_shared *s, co
 {
     const int32_t words = ll_header_words(c, now->kind), all = words * LL_RANKS(c);
     const uint64_t since_ns = ll_wait_begin(c);
+    const bool copied = LL_FAR && !now->kept; /* then the threads that copy headers note how long they have waited */
     ll_outcome outcome = {false, false, false};
     bool ok = true, usual = !LL_MASKS;
     for (int32_t r = threadIdx.x; LL_MASKS && r < LL_RANKS(c); r += blockDim.x)
         s->out[r] = LL_OUT_NOT;
     if (LL_MASKS) __syncthreads();
-    if (LL_FAR && !now->kept) ll_copy_headers(c, *now, words);
+    if (copied) ll_copy_headers(c, *now, words);
     for (int32_t i = threadIdx.x; i < all; i += blockDim.x) {
         const int32_t source = i / words, w = i - source * words;
         uint64_t seen = 0;
-        const ll_gpu_turn turn = ll_await_word(c, s, ll_told_header_of(c, s, now, source) + w, now->stamp,
-                                               GPU_WAIT_MESSAGE_HEADER, source, &seen);
+        const ll_gpu_turn turn =
+            ll_await_copy(c, s, ll_told_header_of(c, s, now, source) + w, ll_message_header_of(c, s, now, source) + w,
+                          now->stamp, GPU_WAIT_MESSAGE_HEADER, source, &seen);
         ok &= turn != LL_TURN_LEAVE;
-        ll_wait_end(c, s, source, 0, since_ns);
+        if (!copied) ll_wait_end(c, s, source, 0, since_ns);
         if (LL_MASKS && turn == LL_TURN_LOST) s->out[source] = LL_OUT;
         ll_note_told(c, s, source, w, (int32_t)(uint32_t)seen, counts);
         usual &= ll_is_usual(c, w, (uint32_t)seen, route);

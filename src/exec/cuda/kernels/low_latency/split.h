@@ -60,13 +60,14 @@ GPU_FUNC bool ll_leads(const ll_split *split)
 {
     return !LL_FAR || ll_thread_of_group(split) < 32;
 }
-/* For kernels in which one warp of a team waits: its warps in this block meet, and learn whether that one has given up.
-   So all of them go on, or none. All that the waiting warp has acquired is visible to the others. */
-GPU_FUNC bool ll_group_goes_on(const ll_shared *s, const ll_split *split, bool left)
+/* For kernels in which one warp of a team waits. The team's warps in this block meet, and learn whether that one has
+   given up at this item, a number from 0 on. So all of them go on, or none. All that the waiting warp has acquired is
+   visible to the others. */
+GPU_FUNC bool ll_group_goes_on(const ll_shared *s, const ll_split *split, int32_t item, bool left)
 {
-    if (left) s->left[split->group] = 1;
+    if (left) s->left[split->group] = item + 1;
     ll_meet_group(split);
-    return !s->left[split->group];
+    return s->left[split->group] != item + 1;
 }
 GPU_FUNC ll_team ll_group_of(const ll_split *split)
 {

@@ -31,7 +31,7 @@ GPU_FUNC void ll_count_returned(const ll_combine_args *a, const ll_shared *s, co
 GPU_FUNC bool ll_open_owners(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t route)
 {
     const ll_gpu_call *c = &a->call;
-    if (now->after && blockIdx.x == 0 && !ll_await_between(c, *now)) return false;
+    if (now->after && !ll_await_between(c, *now)) return false;
     /* No acknowledgement has told the others the region of this slot, so this header tells it. */
     if (LL_MASKS && now->after && blockIdx.x == 0 && !ll_line_of(c, LL_COMBINE)->open[now->slot])
         ll_settle(c, s, now->slot);

@@ -25,8 +25,9 @@ GPU_FUNC uint8_t *ll_kept_header(const ll_gpu_call *c, int32_t kind, int32_t slo
 }
 
 /* For a slot whose last call was not read here: waits until all ranks have made the call between. If that last call is
-   still open, this call's headers could let others overwrite its headers, so they are kept. One block calls it before
-   its headers leave. */
+   still open, this call's headers could let others overwrite its headers, so block 0 keeps them. It calls this before
+   its headers leave. In a combine all blocks call it before their rows leave. Rows of that last call may still be on
+   their way here, to places that this rank's own rows get now. They come before the headers of the call between. */
 GPU_ASIDE bool ll_await_between(const ll_gpu_call *c, ll_now call)
 {
     const ll_shared shared = ll_shared_here(c), *s = &shared;
@@ -43,7 +44,7 @@ GPU_ASIDE bool ll_await_between(const ll_gpu_call *c, ll_now call)
                        &seen) != LL_TURN_LEAVE;
     }
     if (__syncthreads_or(!ok)) return false;
-    for (int32_t pe = 0; pe < LL_RANKS(c) && open && !line->kept[now->slot]; pe++) {
+    for (int32_t pe = 0; pe < LL_RANKS(c) && open && !line->kept[now->slot] && blockIdx.x == 0; pe++) {
         const uint64_t *unit = (const uint64_t *)ll_own(c, ll_header_place(c, kind, pe, open));
         uint64_t *keep = (uint64_t *)ll_kept_header(c, kind, now->slot, pe);
         for (int32_t w = threadIdx.x; w < words; w += blockDim.x)

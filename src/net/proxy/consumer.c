@@ -48,7 +48,8 @@ static void tell_of_arrivals(const proxy *self, bool moved)
 static bool drive(proxy *self)
 {
     if (in_flight(self) && self->plan.reaped) transport_reap_all(self->plan.reaped);
-    if (self->plan.driven->count == 0 || (!in_flight(self) && !spins(self))) return false;
+    /* Before there are commands, the transports of a group that forms are still being listed. */
+    if ((!in_flight(self) && !spins(self)) || self->plan.driven->count == 0) return false;
     proxy_attend(self, true);
     const bool moved = transport_progress_all(self->plan.driven);
     tell_of_arrivals(self, moved);

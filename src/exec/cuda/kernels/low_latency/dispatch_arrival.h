@@ -79,8 +79,7 @@ GPU_FUNC void ll_see_head(const ll_dispatch_args *a, const ll_incoming *in, ll_a
 }
 
 /* For the warp that waits for a team's message (LL_FAR): leaves the head to the other warps. They would read the same
-   words over the bus, one warp after the other. */
-/* Out of line, since the registers of its callers are in use. */
+   words over the bus, one warp after the other. Out of line, since the registers of its callers are in use. */
 GPU_ASIDE void ll_leave_head(const ll_dispatch_args *a, const uint8_t *message, uint32_t *head)
 {
     const int32_t lane = threadIdx.x % 32;

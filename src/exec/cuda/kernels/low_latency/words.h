@@ -8,14 +8,16 @@
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
 /* Waits until the word has the stamp (LL_TURN_ON) and returns the word. With `after`, all that was stored before the
-   word is visible, too. */
-GPU_FUNC ll_gpu_turn ll_await_stamp(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
-                                    int32_t wait, int32_t peer, bool after, uint64_t *seen)
+   word is visible, too. `original`: the word that this one is a copy of, or the word itself. A thread that is about to
+   mask the peer looks at the original once more. */
+GPU_FUNC ll_gpu_turn ll_await_stamp(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word,
+                                    const uint64_t *original, uint32_t stamp, int32_t wait, int32_t peer, bool after,
+                                    uint64_t *seen)
 {
     ll_waiting w = {{0, 0}, 0, false};
     if (ll_is_masked(c, peer)) return LL_TURN_LOST;
     for (;;) {
-        *seen = after ? load_acquire(word) : load_relaxed_64(word);
+        *seen = after ? load_acquire(word) : load_relaxed_64(LL_MASKS && w.loses ? original : word);
         if ((uint32_t)(*seen >> 32) == stamp) return LL_TURN_ON;
         const ll_gpu_turn turn = ll_may_wait(c, s, &w, wait, peer, *seen, (uint64_t)stamp << 32);
         if (turn != LL_TURN_ON) return turn;
@@ -27,27 +29,19 @@ GPU_FUNC ll_gpu_turn ll_await_stamp(const ll_gpu_call *c, const ll_shared *s, co
 GPU_FUNC ll_gpu_turn ll_await_word(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
                                    int32_t wait, int32_t peer, uint64_t *seen)
 {
-    return ll_await_stamp(c, s, word, stamp, wait, peer, false, seen);
+    return ll_await_stamp(c, s, word, word, stamp, wait, peer, false, seen);
 }
-/* Waits for a copy of such a word. A thread that is about to mask the peer looks at the word itself once more. */
+/* Waits for a copy of such a word. */
 GPU_FUNC ll_gpu_turn ll_await_copy(const ll_gpu_call *c, const ll_shared *s, const uint64_t *copy, const uint64_t *word,
                                    uint32_t stamp, int32_t wait, int32_t peer, uint64_t *seen)
 {
-    ll_waiting w = {{0, 0}, 0, false};
-    if (ll_is_masked(c, peer)) return LL_TURN_LOST;
-    for (;;) {
-        *seen = load_relaxed_64(LL_MASKS && w.loses ? word : copy);
-        if ((uint32_t)(*seen >> 32) == stamp) return LL_TURN_ON;
-        const ll_gpu_turn turn = ll_may_wait(c, s, &w, wait, peer, *seen, (uint64_t)stamp << 32);
-        if (turn != LL_TURN_ON) return turn;
-        between_polls();
-    }
+    return ll_await_stamp(c, s, copy, word, stamp, wait, peer, false, seen);
 }
 /* Waits for a word that is stored after other data. */
 GPU_FUNC ll_gpu_turn ll_await(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
                               int32_t wait, int32_t peer, uint64_t *seen)
 {
-    return ll_await_stamp(c, s, word, stamp, wait, peer, true, seen);
+    return ll_await_stamp(c, s, word, word, stamp, wait, peer, true, seen);
 }
 
 /* ---- rows in words ----------------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 /* Handles several transports, which need progress or whose operations must be reaped, as one. */
 #include "net/transport.h"
 
-bool transport_progress_all(const transport_driven *driven)
+bool transport_progress_all(const transport_list *driven)
 {
     bool moved = false;
     for (int32_t i = 0; i < driven->count; i++)
@@ -10,28 +10,26 @@ bool transport_progress_all(const transport_driven *driven)
     return moved;
 }
 
-bool transport_reap_all(const transport_driven *reaped)
+void transport_reap_all(const transport_list *reaped)
 {
-    bool moved = false;
     for (int32_t i = 0; i < reaped->count; i++)
-        moved |= reaped->list[i]->ops->reap(reaped->list[i]);
-    return moved;
+        reaped->list[i]->ops->reap(reaped->list[i]);
 }
 
-void transport_behold_all(const transport_driven *driven)
+void transport_behold_all(const transport_list *driven)
 {
     for (int32_t i = 0; i < driven->count; i++)
         if (driven->list[i]->ops->behold) driven->list[i]->ops->behold(driven->list[i]);
 }
 
-void transport_attend_all(const transport_driven *driven, int change)
+void transport_attend_all(const transport_list *driven, int change)
 {
     for (int32_t i = 0; i < driven->count; i++)
         driven->list[i]->ops->attend(driven->list[i], change);
 }
 
 /* If one transport has something already, the thread must stay awake; the others are armed all the same. */
-bool transport_arm_all(const transport_driven *driven)
+bool transport_arm_all(const transport_list *driven)
 {
     bool may_sleep = true;
     for (int32_t i = 0; i < driven->count; i++)

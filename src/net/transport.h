@@ -231,9 +231,8 @@ typedef struct transport_ops {
        happened. NULL: never needed. */
     bool (*progress)(transport *self);
     /* Ends those of this rank's operations that are complete, and does not wait. A thread that waits for its own
-       operations calls it repeatedly. Returns true if one ended. NULL: `progress` does that, or operations are complete
-       when `post` returns. */
-    bool (*reap)(transport *self);
+       operations calls it repeatedly. NULL: `progress` does that, or operations are complete when `post` returns. */
+    void (*reap)(transport *self);
     /* Makes data visible to the calling thread: all that this rank's threads, and the transport's own, have received so
        far. So if the caller has found a flag, it then sees all that the network wrote before the flag. NULL: loads are
        enough. */
@@ -279,16 +278,16 @@ typedef struct transport_ways {
 #define TRANSPORT_MOST 4 /* the most transports that a rank may have open */
 /* Transports of a rank that a thread calls repeatedly: those that need progress, or those with operations to reap. The
    list is complete before any thread uses it. */
-typedef struct transport_driven {
+typedef struct transport_list {
     transport *list[TRANSPORT_MOST];
     int32_t count;
-} transport_driven;
+} transport_list;
 /* Call progress, reap, behold, attend or arm of each transport in the list (driven.c). */
-bool transport_progress_all(const transport_driven *driven);
-bool transport_reap_all(const transport_driven *reaped);
-void transport_behold_all(const transport_driven *driven);
-void transport_attend_all(const transport_driven *driven, int change);
-bool transport_arm_all(const transport_driven *driven);
+bool transport_progress_all(const transport_list *driven);
+void transport_reap_all(const transport_list *reaped);
+void transport_behold_all(const transport_list *driven);
+void transport_attend_all(const transport_list *driven, int change);
+bool transport_arm_all(const transport_list *driven);
 
 /* Returns the error for memory that the transport does not know; its text names the memory. */
 expar_status transport_reject(const transport *self, transport_memory memory);

@@ -222,7 +222,7 @@ static expar_status rest_check(sym_rest *rest)
 /* If there is a network, the waiting thread drives this rank's progress on it while it is awake. */
 static void rest_attend(sym_rest *rest, bool awake)
 {
-    const transport_driven *networks = &rest->sym->driven;
+    const transport_list *networks = &rest->sym->driven;
     if (networks->count == 0 || rest->attends == awake) return;
     rest->attends = awake;
     transport_attend_all(networks, awake ? 1 : -1);
@@ -230,7 +230,7 @@ static void rest_attend(sym_rest *rest, bool awake)
 
 static void rest_drive(sym_rest *rest)
 {
-    const transport_driven *networks = &rest->sym->driven;
+    const transport_list *networks = &rest->sym->driven;
     if (networks->count == 0 || rest->passed_over) return;
     rest_attend(rest, true);
     if (transport_progress_all(networks)) copies_wake(rest->sym);
@@ -257,7 +257,7 @@ static int64_t sleep_limit_ns(uint32_t sleeps)
 static bool rest_asleep(sym_rest *rest, int64_t limit_ns)
 {
     sym *self = rest->sym;
-    const transport_driven *networks = &self->driven;
+    const transport_list *networks = &self->driven;
     if (networks->count == 1 && !self->some_mapped) {
         const bool came = networks->list[0]->ops->sleep(networks->list[0], limit_ns);
         if (came) copies_wake(self);

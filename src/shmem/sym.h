@@ -183,9 +183,9 @@ typedef struct sym {
     transport *transports[TRANSPORT_MOST];
     int32_t num_transports;
     /* the transports that need progress */
-    transport_driven driven;
+    transport_list driven;
     /* those whose operations end when a thread looks for it (transport_ops.reap) */
-    transport_driven reaped;
+    transport_list reaped;
     /* Proxies that carry the non-blocking operations, each for some PEs (sym_proxy_for). Without proxies, operations go
        straight to their transports. sym_create raises num_rings after it has opened a proxy (release), because
        transports' threads may already wake proxies at that time. All threads load num_rings before they use a proxy

@@ -16,7 +16,7 @@ typedef struct copying {
     boot ctl;
     transport_site site;
     transport_ways ways[TRANSPORT_MEMORIES * COPYING_PES];
-    transport_driven driven;
+    transport_list driven;
     _Atomic uint64_t bytes;       /* of each PE's memory */
     uint8_t *memory[COPYING_PES]; /* NULL: operations do nothing */
     _Atomic uint64_t posts;

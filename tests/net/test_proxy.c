@@ -80,7 +80,7 @@ typedef struct player {
     const round_plan *plan;
     stage stage;
     transport_ways ways[RANKS]; /* of host memory */
-    transport_driven driven;
+    transport_list driven;
     random_source random; /* of the proxy's thread */
     proxy *proxy;
     uint64_t sent[RANKS][MAX_PRODUCERS]; /* messages, by receiver and producer; written by the producers */

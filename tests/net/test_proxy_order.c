@@ -49,7 +49,7 @@ typedef struct stage {
     _Atomic uint64_t grown_bytes, pinned_bytes;
     transport_site site;
     transport_ways ways[TRANSPORT_MEMORIES * PES];
-    transport_driven driven;
+    transport_list driven;
     proxy *proxy;
 } stage;
 

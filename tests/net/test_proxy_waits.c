@@ -470,7 +470,7 @@ static void test_calls_keep_their_ring_awake(void **state)
 typedef struct network {
     transport base; /* first */
     copying rank;
-    transport_driven reaped;
+    transport_list reaped;
     _Atomic uint64_t turns, wrong_turns;
     _Atomic int32_t attendants;
     _Atomic bool moves;      /* what others do moves in each turn */
@@ -502,13 +502,12 @@ static expar_status network_post(transport *self, const transport_request *reque
     return EXPAR_OK;
 }
 
-static bool network_reap(transport *self)
+static void network_reap(transport *self)
 {
     network *n = (network *)self;
-    if (!n->posted) return false;
+    if (!n->posted) return;
     atomic_fetch_sub(&n->posted->left, 1);
     n->posted = NULL;
-    return true;
 }
 
 static const transport_ops driven_ops = {.name = "driven", .progress = network_progress, .attend = network_attend};
@@ -524,8 +523,8 @@ static scene *network_open(network *n, const transport_ops *ops, int64_t spin_ns
     memset(n, 0, sizeof *n);
     n->base.ops = ops;
     copying_open(&s->rank, 0);
-    if (ops->progress) s->rank.driven = (transport_driven){.list[0] = &n->base, .count = 1};
-    if (ops->reap) n->reaped = (transport_driven){.list[0] = &n->base, .count = 1};
+    if (ops->progress) s->rank.driven = (transport_list){.list[0] = &n->base, .count = 1};
+    if (ops->reap) n->reaped = (transport_list){.list[0] = &n->base, .count = 1};
     for (int32_t i = 0; i < TRANSPORT_MEMORIES * COPYING_PES && ops->post; i++)
         s->rank.ways[i] = (transport_ways){.data = &n->base, .words = &n->base};
     proxy_plan plan = copying_plan(&s->rank, 8);

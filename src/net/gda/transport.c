@@ -59,14 +59,13 @@ static void *gda_run_reaper(void *context)
 }
 
 /* A thread that holds the lock reaps itself. */
-static bool gda_reap_now(transport *self)
+static void gda_reap_now(transport *self)
 {
     gda *g = gda_of(self);
-    if (pthread_mutex_trylock(&g->lock) != 0) return false;
+    if (pthread_mutex_trylock(&g->lock) != 0) return;
     const bool some = gda_reap(g);
     pthread_mutex_unlock(&g->lock);
     if (some) g->site->arrived(g->site->context);
-    return some;
 }
 
 static expar_status start_reaper(gda *g)

@@ -115,8 +115,11 @@ struct proxy {
     /* [size] commands to the PE are to be tried again. Any thread sets it (release), the thread clears it (acquire). */
     atomic_bool *forgiven;
     uint32_t failures, idle_turns;
-    /* it has had no work for spin_ns, or for so long that the crew watches (the knob proxy.rest) */
-    bool tired, resting;
+    /* the thread has had no work for spin_ns, so it no longer spins without a call */
+    bool tired;
+    /* It has had none for so long that one thread watches for all rings (the knob proxy.rest). Then it does not spin
+       for a call either. */
+    bool resting;
     /* when its last work was, and when it last looked for what nothing will come of */
     int64_t busy_ns, judged_ns;
     /* when it first found that `taken` was claimed and not published; 0: it was not */

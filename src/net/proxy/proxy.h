@@ -47,7 +47,7 @@ typedef struct proxy_plan {
     /* [TRANSPORT_MEMORIES][size] the transports that reach each PE */
     const transport_ways *ways;
     /* the transports that need progress */
-    const transport_driven *driven;
+    const transport_list *driven;
     proxy_bounds bounds[TRANSPORT_MEMORIES];
     /* Returns whether commands may reach these bytes; for memory without bounds. NULL: they may not. */
     bool (*serves)(void *context, transport_memory memory, uint64_t offset, uint64_t bytes);
@@ -58,7 +58,7 @@ typedef struct proxy_plan {
        such commands fail. */
     transport *on_device;
     /* transports whose operations the thread ends itself; NULL: there are none */
-    const transport_driven *reaped;
+    const transport_list *reaped;
     /* of the ring: a power of two */
     uint32_t num_slots;
     /* number of the first command */

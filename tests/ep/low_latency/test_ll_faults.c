@@ -315,7 +315,8 @@ static void test_killed_among_posts_anywhere(void **state)
     }
 }
 
-/* Whether no thread passes a rank's data on: then nobody would strike, and the others wait until somebody has. */
+/* Returns whether no thread of the host passes a rank's data to a network. The victim strikes at a step of such a
+   thread, and the other ranks wait until it has struck: without one they would wait for ever. */
 static bool has_no_posts(void)
 {
     return hold_goes_on() && reach_is_mapped();

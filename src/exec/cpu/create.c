@@ -336,6 +336,34 @@ const executor_kind executor_cpu = {.create = cpu_create,
                                     .num_channels_across = KNOB_CPU_CHANNELS,
                                     .hold_until = hold_until_nothing};
 
+/* ---- carriers ---------------------------------------------------------------------------------------------------- */
+
+/* Rows of this node go from one rank's memory to another's, which a carrier does not do. */
+bool executor_cpu_rail_memory(const executor *base, void **data, uint64_t *bytes)
+{
+    const cpu_executor *self = (const cpu_executor *)base;
+    if (!self->rails || self->near_ranks > 1) return false;
+    const ep_rail_space *space = &self->rails->space;
+    *data = rail_at(self, space->places);
+    *bytes = space->outgoing - space->places;
+    return true;
+}
+
+void executor_cpu_carry(executor *base, cpu_carrier *carrier)
+{
+    cpu_of(base)->carrier = carrier;
+}
+
+bool executor_cpu_carries(const executor *base, const ep_routing *routing, const ep_form *form, int64_t row_bytes,
+                          bool back)
+{
+    const cpu_executor *self = (const cpu_executor *)base;
+    return self->carrier && cpu_most_rows(self, routing->topk) <= self->carrier->most_rows &&
+           !(back && form->options & EP_OPTION_ONE_ORDER) && rail_slots_fit(self, routing, form, row_bytes, back);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
 void executor_cpu_delay(executor *base, executor_delay_fn delay, void *context)
 {
     cpu_executor *self = cpu_of(base);

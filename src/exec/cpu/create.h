@@ -4,12 +4,26 @@
 #ifndef EXPAR_EXEC_CPU_CREATE_H
 #define EXPAR_EXEC_CPU_CREATE_H
 
+#include "exec/cpu/core/carrier.h"
 #include "exec/cpu/core/delay.h"
 #include "exec/executor.h"
+#include "exec/step.h"
 
 /* The buffer lies in the group's heap. create: EXPAR_ERR_UNSUPPORTED if a rank is not mapped here and no transport
    reaches it. */
 extern const executor_kind executor_cpu;
+
+/* Gives the memory of this rank's that a carrier must reach, which stays where it is. False: this buffer has no use for a
+   carrier. */
+bool executor_cpu_rail_memory(const executor *executor, void **data, uint64_t *bytes);
+/* Has the carrier move the payload of rows, in calls whose steps say so (executor_cpu_carries). It is used until the
+   executor is destroyed. Comes before any call. */
+void executor_cpu_carry(executor *executor, cpu_carrier *carrier);
+/* Says whether the carrier moves the payload, if this rank's step has mode EP_MODE_DIRECT. Then x, y and biases of the
+   step, and x of its arrival, may lie where only the carrier reaches them. An offset of x is its address. back: the step
+   is that of a combine. */
+bool executor_cpu_carries(const executor *executor, const ep_routing *routing, const ep_form *form, int64_t row_bytes,
+                          bool back);
 
 /* For tests. A delay of NULL ends it. */
 void executor_cpu_delay(executor *executor, executor_delay_fn delay, void *context);

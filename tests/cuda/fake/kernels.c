@@ -10,6 +10,7 @@
 #include "fake.h"
 #include <pthread.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -324,6 +325,43 @@ static void copy_as_told(const mover_command *c)
                (const void *)(uintptr_t)(c->source + row * c->source_pitch), c->row_bytes);
 }
 
+static void copy_listed(const mover_command *c)
+{
+    const mover_row *list = (const mover_row *)(uintptr_t)c->list;
+    for (uint64_t i = 0; i < c->rows; i++)
+        memcpy((void *)(uintptr_t)list[i].dest, (const void *)(uintptr_t)list[i].source, c->row_bytes);
+}
+
+static float add_floats(float sum, const uint64_t *rows, uint32_t count, uint64_t index)
+{
+    for (uint32_t i = 0; i < count; i++)
+        sum += ((const float *)(uintptr_t)rows[i])[index];
+    return sum;
+}
+
+/* The tests have rows of FP32 alone: EXPAR_F32. */
+enum { F32 = 3 };
+static void sum_listed(const mover_command *c)
+{
+    for (uint64_t i = 0; i < c->rows; i++) {
+        const mover_sum *s = (const mover_sum *)(uintptr_t)(c->list + i * c->entry_words * sizeof(uint64_t));
+        const uint64_t *rows = (const uint64_t *)s + MOVER_SUM_WORDS, *group = rows + s->rows;
+        if (s->dtype != F32) abort();
+        for (uint64_t k = 0; k < c->row_bytes / sizeof(float); k++) {
+            float sum = add_floats(0.0f, rows, s->group_at, k);
+            if (s->group_rows) sum += add_floats(0.0f, group, s->group_rows, k);
+            ((float *)(uintptr_t)s->sum)[k] = add_floats(sum, rows + s->group_at, s->rows - s->group_at, k);
+        }
+    }
+}
+
+static void carry_out(const mover_command *c)
+{
+    if (c->kind == MOVER_COPY) copy_as_told(c);
+    if (c->kind == MOVER_ROWS) copy_listed(c);
+    if (c->kind == MOVER_SUMS) sum_listed(c);
+}
+
 static bool trial_mover(const mover_args *a)
 {
     mover_ring *ring = a->ring;
@@ -334,7 +372,7 @@ static bool trial_mover(const mover_args *a)
             rest(&looks);
         const mover_command command = ring->commands[number % MOVER_COMMANDS];
         if (command.kind == MOVER_END) break;
-        if (__atomic_load_n(&ring->over, __ATOMIC_SEQ_CST) != a->run) copy_as_told(&command);
+        if (__atomic_load_n(&ring->over, __ATOMIC_SEQ_CST) != a->run) carry_out(&command);
         release(&ring->done, number + 1);
     }
     release(&ring->exited, a->run);

@@ -34,6 +34,20 @@ void rail_combine_begin(const cpu_combine_run *run)
     if (rail_is_one_order(run)) rail_count_rows(run);
 }
 
+/* Has the carrier add the rows of a record, rounded to their type or not. */
+static void carry_node(const cpu_combine_run *run, int32_t channel, void *sum, const void *const *rows, int32_t count,
+                       int64_t bytes)
+{
+    const cpu_sum node = {.dtype = (expar_dtype)run->step->form.dtype,
+                          .sum = sum,
+                          .wide = rail_is_exact(run),
+                          .bytes = bytes,
+                          .rows = rows,
+                          .count = count,
+                          .wide_from = count};
+    run->carrier->ops->sum(run->carrier, cpu_worker_of(run->self, channel), &node);
+}
+
 /* Makes the sum of a node's rows, rounded to their type or not. */
 static void sum_node(const cpu_combine_run *run, void *sum, const void *const *rows, int32_t count, int64_t bytes)
 {
@@ -136,7 +150,11 @@ static void back_slot_fill(const cpu_combine_run *run, uint8_t *slot, const rail
         rail_fill_row(run, slot, part, ring->row);
     } else {
         const int32_t count = record_rows(run, part, rows);
-        sum_node(run, slot + at->x + sum_bytes_of(run, part->begin), rows, count, part->bytes);
+        uint8_t *sum = slot + at->x + sum_bytes_of(run, part->begin);
+        if (run->carrier)
+            carry_node(run, part->channel, sum, rows, count, part->bytes);
+        else
+            sum_node(run, sum, rows, count, part->bytes);
     }
     memcpy(slot + at->number, &ring->put, sizeof ring->put);
     if (run->step->form.weights && part->begin == 0 && ring->row == 0)
@@ -186,7 +204,7 @@ static bool return_sums(const cpu_combine_run *run, int32_t worker, int32_t chan
         moved = true;
         if (go_on(run, ring, &part)) turn->status = rail_slot_push(self, run->step->epoch, channel, node);
     }
-    turn->open += rail_slots_left(ring);
+    turn->open += rail_slots_left(ring) + rail_places_held(ring);
     return moved;
 }
 
@@ -297,16 +315,23 @@ static int32_t find_own_first(const cpu_combine_run *run, const cpu_token_part *
     return count;
 }
 
-/* Finds the sums of nodes in the order of the call. Returns how many there are. */
-static int32_t find_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+/* Finds the sums of nodes in the order of the call; `own` stands for that of the own node. Returns how many there
+   are. */
+static int32_t find_sums(const cpu_combine_run *run, const cpu_token_part *part, const void *own, const void **rows)
+{
+    const ep_sum sum = sum_of_nodes(run, run->sum.order);
+    const uint64_t at = run->self->rails->slot.x + (uint64_t)sum_bytes_of(run, part->begin);
+    return gather_sums(run, part, &sum, at, own, rows);
+}
+
+/* The same, after making the sum of the own node. */
+static int32_t make_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     if (run->step->form.options & EP_OPTION_OWN_FIRST) return find_own_first(run, part, rows);
     void *own = rail_scratch_of(run, part->channel, 0);
-    const ep_sum sum = sum_of_nodes(run, run->sum.order);
-    const uint64_t at = run->self->rails->slot.x + (uint64_t)sum_bytes_of(run, part->begin);
     const int32_t count = cpu_find_rows(run, part, rows);
     sum_node(run, own, rows, count, part->bytes);
-    return gather_sums(run, part, &sum, at, count > 0 ? own : NULL, rows);
+    return find_sums(run, part, count > 0 ? own : NULL, rows);
 }
 
 /* Finds the sums of their weights, nodes ascending. */
@@ -347,6 +372,44 @@ void rail_add_weights(const cpu_combine_run *run, const cpu_token_part *part, co
     }
 }
 
+/* ---- source: with a carrier -------------------------------------------------------------------------------------- */
+
+/* Has the rows of the own node, which follow the biases, added as a group at the place of the own node's sum. */
+static void group_own_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows, int32_t biases,
+                           cpu_sum *out)
+{
+    static const char own = 0;
+    const void **group = rows + 2 + run->self->shape.ranks; /* after biases, and a sum of each node */
+    const int32_t count = cpu_find_rows(run, part, group);
+    const int32_t all = biases + find_sums(run, part, count > 0 ? &own : NULL, rows + biases);
+    out->group = group;
+    out->group_count = count;
+    out->wide_group = rail_is_exact(run);
+    for (int32_t i = biases; i < all; i++) {
+        if (rows[i] == &own)
+            out->group_at = i;
+        else
+            rows[out->count++] = rows[i];
+    }
+}
+
+static void carry_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+{
+    const ep_combine_step *step = run->step;
+    const int32_t biases = cpu_find_biases(step, part, rows);
+    cpu_sum sum = {.dtype = (expar_dtype)step->form.dtype,
+                   .sum = (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin,
+                   .bytes = part->bytes,
+                   .rows = rows,
+                   .count = biases};
+    if (step->form.options & EP_OPTION_OWN_FIRST)
+        sum.count += find_own_first(run, part, rows + biases);
+    else
+        group_own_rows(run, part, rows, biases, &sum);
+    sum.wide_from = rail_is_exact(run) ? biases : sum.count;
+    run->carrier->ops->sum(run->carrier, cpu_worker_of(run->self, part->channel), &sum);
+}
+
 /* ---- source: one part -------------------------------------------------------------------------------------------- */
 
 /* Adds biases, then the nodes' sums in order. */
@@ -356,12 +419,11 @@ static void add_sums(const cpu_combine_run *run, const cpu_token_part *part, con
     const expar_dtype dtype = (expar_dtype)step->form.dtype;
     uint8_t *y = (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin;
     const int32_t biases = cpu_find_biases(step, part, rows);
-    const int32_t count = biases + find_sums(run, part, rows + biases);
+    const int32_t count = biases + make_sums(run, part, rows + biases);
     if (rail_is_exact(run))
         rail_sum_exact(dtype, y, rows, biases, count, elements_of(run, part->bytes));
     else
         cpu_sum_rows(dtype, y, rows, count, elements_of(run, part->bytes));
-    rail_add_weights(run, part, rows);
 }
 
 /* Sums come with all parts of a row; rows that come by themselves are popped as they are added. */
@@ -371,7 +433,11 @@ bool rail_add(const cpu_combine_run *run, int32_t worker, const cpu_token_part *
     const void **rows = cpu_sources_of(run->self, worker);
     if (*place == 0 && !sums_are_ready(run, part->channel, part->token, status)) return false;
     if (rail_is_one_order(run)) return rail_add_rows(run, part, rows, place, status);
-    add_sums(run, part, rows);
+    if (run->carrier)
+        carry_sums(run, part, rows);
+    else
+        add_sums(run, part, rows);
+    rail_add_weights(run, part, rows);
     if (part->begin + part->bytes == run->step->row_bytes) *status = pop_sums(run, part->channel, part->token);
     return true;
 }

@@ -49,7 +49,7 @@ static void fill_kept(const cpu_dispatch_run *run, uint8_t *slot, int64_t token,
 }
 
 /* Copies all parts as the caller gave them. */
-static void fill_record(const cpu_dispatch_run *run, uint8_t *slot, int64_t token)
+static void fill_record(const cpu_dispatch_run *run, uint8_t *slot, int64_t token, int32_t lane)
 {
     const ep_dispatch_step *step = run->step;
     const ep_rail_slot *at = &run->self->rails->slot;
@@ -57,7 +57,11 @@ static void fill_record(const cpu_dispatch_run *run, uint8_t *slot, int64_t toke
     const size_t topk = (size_t)run->routing->topk;
     const int32_t number = (int32_t)token;
     memcpy(slot + at->number, &number, sizeof number);
-    cpu_copy_row(slot + at->x, (const uint8_t *)step->x + token * step->x_pitch_bytes, (size_t)step->row_bytes, false);
+    const uint8_t *x = (const uint8_t *)step->x + token * step->x_pitch_bytes;
+    if (run->carrier)
+        run->carrier->ops->copy(run->carrier, lane, slot + at->x, x, step->row_bytes);
+    else
+        cpu_copy_row(slot + at->x, x, (size_t)step->row_bytes, false);
     const uint32_t *scales = step->scales ? step->scales + token * step->scales_row_pitch : NULL;
     for (int32_t i = 0; i < step->form.scales; i++)
         ((uint32_t *)(slot + at->scales))[i] = scales[i * step->scales_column_pitch];
@@ -82,7 +86,7 @@ static bool send_records(const cpu_dispatch_run *run, int32_t channel, int32_t n
         uint8_t *slot = rail_slot_free(self, run->step->epoch, channel, node, &turn->status);
         if (!slot) break;
         fill_kept(run, slot, ring->token, target, end);
-        fill_record(run, slot, ring->token);
+        fill_record(run, slot, ring->token, cpu_worker_of(self, channel));
         turn->status = rail_slot_push(self, run->step->epoch, channel, node);
     }
     turn->open += rail_slots_left(ring);
@@ -115,12 +119,13 @@ static expar_status learn_record(const cpu_dispatch_run *run, int32_t channel, i
                      ep_rail_of(&rails->shape, node, run->self->sym->rank), (unsigned long long)mask[words - 1]);
 }
 
-static cpu_token token_in(const cpu_rails *rails, const uint8_t *slot, const ep_route_view *route)
+static cpu_token token_in(const cpu_rails *rails, const uint8_t *slot, const ep_route_view *route, int32_t lane)
 {
     cpu_token token = {.x = slot + rails->slot.x,
                        .scales = (const uint32_t *)(slot + rails->slot.scales),
                        .scales_pitch = 1,
-                       .route = route};
+                       .route = route,
+                       .lane = lane};
     memcpy(&token.number, slot + rails->slot.number, sizeof token.number);
     return token;
 }
@@ -155,7 +160,7 @@ static bool forward_record(const cpu_dispatch_run *run, int32_t channel, int32_t
     const ep_route_view route = {.idx = slot + rails->slot.idx,
                                  .idx_bytes = run->step->route.idx_bytes,
                                  .weights = (const float *)(slot + rails->slot.weights)};
-    const cpu_token token = token_in(rails, slot, &route);
+    const cpu_token token = token_in(rails, slot, &route, cpu_worker_of(run->self, channel));
     rail_ring *ring = rail_ring_of(run->self, channel, node);
     if (ring->target == 0) *status = learn_record(run, channel, node, slot);
     for (; ring->target < rails->shape.each && *status == EXPAR_OK; ring->target++)
@@ -195,7 +200,7 @@ static bool forward_records(const cpu_dispatch_run *run, int32_t channel, int32_
         turn->status = rail_slot_pop(self, run->step->epoch, channel, node);
         if (ring->taken == ring->comes && turn->status == EXPAR_OK) turn->status = check_forwarded(run, channel, node);
     }
-    turn->open += ring->comes - ring->taken;
+    turn->open += (ring->comes - ring->taken) + rail_places_held(ring);
     return ring->taken != before;
 }
 

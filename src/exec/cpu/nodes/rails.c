@@ -69,10 +69,11 @@ static bool rail_take_arrays(cpu_rails *rails, const ep_shape *shape)
     const size_t nodes = (size_t)rails->shape.nodes, channels = (size_t)shape->channels, rings = nodes * channels;
     rails->links = calloc(nodes, sizeof *rails->links);
     rails->batches = calloc(rings * (size_t)rails->shape.chunks, sizeof *rails->batches);
+    rails->work = calloc(2 * rings * (size_t)rails->shape.chunks, sizeof *rails->work);
     rails->passed = calloc(6 * nodes, sizeof *rails->passed);
     rails->rings = calloc(rings, sizeof *rails->rings);
     rails->next = calloc(rings * (size_t)rails->shape.each, sizeof *rails->next);
-    return rails->links && rails->batches && rails->passed && rails->rings && rails->next;
+    return rails->links && rails->batches && rails->work && rails->passed && rails->rings && rails->next;
 }
 
 /* Makes the part of the object on which its place in the heap depends. */
@@ -167,6 +168,7 @@ void rail_free(cpu_executor *self, bool sound)
     free(rails->next);
     free(rails->rings);
     free(rails->passed);
+    free(rails->work);
     free(rails->batches);
     free(rails->links);
     free(rails);

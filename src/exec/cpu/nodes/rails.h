@@ -27,6 +27,7 @@ typedef struct rail_ring {
     uint32_t put;         /* slots written */
     uint32_t filled;      /* how many of these are in the chunk that has not been sent */
     uint32_t pieces_left; /* pieces of the last slot that are still to go, if slots go in pieces */
+    uint32_t chunks_full; /* chunks filled, though a carrier may still be at work on their rows */
     uint32_t chunks_put;  /* chunks sent */
     int64_t token;        /* dispatch: next token to look at */
     /* combine: the oldest record that has not gone back completely */
@@ -39,7 +40,8 @@ typedef struct rail_ring {
     uint32_t taken;        /* slots read */
     uint32_t come;         /* slots up to the end of the chunk that is being read */
     uint32_t pieces_here;  /* pieces of the oldest slot that are here, if slots come in pieces */
-    uint32_t chunks_taken; /* chunks read */
+    uint32_t chunks_taken; /* chunks read, though a carrier may still be reading their rows */
+    uint32_t chunks_freed; /* chunks whose places have been returned */
     /* dispatch: the local rank to which the oldest slot goes next */
     int32_t target;
 } rail_ring;
@@ -74,6 +76,9 @@ typedef struct cpu_rails {
     int64_t gone_ns;
     /* [C][M][K] batch of the chunk that was sent last from each place; for the channel's lane */
     link_batch *batches;
+    /* [2][C][M][K] with a carrier, for the last chunk of each place, outgoing ones first: the number of the work that
+       must be complete before it is sent, or its place returned. For the channel's lane. */
+    uint64_t *work;
     /* [3][2][M] by kind of record and parity: word of the record from the node that this rank has passed on last. For
        the thread that awaits the records. */
     uint64_t *passed;
@@ -216,7 +221,8 @@ void rail_grown(cpu_executor *self, uint32_t epoch, bool all);
 /* Returns the next slot towards the node, which the caller fills, or NULL while there is none. *status: why there will
    be none. */
 uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status);
-/* Sends pieces of a slot for which there was no place before; returns true if any went. */
+/* Does what it had to wait for: sends pieces of a slot for which there was no place before, sends chunks that a carrier
+   has filled, and returns places that it has read. Returns true if any went. */
 bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status);
 /* Call this after filling a slot. It sends the chunk when that is full, or has the last slot that goes. */
 expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node);
@@ -227,8 +233,16 @@ expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, 
 /* Returns how many slots have not been sent completely. */
 static inline uint64_t rail_slots_left(const rail_ring *ring)
 {
-    return (uint64_t)(ring->goes - ring->put) + (ring->pieces_left > 0);
+    return (uint64_t)(ring->goes - ring->put) + (ring->pieces_left > 0) + (ring->chunks_full - ring->chunks_put);
 }
+/* Returns how many places have been read and not returned. */
+static inline uint64_t rail_places_held(const rail_ring *ring)
+{
+    return ring->chunks_taken - ring->chunks_freed;
+}
+/* Says whether slots of a call with a form fit a place. back: sums go back in it. */
+bool rail_slots_fit(const cpu_executor *self, const ep_routing *routing, const ep_form *form, int64_t row_bytes,
+                    bool back);
 /* Operation. */
 void rail_report(const cpu_executor *self, int32_t rings, int32_t worker, cpu_report *report);
 

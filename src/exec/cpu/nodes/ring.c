@@ -55,6 +55,23 @@ static uint64_t piece_bytes(const cpu_rails *rails, uint64_t at)
     return rest < rails->shape.chunk_bytes ? rest : rails->shape.chunk_bytes;
 }
 
+static uint64_t *work_of(const cpu_executor *self, int32_t channel, int32_t node, bool comes, uint32_t chunk)
+{
+    const cpu_rails *rails = self->rails;
+    const uint64_t rings = (uint64_t)rails->shape.nodes * (uint64_t)self->shape.channels;
+    const uint64_t ring = ep_rail_ring(rails->shape.nodes, channel, node) + comes * rings;
+    return &rails->work[ring * (uint64_t)rails->shape.chunks + (uint64_t)place_of(rails, chunk)];
+}
+
+/* The lane has asked for all that a chunk needs. Some chunks are worth a command by themselves. */
+static void note_work(const cpu_executor *self, int32_t channel, int32_t node, bool comes, uint32_t chunk)
+{
+    cpu_carrier *carrier = self->carrying;
+    const int32_t lane = cpu_worker_of(self, channel);
+    *work_of(self, channel, node, comes, chunk) = carrier->ops->asked(carrier, lane);
+    carrier->ops->hand_over(carrier, lane, true);
+}
+
 /* Returns the slots of the next chunk, when so many are to go or come. */
 static uint32_t slots_of_chunk(const cpu_rails *rails, uint32_t left)
 {
@@ -80,32 +97,31 @@ static uint32_t rail_word_come(const cpu_executor *self, const _Atomic uint64_t 
     return ep_word_value(atomic_load_explicit(word, memory_order_acquire), epoch);
 }
 
-/* Says whether the network no longer reads from the place, and the receiver no longer from its own. A head for which no
-   chunk was sent is the peer's fault. */
+/* Says whether the place of the next chunk is free: its last chunk was sent, the network no longer reads from it, and
+   the receiver no longer from its own. A head for which no chunk was sent is the peer's fault. */
 static bool place_is_free(cpu_executor *self, uint32_t epoch, const rail_ring *ring, uint64_t number, int32_t node,
                           expar_status *status)
 {
     const cpu_rails *rails = self->rails;
     const uint32_t chunks = (uint32_t)rails->shape.chunks;
-    const int32_t place = place_of(rails, ring->chunks_put);
+    const int32_t place = place_of(rails, ring->chunks_full);
     link_batch *batch = batch_of(rails, number, place);
-    if (!link_is_quiet(batch)) return false;
+    if (ring->chunks_full - ring->chunks_put == chunks || !link_is_quiet(batch)) return false;
     *status = rail_ended(self, link_quiet(self->sym, batch));
-    if (*status != EXPAR_OK || ring->chunks_put < chunks) return *status == EXPAR_OK;
+    if (*status != EXPAR_OK || ring->chunks_full < chunks) return *status == EXPAR_OK;
     const _Atomic uint64_t *head = rail_word_here(self, ep_rail_head_at(&rails->space, number, place));
-    const uint32_t sent = ring->chunks_put - chunks + 1, read = rail_word_come(self, head, epoch, sent, node, status);
+    const uint32_t sent = ring->chunks_full - chunks + 1, read = rail_word_come(self, head, epoch, sent, node, status);
     if (read > sent)
         *status = error_set(EXPAR_ERR_PEER, "rank %d has read %u chunks of %u that it was sent",
                             ep_rail_of(&rails->shape, node, self->sym->rank), read, sent);
     return read == sent;
 }
 
-/* Returns where the next chunk, which is filled here, ends. */
-static ep_rail_end *staged_end(const cpu_executor *self, const rail_ring *ring, uint64_t number)
+/* Returns where a chunk, which is filled here, ends. */
+static ep_rail_end *staged_end(const cpu_executor *self, uint64_t number, uint32_t chunk)
 {
     const cpu_rails *rails = self->rails;
-    const int32_t place = place_of(rails, ring->chunks_put);
-    return rail_at(self, rails->space.staged + ep_rail_chunk_end(&rails->shape, number, place));
+    return rail_at(self, rails->space.staged + ep_rail_chunk_end(&rails->shape, number, place_of(rails, chunk)));
 }
 
 /* Returns the last bytes before the end of a chunk, which is being filled or has come. */
@@ -114,7 +130,7 @@ static uint8_t *bytes_before(const ep_rail_end *end, uint64_t bytes)
     return (uint8_t *)(uintptr_t)end - bytes;
 }
 
-/* Sends the chunk. It has been filled with so many bytes, and has the ends of so many slots. */
+/* Sends the next chunk. It has been filled with so many bytes, and has the ends of so many slots. */
 static expar_status send_chunk(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint64_t bytes,
                                uint32_t slots)
 {
@@ -123,7 +139,7 @@ static expar_status send_chunk(cpu_executor *self, uint32_t epoch, int32_t chann
     rail_ring *ring = rail_ring_of(self, channel, node);
     const uint64_t here = ep_rail_ring(shape->nodes, channel, node);
     const uint64_t there = ep_rail_ring(shape->nodes, channel, rails->node);
-    ep_rail_end *end = staged_end(self, ring, here);
+    ep_rail_end *end = staged_end(self, here, ring->chunks_put);
     const int32_t place = place_of(rails, ring->chunks_put++);
     end->bytes = bytes;
     atomic_store_explicit(&end->tail, ep_word(epoch, ring->chunks_put), memory_order_relaxed);
@@ -137,7 +153,7 @@ static expar_status send_chunk(cpu_executor *self, uint32_t epoch, int32_t chann
     return rail_ended(self, link_put_flag(&rails->links[node], &data, NULL, batch_of(rails, here, place)));
 }
 
-bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status)
+static bool send_pieces(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status)
 {
     const cpu_rails *rails = self->rails;
     rail_ring *ring = rail_ring_of(self, channel, node);
@@ -145,7 +161,7 @@ bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_
     const uint32_t before = ring->pieces_left;
     while (ring->pieces_left > 0 && place_is_free(self, epoch, ring, number, node, status)) {
         const uint64_t at = piece_at(rails, ring->pieces_left--), bytes = piece_bytes(rails, at);
-        memcpy(bytes_before(staged_end(self, ring, number), bytes), wide_slot(rails, number, false) + at,
+        memcpy(bytes_before(staged_end(self, number, ring->chunks_full++), bytes), wide_slot(rails, number, false) + at,
                (size_t)bytes);
         *status = send_chunk(self, epoch, channel, node, bytes, ring->pieces_left == 0);
         if (*status != EXPAR_OK) break;
@@ -162,7 +178,7 @@ uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int
     if (rails->pieces > 1) return ring->pieces_left > 0 ? NULL : wide_slot(rails, number, false);
     if (ring->filled == 0 && !place_is_free(self, epoch, ring, number, node, status)) return NULL;
     const uint32_t slots = slots_of_chunk(rails, ring->goes - (ring->put - ring->filled));
-    return bytes_before(staged_end(self, ring, number), (slots - ring->filled) * rails->slot.bytes);
+    return bytes_before(staged_end(self, number, ring->chunks_full), (slots - ring->filled) * rails->slot.bytes);
 }
 
 expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node)
@@ -173,14 +189,16 @@ expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel,
     ring->put++;
     if (rails->pieces > 1) {
         ring->pieces_left = rails->pieces;
-        rail_slot_go_on(self, epoch, channel, node, &status);
+        send_pieces(self, epoch, channel, node, &status);
         return status;
     }
     ring->filled++;
     if (ring->filled < rails->slots && ring->put < ring->goes) return EXPAR_OK;
     const uint32_t filled = ring->filled;
     ring->filled = 0;
-    return send_chunk(self, epoch, channel, node, filled * rails->slot.bytes, filled);
+    if (self->carrying) note_work(self, channel, node, false, ring->chunks_full);
+    ring->chunks_full++;
+    return self->carrying ? EXPAR_OK : send_chunk(self, epoch, channel, node, filled * rails->slot.bytes, filled);
 }
 
 /* ---- receiver ---------------------------------------------------------------------------------------------------- */
@@ -207,16 +225,16 @@ static bool chunk_has_come(cpu_executor *self, uint32_t epoch, const rail_ring *
     return false;
 }
 
-/* Returns the place of a chunk that has been read. left: slots, or pieces, that are still to come. If the chunks of
+/* Returns the place of the oldest chunk that has been read. left: slots, or pieces, that come after it. If the chunks of
    these have places of their own, this one is not needed again. */
 static expar_status return_place(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint64_t left)
 {
     const cpu_rails *rails = self->rails;
     rail_ring *ring = rail_ring_of(self, channel, node);
-    const int32_t place = place_of(rails, ring->chunks_taken++);
+    const int32_t place = place_of(rails, ring->chunks_freed++);
     const uint64_t there = ep_rail_ring(rails->shape.nodes, channel, rails->node);
     if (left <= (uint64_t)(rails->shape.chunks - 1) * rails->slots) return EXPAR_OK;
-    const uint64_t word = ep_word(epoch, ring->chunks_taken);
+    const uint64_t word = ep_word(epoch, ring->chunks_freed);
     const link_data head = {.offset = self->buffer + ep_rail_head_at(&rails->space, there, place),
                             .source = &word,
                             .bytes = sizeof word,
@@ -239,7 +257,7 @@ static const uint8_t *collect_pieces(cpu_executor *self, uint32_t epoch, int32_t
         if (!chunk_has_come(self, epoch, ring, number, node, bytes, status)) return NULL;
         memcpy(slot + at, bytes_before(end_here(self, ring, number), bytes), (size_t)bytes);
         ring->pieces_here++;
-        const uint64_t after = (uint64_t)ring->comes * rails->pieces - ring->chunks_taken - 1;
+        const uint64_t after = (uint64_t)ring->comes * rails->pieces - ++ring->chunks_taken;
         *status = return_place(self, epoch, channel, node, after);
         if (*status != EXPAR_OK) return NULL;
     }
@@ -268,7 +286,67 @@ expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, 
     ring->taken++;
     ring->pieces_here = 0;
     if (self->rails->pieces > 1 || ring->taken < ring->come) return EXPAR_OK;
-    return return_place(self, epoch, channel, node, ring->comes - ring->taken);
+    if (self->carrying) note_work(self, channel, node, true, ring->chunks_taken);
+    ring->chunks_taken++;
+    return self->carrying ? EXPAR_OK : return_place(self, epoch, channel, node, ring->comes - ring->taken);
+}
+
+/* ---- with a carrier ---------------------------------------------------------------------------------------------- */
+
+/* Returns how many slots the ring's chunks have up to one of them, itself included, of `all`. */
+static uint32_t slots_up_to(const cpu_rails *rails, uint32_t chunk, uint32_t all)
+{
+    const uint64_t slots = ((uint64_t)chunk + 1) * rails->slots;
+    return slots < all ? (uint32_t)slots : all;
+}
+
+static bool send_filled(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint64_t complete,
+                        expar_status *status)
+{
+    const cpu_rails *rails = self->rails;
+    rail_ring *ring = rail_ring_of(self, channel, node);
+    const uint32_t before = ring->chunks_put;
+    while (*status == EXPAR_OK && ring->chunks_put < ring->chunks_full &&
+           *work_of(self, channel, node, false, ring->chunks_put) <= complete) {
+        const uint32_t slots = slots_up_to(rails, ring->chunks_put, ring->goes) - ring->chunks_put * rails->slots;
+        *status = send_chunk(self, epoch, channel, node, slots * rails->slot.bytes, slots);
+    }
+    return ring->chunks_put != before;
+}
+
+static bool return_read(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint64_t complete,
+                        expar_status *status)
+{
+    const cpu_rails *rails = self->rails;
+    rail_ring *ring = rail_ring_of(self, channel, node);
+    const uint32_t before = ring->chunks_freed;
+    while (*status == EXPAR_OK && ring->chunks_freed < ring->chunks_taken &&
+           *work_of(self, channel, node, true, ring->chunks_freed) <= complete) {
+        const uint32_t left = ring->comes - slots_up_to(rails, ring->chunks_freed, ring->comes);
+        *status = return_place(self, epoch, channel, node, left);
+    }
+    return ring->chunks_freed != before;
+}
+
+bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status)
+{
+    cpu_carrier *carrier = self->carrying;
+    uint64_t complete;
+    if (!carrier) return send_pieces(self, epoch, channel, node, status);
+    *status = carrier->ops->complete(carrier, cpu_worker_of(self, channel), &complete);
+    const bool sent = send_filled(self, epoch, channel, node, complete, status);
+    return return_read(self, epoch, channel, node, complete, status) || sent;
+}
+
+bool rail_slots_fit(const cpu_executor *self, const ep_routing *routing, const ep_form *form, int64_t row_bytes,
+                    bool back)
+{
+    const bool wide = back && form->options & EP_OPTION_EXACT_NODES;
+    const int64_t size = (int64_t)expar_dtype_bytes((expar_dtype)form->dtype);
+    const int64_t bytes = wide ? row_bytes / size * (int64_t)sizeof(float) : row_bytes;
+    const ep_rail_slot slot =
+        ep_rail_slot_of(back ? 0 : routing->rails->kept_words, bytes, back ? 0 : form->scales, form->topk);
+    return slot.bytes <= self->rails->shape.chunk_bytes;
 }
 
 void rail_report(const cpu_executor *self, int32_t rings, int32_t worker, cpu_report *report)

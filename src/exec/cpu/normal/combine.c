@@ -11,6 +11,7 @@
  *
  * Across nodes this is what happens inside a node. The data that other nodes return for a token are added with them,
  * and this node's rows for tokens of others go there (nodes.h). */
+#include "exec/cpu/create.h"
 #include "exec/cpu/normal/nodes.h"
 
 #include <string.h>
@@ -77,7 +78,9 @@ const void *cpu_given_row(const cpu_combine_run *run, const cpu_token_part *part
     }
     if (slot >= 0) row = ((const int32_t *)sym_at(memory, given->rank, advert->idx_offset))[row * run->sum.topk + slot];
     if (row < 0) return NULL;
-    return (const uint8_t *)sym_at(memory, given->rank, advert->x_offset) + row * advert->x_pitch_bytes + part->begin;
+    const uint8_t *x =
+        run->carrier ? (const uint8_t *)(uintptr_t)advert->x_offset : sym_at(memory, given->rank, advert->x_offset);
+    return x + row * advert->x_pitch_bytes + part->begin;
 }
 
 const float *cpu_given_weights(const cpu_combine_run *run, int32_t channel, const cpu_given *given)
@@ -424,6 +427,13 @@ static int64_t combine_bytes(const ep_combine_step *step)
     return (routing->first[routing->tokens] + put) * step->row_bytes;
 }
 
+static bool combine_is_carried(const cpu_combine_run *run)
+{
+    const ep_combine_step *step = run->step;
+    return step->mode == EP_MODE_DIRECT &&
+           executor_cpu_carries(&run->self->base, run->routing, &step->form, step->row_bytes, true);
+}
+
 /* Rows that are ready for their owners need only the advertisement. */
 expar_status cpu_combine_send(executor *base, exec_call *call, ep_combine_step *step)
 {
@@ -438,6 +448,8 @@ expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_ste
     cpu_rings_form(self, &step->form, step->row_bytes);
     cpu_combine_run run = combine_run_make(self, step);
     run.all_direct = takes_all_directly(&run);
+    cpu_carry_begin(self, combine_is_carried(&run), step->routing->topk);
+    run.carrier = self->carrying;
     cpu_rings_reset(self);
     if (self->nodes) self->nodes->combine_begin(&run);
     for (int32_t c = 0; c < combine_rings(&run); c++)
@@ -445,6 +457,7 @@ expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_ste
     atomic_store_explicit(&self->moving, true, memory_order_relaxed);
     expar_status status = cpu_workers_run(self->workers, self->active, combine_share, &run);
     atomic_store_explicit(&self->moving, false, memory_order_relaxed);
+    cpu_carry_end(self);
     if (status != EXPAR_OK) return status;
     status = cpu_done_post(self, step->epoch);
     if (status != EXPAR_OK) return status;

@@ -23,6 +23,7 @@
 #ifndef EXPAR_EXEC_CPU_NORMAL_CPU_H
 #define EXPAR_EXEC_CPU_NORMAL_CPU_H
 
+#include "exec/cpu/core/carrier.h"
 #include "exec/cpu/core/delay.h"
 #include "exec/cpu/core/rows.h"
 #include "exec/cpu/core/workers.h"
@@ -48,8 +49,8 @@ typedef struct cpu_cursor {
     int32_t place;
 } cpu_cursor;
 
-/* [workers][each] Scratch of one token's sum. Combine: biases and rows, or weights, [2 + N + K]. Reduce: rows, then
-   weights as floats, [2·K]. */
+/* [workers][each] Scratch of one token's sum. Combine: biases, rows of this node, sums of nodes, or weights,
+   [2 + 2·N + K]. Reduce: rows, then weights as floats, [2·K]. */
 typedef struct cpu_sources {
     const void **rows;
     int64_t each;
@@ -89,6 +90,10 @@ typedef struct cpu_executor {
     bool chose_workers;
     /* workers of the call whose rows move; for the thread that moves them */
     int32_t active;
+    /* Moves payload that the workers do not reach; NULL: there is none. Set once. */
+    cpu_carrier *carrier;
+    /* The carrier, if it moves the payload of the call whose rows move; else NULL. For the threads that move them. */
+    cpu_carrier *carrying;
     cpu_ring *rings;     /* [C][N] */
     cpu_cursor *cursors; /* [C] */
     /* tests only (executor_cpu_delay); NULL otherwise */
@@ -124,6 +129,12 @@ static inline void *cpu_at(const cpu_executor *self, int32_t pe, uint64_t offset
     return self->bases[pe] + offset;
 }
 
+/* Returns the worker that has the channel, in the call whose rows move. */
+static inline int32_t cpu_worker_of(const cpu_executor *self, int32_t channel)
+{
+    return channel % self->active;
+}
+
 static inline bool cpu_is_near(const cpu_executor *self, int32_t rank)
 {
     return rank >= self->near_first && rank < self->near_first + self->near_ranks;
@@ -139,6 +150,17 @@ static inline const void **cpu_sources_of(const cpu_executor *self, int32_t work
    for which the call asks, as far as there are memory and threads. If the library chooses, it is no more than the bytes
    are worth. For the thread that moves them. */
 void cpu_call_workers(cpu_executor *self, const exec_call *call, int64_t bytes);
+/* Comes after it. The carrier moves the payload of the call, or no longer does. `topk` is that of the call. */
+void cpu_carry_begin(cpu_executor *self, bool carries, int32_t topk);
+static inline void cpu_carry_end(cpu_executor *self)
+{
+    self->carrying = NULL;
+}
+/* Returns the most rows of a token's sum. */
+static inline int32_t cpu_most_rows(const cpu_executor *self, int32_t topk)
+{
+    return 2 + 2 * self->shape.ranks + topk;
+}
 
 /* ---- routing.c --------------------------------------------------------------------------------------------------- */
 /* See executor_ops.routing_make, which needs no executor here. */

@@ -12,6 +12,7 @@
  * With several nodes, these steps carry rows between the ranks of one node. A lane then also sends records of its
  * channels to other nodes, and forwards records that come from other nodes (nodes.h). */
 #include "base/knobs.h"
+#include "exec/cpu/create.h"
 #include "exec/cpu/normal/nodes.h"
 
 #include <string.h>
@@ -110,7 +111,10 @@ ROW_FUNC void write_topk(const cpu_dispatch_run *run, const cpu_token *token, in
 ROW_FUNC void write_token(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, const cpu_place *to,
                           bool streaming)
 {
-    cpu_copy_row(to->x, token->x, (size_t)run->step->row_bytes, streaming);
+    if (run->carrier)
+        run->carrier->ops->copy(run->carrier, token->lane, to->x, token->x, run->step->row_bytes);
+    else
+        cpu_copy_row(to->x, token->x, (size_t)run->step->row_bytes, streaming);
     for (int32_t i = 0; to->scales && i < run->step->form.scales; i++)
         to->scales[i] = token->scales[i * token->scales_pitch];
     if (to->idx) write_topk(run, token, rank, to);
@@ -146,10 +150,10 @@ ROW_FUNC void put_token(const cpu_dispatch_run *run, const cpu_token *token, int
     const sym *memory = run->self->sym;
     const ep_advert *advert = advert_of(run, rank);
     if (row >= advert->rows) return;
-    cpu_place to =
-        output_place_of(run, row, sym_at(memory, rank, advert->x_offset), sym_at(memory, rank, advert->scales_offset),
-                        sym_at(memory, rank, advert->idx_offset), sym_at(memory, rank, advert->weights_offset),
-                        sym_at(memory, rank, advert->src_offset));
+    void *x = run->carrier ? (void *)(uintptr_t)advert->x_offset : sym_at(memory, rank, advert->x_offset);
+    cpu_place to = output_place_of(
+        run, row, x, sym_at(memory, rank, advert->scales_offset), sym_at(memory, rank, advert->idx_offset),
+        sym_at(memory, rank, advert->weights_offset), sym_at(memory, rank, advert->src_offset));
     write_token(run, token, rank, &to, run->streaming);
 }
 
@@ -178,7 +182,7 @@ bool cpu_token_queue(const cpu_dispatch_run *run, const cpu_token *token, int32_
 }
 
 /* Returns this rank's token with that number. */
-ROW_FUNC cpu_token token_of(const cpu_dispatch_run *run, int64_t number)
+ROW_FUNC cpu_token token_of(const cpu_dispatch_run *run, int64_t number, int32_t lane)
 {
     const ep_dispatch_step *step = run->step;
     return (cpu_token){.x = (const uint8_t *)step->x + number * step->x_pitch_bytes,
@@ -186,19 +190,20 @@ ROW_FUNC cpu_token token_of(const cpu_dispatch_run *run, int64_t number)
                        .scales_pitch = step->scales_column_pitch,
                        .entry = number,
                        .route = &step->route,
-                       .number = (int32_t)number};
+                       .number = (int32_t)number,
+                       .lane = lane};
 }
 
-static void send_direct(const cpu_dispatch_run *run, int64_t number, ep_target target)
+static void send_direct(const cpu_dispatch_run *run, int64_t number, ep_target target, int32_t lane)
 {
-    const cpu_token token = token_of(run, number);
+    const cpu_token token = token_of(run, number, lane);
     put_token(run, &token, target.rank, (int64_t)run->routing->first_row[target.rank] + target.index);
 }
 
 /* Returns false while the ring is full. */
 static bool send_queued(const cpu_dispatch_run *run, int32_t channel, int64_t number, ep_target target)
 {
-    const cpu_token token = token_of(run, number);
+    const cpu_token token = token_of(run, number, cpu_worker_of(run->self, channel));
     return queue_token(run, &token, channel, target.rank, target.rank);
 }
 
@@ -212,7 +217,7 @@ static void send_share_direct(const cpu_dispatch_run *run, int32_t worker)
     int64_t end = ep_channel_begin(routing->tokens, workers, worker + 1);
     for (int64_t t = ep_channel_begin(routing->tokens, workers, worker); t < end; t++)
         for (int64_t i = routing->first[t]; i < routing->first[t + 1]; i++)
-            send_direct(run, t, routing->targets[i]);
+            send_direct(run, t, routing->targets[i], worker);
     cpu_copy_fence();
 }
 
@@ -234,7 +239,7 @@ static bool send_some(const cpu_dispatch_run *run, int32_t channel)
         ep_target target = routing->targets[cursor->target];
         if (!cpu_is_near(run->self, target.rank)) continue;
         if (cpu_dispatch_advert(run, target.rank)->mode == EP_MODE_DIRECT)
-            send_direct(run, cursor->token, target);
+            send_direct(run, cursor->token, target, cpu_worker_of(run->self, channel));
         else if (!send_queued(run, channel, cursor->token, target))
             break;
     }
@@ -390,10 +395,19 @@ expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step
     return step->all_direct ? send_all(&run) : EXPAR_OK;
 }
 
+static bool dispatch_is_carried(const cpu_dispatch_run *run)
+{
+    const ep_dispatch_step *step = run->step;
+    return step->arrival.mode == EP_MODE_DIRECT &&
+           executor_cpu_carries(&run->self->base, run->routing, &step->form, step->row_bytes, false);
+}
+
 static expar_status exchange_queued(cpu_dispatch_run *run)
 {
     cpu_executor *self = run->self;
     const ep_routing *routing = run->routing;
+    cpu_carry_begin(self, dispatch_is_carried(run), routing->topk);
+    run->carrier = self->carrying;
     cpu_rings_form(self, &run->step->form, run->step->row_bytes);
     cpu_rings_reset(self);
     if (self->nodes) self->nodes->dispatch_begin(run);
@@ -404,6 +418,7 @@ static expar_status exchange_queued(cpu_dispatch_run *run)
     atomic_store_explicit(&self->moving, true, memory_order_relaxed);
     expar_status status = send_all(run);
     atomic_store_explicit(&self->moving, false, memory_order_relaxed);
+    cpu_carry_end(self);
     return status;
 }
 

@@ -4,6 +4,11 @@
 #include "base/knobs.h"
 #include "exec/cpu/normal/cpu.h"
 
+#include <sched.h>
+
+/* A carrier's answer comes soon, and rings no doorbell: meanwhile the lane rests in one turn of so many. */
+enum { TURNS_WITH_CARRIER = 64 };
+
 /* Rows would never come if a word has been overwritten, so the words are checked. */
 static expar_status lane_check(const cpu_executor *self, uint32_t epoch, int32_t worker)
 {
@@ -11,6 +16,33 @@ static expar_status lane_check(const cpu_executor *self, uint32_t epoch, int32_t
     for (int32_t c = worker; c < self->shape.channels && status == EXPAR_OK; c += self->active)
         status = cpu_rings_check(self, epoch, c);
     return status;
+}
+
+/* What the lane has asked of the carrier. */
+typedef struct lane_carried {
+    uint64_t complete;
+    bool pending;
+    uint32_t turns;
+} lane_carried;
+
+/* Ends a turn: lets the carrier begin, and learns what it has completed. */
+static void lane_carry(cpu_carrier *carrier, int32_t worker, lane_carried *carried, cpu_lane_turn *turn, bool *moved)
+{
+    const uint64_t before = carried->complete;
+    if (!carrier || turn->status != EXPAR_OK) return;
+    carrier->ops->hand_over(carrier, worker, false);
+    turn->status = carrier->ops->complete(carrier, worker, &carried->complete);
+    carried->pending = carried->complete < carrier->ops->asked(carrier, worker);
+    turn->open += carried->pending;
+    *moved |= carried->complete > before;
+}
+
+/* Returns whether the lane looks again at once, since the carrier is at work. */
+static bool lane_looks_again(lane_carried *carried)
+{
+    if (!carried->pending || ++carried->turns % TURNS_WITH_CARRIER == 0) return false;
+    sched_yield();
+    return true;
 }
 
 expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epoch, const void *context, int32_t worker)
@@ -24,15 +56,18 @@ expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epo
     expar_status status = EXPAR_OK;
     const uint32_t check_turns = knob_count(KNOB_CPU_CHECK_TURNS);
     uint32_t idle = 0;
+    lane_carried carried = {0};
     for (;;) {
         cpu_lane_turn turn = {.status = EXPAR_OK};
         bool moved = lane->turn(context, worker, &turn);
+        lane_carry(self->carrying, worker, &carried, &turn, &moved);
         status = turn.status;
         if (!turn.open || status != EXPAR_OK) break;
         if (moved) {
             sym_rest_progress(&rest);
             continue;
         }
+        if (lane_looks_again(&carried)) continue;
         if (++idle % check_turns == 0) status = lane_check(self, epoch, worker);
         if (status == EXPAR_OK) status = sym_rest_turn(&rest);
         if (status != EXPAR_OK) break;

@@ -14,6 +14,7 @@ typedef struct cpu_dispatch_run {
     const ep_routing *routing;
     int32_t joined; /* channels of the routing in one ring */
     bool streaming;
+    cpu_carrier *carrier; /* moves x; NULL: the workers do */
 } cpu_dispatch_run;
 
 /* The parts of a token, at its source or in a record. `entry` is its index in the route's arrays. */
@@ -23,6 +24,7 @@ typedef struct cpu_token {
     int64_t scales_pitch, entry;
     const ep_route_view *route;
     int32_t number; /* at its source */
+    int32_t lane;   /* the worker that moves it */
 } cpu_token;
 
 /* The places of these parts, in an output or in a slot. Absent parts are NULL. */
@@ -52,6 +54,7 @@ typedef struct cpu_combine_run {
     int64_t part_bytes; /* bytes of a row in one slot of a ring */
     /* Every provider of this rank's tokens, and this rank itself, have advertised rows in place. */
     bool all_direct;
+    cpu_carrier *carrier; /* adds rows, and has x, y and biases; NULL: the workers do */
 } cpu_combine_run;
 
 /* Returns the bytes of the part of a row that begins there. */

@@ -70,7 +70,7 @@ static ep_shape shape_for(const cpu_executor *self, const ep_grow_step *step)
 
 expar_status cpu_sources_make(const ep_shape *shape, int32_t workers, cpu_sources *out)
 {
-    const int64_t of_combine = 2 + (int64_t)shape->ranks + shape->topk, of_reduce = 2 * (int64_t)shape->topk;
+    const int64_t of_combine = 2 + 2 * (int64_t)shape->ranks + shape->topk, of_reduce = 2 * (int64_t)shape->topk;
     const int64_t each = of_combine > of_reduce ? of_combine : of_reduce;
     const void **rows = calloc((size_t)workers * (size_t)each, sizeof *rows);
     if (!rows) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory for %lld rows a token", (long long)each);
@@ -98,6 +98,12 @@ void cpu_call_workers(cpu_executor *self, const exec_call *call, int64_t bytes)
     }
     if (self->active > self->sources.workers) self->active = self->sources.workers;
     if (self->active < wanted) LOG(LOG_WARN, "a call on %d worker threads goes on with %d", wanted, self->active);
+}
+
+void cpu_carry_begin(cpu_executor *self, bool carries, int32_t topk)
+{
+    self->carrying = carries ? self->carrier : NULL;
+    if (carries) self->active = self->carrier->ops->begin(self->carrier, self->active, cpu_most_rows(self, topk));
 }
 
 /* ---- growing ----------------------------------------------------------------------------------------------------- */

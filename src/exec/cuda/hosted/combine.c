@@ -77,28 +77,48 @@ static void read_rows(hosted_step *step, ep_combine_step *here)
     const int64_t came = rows_that_came(here->routing, here->rows), topk = here->routing->topk;
     const int64_t rows = here->map && step->status == EXPAR_OK ? expert_rows_of(here->map, came * topk) : came;
     here->x = hosted_read_rows(step, here->x, rows, here->row_bytes, &here->x_pitch_bytes);
-    here->weights = read_floats(step, here->weights, came, topk, &here->weights_pitch);
     for (int i = 0; i < 2; i++)
         here->bias[i] =
             hosted_read_rows(step, here->bias[i], here->routing->tokens, here->row_bytes, &here->bias_pitch_bytes[i]);
 }
 
-/* Says where peers read the rows. Rows that some of them do not reach go by the queue. */
-static void place_returned_rows(hosted_step *step, ep_combine_step *here)
+/* Says where peers read the weights and the map. Rows that some of them do not reach go by the queue. */
+static void place_beside_rows(hosted_step *step, ep_combine_step *here)
 {
     here->x_shifts = here->weights_shifts = NULL;
     if (here->rows == 0) return;
-    const bool x = hosted_is_symmetric(step, here->x, &here->x_offset);
     const bool weights = hosted_is_symmetric(step, here->weights, &here->weights_offset);
     const bool map = hosted_is_symmetric(step, here->map, &here->map_offset);
-    if (!x || !weights || !map) here->mode = EP_MODE_QUEUE;
+    if (!weights || !map) here->mode = EP_MODE_QUEUE;
 }
 
-static void place_sums(hosted_step *step, ep_combine_step *here)
+/* The carrier reads rows and biases where they are, and writes sums there. Rows that the host has added, slots of a token
+   into one, go back to the GPU first. */
+static bool carry_combine(hosted_step *step, ep_combine_step *here)
+{
+    const bool carried = step->status == EXPAR_OK && step->self->carrier && here->mode == EP_MODE_DIRECT &&
+                         executor_cpu_carries(step->self->inner, here->routing, &here->form, here->row_bytes, true);
+    step->call->carried = carried;
+    if (!carried) return false;
+    here->x_offset = (uint64_t)(uintptr_t)here->x;
+    hosted_write_back(step, here->x, (uint64_t)(here->rows * here->row_bytes));
+    return true;
+}
+
+/* Says where rows are, and where sums go. Rows that the carrier moves stay on the GPU; others pass through host
+   memory. */
+static void place_combined_rows(hosted_step *step, ep_combine_step *here)
+{
+    if (carry_combine(step, here)) return;
+    read_rows(step, here);
+    if (here->rows > 0 && !hosted_is_symmetric(step, here->x, &here->x_offset)) here->mode = EP_MODE_QUEUE;
+    here->y = hosted_scratch(step, (uint64_t)(here->routing->tokens * here->row_bytes));
+    here->y_pitch_bytes = here->row_bytes;
+}
+
+static void place_sums_of_weights(hosted_step *step, ep_combine_step *here)
 {
     const int64_t tokens = here->routing->tokens, topk = here->routing->topk;
-    here->y = hosted_scratch(step, (uint64_t)(tokens * here->row_bytes));
-    here->y_pitch_bytes = here->row_bytes;
     if (!here->out_weights) return;
     here->out_weights = hosted_scratch(step, (uint64_t)(tokens * topk) * sizeof(float));
     here->out_weights_pitch = topk;
@@ -106,10 +126,12 @@ static void place_sums(hosted_step *step, ep_combine_step *here)
 
 static void read_combine(hosted_step *step, ep_combine_step *here)
 {
+    const int64_t came = rows_that_came(here->routing, here->rows);
     read_map(step, here);
-    read_rows(step, here);
-    place_returned_rows(step, here);
-    place_sums(step, here);
+    here->weights = read_floats(step, here->weights, came, here->routing->topk, &here->weights_pitch);
+    place_beside_rows(step, here);
+    place_combined_rows(step, here);
+    place_sums_of_weights(step, here);
     hosted_sync(step);
 }
 
@@ -144,6 +166,7 @@ expar_status hosted_combine_receive(executor *base, exec_call *call, ep_combine_
     if (hosted_mark_loss(&writes, call) || writes.status != EXPAR_OK) return writes.status;
     ep_combine_step *here = &writes.call->combine;
     const int64_t tokens = step->routing->tokens, weights_bytes = step->routing->topk * (int64_t)sizeof(float);
+    if (writes.call->carried) hosted_carrier_use(self->carrier, &writes.call->run);
     const expar_status status = inner->normal->combine_receive(inner, &host, here);
     step->vote = here->vote;
     if (status != EXPAR_OK) return status;

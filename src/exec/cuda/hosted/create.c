@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The executor whose host carries out calls on GPUs: an executor on the CPU, and this rank's memory on its GPU. */
-#include "exec/cpu/create.h"
 #include "exec/cuda/hosted/hosted.h"
 #include "group/group.h"
 
@@ -134,6 +133,7 @@ static void hosted_destroy(executor *base, bool sound, bool quiet)
 {
     hosted_executor *self = hosted_of(base);
     hosted_mover_close(self);
+    hosted_carrier_close(self);
     self->inner->ops->destroy(self->inner, sound, quiet);
     close_gpu_part(self);
     if (!self->mover.on) free(self);
@@ -252,6 +252,7 @@ expar_status hosted_create(const executor_plan *plan, executor **out)
         free(self);
         return error_restore(&kept);
     }
+    hosted_carrier_make(self);
     *out = &self->core.base;
     return EXPAR_OK;
 }

@@ -118,6 +118,16 @@ static arrival_bytes bytes_of_row(const ep_dispatch_step *step)
                            .src = (int64_t)sizeof(int32_t)};
 }
 
+/* The carrier writes rows to the output where it is, and reads x. */
+static bool carry_dispatch(hosted_step *step, ep_dispatch_step *inner)
+{
+    const bool carried = step->status == EXPAR_OK && step->self->carrier && inner->arrival.mode == EP_MODE_DIRECT &&
+                         executor_cpu_carries(step->self->inner, inner->routing, &inner->form, inner->row_bytes, false);
+    step->call->carried = carried;
+    if (carried) inner->arrival.x_offset = (uint64_t)(uintptr_t)inner->arrival.x;
+    return carried;
+}
+
 /* Returns the host memory for a part; *reached becomes false if peers do not reach it. */
 static void *place_part(hosted_step *step, void *data, int64_t rows, int64_t row_bytes, uint64_t *offset, bool *reached)
 {
@@ -127,27 +137,30 @@ static void *place_part(hosted_step *step, void *data, int64_t rows, int64_t row
     return host;
 }
 
-static void place_arrival_on_host(hosted_step *step, ep_dispatch_step *inner)
+/* Says where rows come from, and go. Rows that the carrier moves stay on the GPU; all else passes through host memory. */
+static void place_rows(hosted_step *step, ep_dispatch_step *inner)
 {
     const arrival_bytes bytes = bytes_of_row(inner);
     ep_arrival *to = &inner->arrival;
     bool reached = true;
-    to->x = place_part(step, to->x, to->rows, bytes.x, &to->x_offset, &reached);
     to->scales = place_part(step, to->scales, to->rows, bytes.scales, &to->scales_offset, &reached);
     to->idx = place_part(step, to->idx, to->rows, bytes.idx, &to->idx_offset, &reached);
     to->weights = place_part(step, to->weights, to->rows, bytes.weights, &to->weights_offset, &reached);
     to->src = place_part(step, to->src, to->rows, bytes.src, &to->src_offset, &reached);
     if (!reached) to->mode = EP_MODE_QUEUE;
+    if (carry_dispatch(step, inner)) return;
+    to->x = place_part(step, to->x, to->rows, bytes.x, &to->x_offset, &reached);
+    if (!reached) to->mode = EP_MODE_QUEUE;
+    inner->x = hosted_read_rows(step, inner->x, inner->routing->tokens, inner->row_bytes, &inner->x_pitch_bytes);
 }
 
 static void read_dispatch(hosted_step *step, ep_dispatch_step *inner)
 {
     const ep_routing *routing = inner->routing;
-    inner->x = hosted_read_rows(step, inner->x, routing->tokens, inner->row_bytes, &inner->x_pitch_bytes);
     read_scales(step, inner);
     read_routing(step, &inner->route, routing);
     read_weights(step, &inner->route, routing);
-    place_arrival_on_host(step, inner);
+    place_rows(step, inner);
     hosted_sync(step);
 }
 
@@ -194,6 +207,7 @@ expar_status hosted_dispatch_receive(executor *base, exec_call *call, ep_dispatc
     hosted_step writes = hosted_step_begin(self, call);
     if (hosted_mark_loss(&writes, call) || writes.status != EXPAR_OK) return writes.status;
     ep_dispatch_step *here = &writes.call->dispatch;
+    if (writes.call->carried) hosted_carrier_use(self->carrier, &writes.call->run);
     const expar_status status = inner->normal->dispatch_receive(inner, &host, here);
     step->vote = here->vote;
     step->dropped = here->dropped;

@@ -4,6 +4,8 @@
  *
  * A step copies what it reads from the GPU to host memory, has the CPU executor carry it out there, and copies what it
  * wrote back to the GPU. The CPU executor is an object of its own (`inner`), with the records and rings of the buffer.
+ * The payload of rows stays on the GPU where the buffer has a carrier: the CPU executor then says what to copy and add,
+ * and the mover does it.
  *
  * There are two ways to copy, and a buffer has one of them (hosted_mover_make). With the mover, a kernel on the call's
  * stream copies what the host asks for until the call ends. So the call has its place on the stream, and may return
@@ -14,6 +16,7 @@
  *   memory.c    memory on the GPU for outputs
  *   calls.c     a call's place on its stream
  *   mover.c     runs of the mover: launches, commands, ends
+ *   carrier.c   copies and sums of rows by the mover
  *   stage.c     pinned memory for the copies of calls
  *   copies.c    host copies of memory on the GPU, which a call keeps until its end
  *   dispatch.c  notify, dispatch, counts
@@ -24,6 +27,7 @@
 #ifndef EXPAR_EXEC_CUDA_HOSTED_HOSTED_H
 #define EXPAR_EXEC_CUDA_HOSTED_HOSTED_H
 
+#include "exec/cpu/create.h"
 #include "exec/cuda/core/gpu.h"
 #include "exec/cuda/kernels/hosted/mover_args.h"
 #include "exec/normal.h"
@@ -32,6 +36,8 @@
 
 /* The source of the store on the GPU (memory.c). */
 typedef struct hosted_source hosted_source;
+/* The carrier for the CPU executor (carrier.c). */
+typedef struct hosted_carrier hosted_carrier;
 
 /* Runs of the mover at a time: calls that are issued and have not ended. The next one waits for the first. */
 #define HOSTED_RINGS 16
@@ -58,6 +64,7 @@ typedef struct hosted_mover {
     gpu_scratch *scratch;
     mover_ring *rings;             /* [HOSTED_RINGS] pinned, at the host's address; the GPU has the same */
     uint8_t *bounces;              /* [HOSTED_RINGS] pinned, hosted_bounce_bytes() each, likewise */
+    uint64_t *lists;               /* [HOSTED_RINGS][MOVER_COMMANDS][MOVER_LIST_WORDS] pinned, likewise */
     pthread_mutex_t lock;          /* guards the members below */
     uint64_t runs;                 /* number of the last run */
     uint64_t run_of[HOSTED_RINGS]; /* the run that has the ring, until the mover has left it; 0: none */
@@ -69,7 +76,9 @@ typedef struct hosted_executor {
     gpu_core core;
     hosted_mover mover;
     hosted_stages stages;
-    executor *inner;     /* the CPU executor; NULL: it is not made yet */
+    executor *inner; /* the CPU executor; NULL: it is not made yet */
+    /* Has the mover copy and add rows; NULL: workers of the CPU executor do. */
+    hosted_carrier *carrier;
     cuda_device *device; /* core.device, which this executor closes */
     mem_store *store;    /* memory of the pool */
     hosted_source *source;
@@ -110,6 +119,7 @@ typedef struct hosted_call {
     hosted_stage *stage;
     uint64_t stage_used, stage_needed; /* bytes */
     hosted_copy *copies;
+    bool carried; /* the carrier moves the payload of its rows */
     /* Between send and receive: the step on host memory. */
     ep_dispatch_step dispatch;
     ep_combine_step combine;
@@ -157,8 +167,16 @@ expar_status hosted_run_reach(const hosted_executor *self, const hosted_run *run
 void hosted_run_end(hosted_executor *self, hosted_run *run);
 /* Posts a copy between the GPU and pinned memory. */
 expar_status hosted_run_post(hosted_executor *self, hosted_run *run, const mover_command *command);
+/* Posts a command with a list of so many words, which is copied. */
+expar_status hosted_run_post_list(hosted_executor *self, hosted_run *run, mover_command *command, const uint64_t *list,
+                                  uint32_t words);
 /* Waits until all posted copies are complete. */
 expar_status hosted_run_await(hosted_executor *self, hosted_run *run);
+/* Returns how many commands of the run are complete. */
+uint64_t hosted_run_done(const hosted_executor *self, const hosted_run *run);
+/* For waits that last: now and then asks whether the context is lost. The times are the caller's, who sets `next_ns` to
+   when it shall be asked first. */
+expar_status hosted_run_look(const hosted_executor *self, const hosted_run *run, int64_t *asked_ns, int64_t *next_ns);
 /* Pinned memory through which rows of other host memory go. */
 static inline uint64_t hosted_bounce_bytes(void)
 {
@@ -168,6 +186,14 @@ static inline uint8_t *hosted_bounce(const hosted_executor *self, const hosted_r
 {
     return self->mover.bounces + (uint64_t)run->ring * hosted_bounce_bytes();
 }
+
+/* ---- carrier.c --------------------------------------------------------------------------------------------------- */
+/* Makes the carrier, for a buffer that has a mover and the CPU executor. If there is none, the host moves rows. */
+void hosted_carrier_make(hosted_executor *self);
+/* Comes before the CPU executor is destroyed, which does not use it any more. NULL is allowed. */
+void hosted_carrier_close(hosted_executor *self);
+/* The step that follows moves rows by this run, if it is carried. */
+void hosted_carrier_use(hosted_carrier *carrier, hosted_run *run);
 
 /* ---- stage.c ----------------------------------------------------------------------------------------------------- */
 void hosted_stages_make(hosted_executor *self);

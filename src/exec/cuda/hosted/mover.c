@@ -149,15 +149,42 @@ expar_status hosted_run_await(hosted_executor *self, hosted_run *run)
     return run_await_word(self, run, &ring_at(self, run->ring)->done, run->posted);
 }
 
-/* One place stays free for the end. */
-expar_status hosted_run_post(hosted_executor *self, hosted_run *run, const mover_command *command)
+/* Waits until the next command has a place. One place stays free for the end. */
+static expar_status hosted_run_claim(const hosted_executor *self, const hosted_run *run)
 {
     const uint64_t most = MOVER_COMMANDS - 1;
-    expar_status status = EXPAR_OK;
-    if (run->posted >= most)
-        status = run_await_word(self, run, &ring_at(self, run->ring)->done, run->posted - most + 1);
+    if (run->posted < most) return EXPAR_OK;
+    return run_await_word(self, run, &ring_at(self, run->ring)->done, run->posted - most + 1);
+}
+
+expar_status hosted_run_post(hosted_executor *self, hosted_run *run, const mover_command *command)
+{
+    const expar_status status = hosted_run_claim(self, run);
     if (status == EXPAR_OK) run_post(self, run, command);
     return status;
+}
+
+expar_status hosted_run_post_list(hosted_executor *self, hosted_run *run, mover_command *command, const uint64_t *list,
+                                  uint32_t words)
+{
+    const expar_status status = hosted_run_claim(self, run);
+    if (status != EXPAR_OK) return status;
+    const uint64_t place = (uint64_t)run->ring * MOVER_COMMANDS + run->posted % MOVER_COMMANDS;
+    uint64_t *here = self->mover.lists + place * MOVER_LIST_WORDS;
+    memcpy(here, list, words * sizeof *list);
+    command->list = (uint64_t)(uintptr_t)here;
+    run_post(self, run, command);
+    return EXPAR_OK;
+}
+
+uint64_t hosted_run_done(const hosted_executor *self, const hosted_run *run)
+{
+    return acquire(&ring_at(self, run->ring)->done);
+}
+
+expar_status hosted_run_look(const hosted_executor *self, const hosted_run *run, int64_t *asked_ns, int64_t *next_ns)
+{
+    return look_at_run(self, run, asked_ns, next_ns);
 }
 
 /* ---- ends -------------------------------------------------------------------------------------------------------- */
@@ -192,14 +219,16 @@ static expar_status mover_take_memory(hosted_executor *self)
 {
     hosted_mover *mover = &self->mover;
     const uint64_t states = HOSTED_RINGS * sizeof(mover_state), rings = HOSTED_RINGS * sizeof(mover_ring);
+    const uint64_t lists = HOSTED_RINGS * MOVER_COMMANDS * MOVER_LIST_WORDS * sizeof *mover->lists;
     expar_status status =
-        gpu_scratch_take(self->device, states, rings + HOSTED_RINGS * hosted_bounce_bytes(), &mover->scratch);
+        gpu_scratch_take(self->device, states, rings + lists + HOSTED_RINGS * hosted_bounce_bytes(), &mover->scratch);
     if (status != EXPAR_OK) return status;
     const mem_pinned *pinned = &mover->scratch->pinned;
     if (pinned->device != (cu_address)(uintptr_t)pinned->host)
         return error_set(EXPAR_ERR_UNSUPPORTED, "the driver gives pinned memory another address on the GPU");
     mover->rings = pinned->host;
-    mover->bounces = (uint8_t *)pinned->host + rings;
+    mover->lists = (uint64_t *)(void *)((uint8_t *)pinned->host + rings);
+    mover->bounces = (uint8_t *)pinned->host + rings + lists;
     status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
     status = CUDA_CALL(MemsetD8Async, mover->scratch->memory, 0, states, self->core.own_stream);

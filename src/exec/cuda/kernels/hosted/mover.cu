@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mover: copies rows between this GPU and pinned memory for a call that the host carries out (mover_args.h).
+/* mover: copies and adds rows of this GPU and of pinned memory for a call that the host carries out (mover_args.h).
  *
  *   grid   a block of MOVER_THREADS for each SM of the call; each takes its share of each command
  *   waits  one thread of block 0 polls the ring, across the bus. One thread of each other block polls device memory.
@@ -7,12 +7,10 @@
  *   bytes  the rows, once each way; eight units of 16 bytes are under way in each thread
  *   order  the last block to carry a command out tells the host. A block carries commands out in their order, so those
  *          before it are complete then, too */
-#include "exec/cuda/kernels/hosted/mover_args.h"
-#include "link/device/ptx.h"
+#include "exec/cuda/kernels/hosted/mover_lists.h"
 
 /* A warp takes so many bytes of a row at a time. */
 #define PIECE_BYTES 8192u
-#define UNITS       8
 
 /* ---- commands ---------------------------------------------------------------------------------------------------- */
 
@@ -23,7 +21,7 @@ GPU_FUNC void pass_on(const mover_args *a, uint32_t number)
     while (load_acquire(&a->ring->posted) <= number)
         between_polls();
     mover_command command = a->ring->commands[place];
-    if (command.kind == MOVER_COPY && load_acquire(&a->ring->over) == a->run) command.kind = MOVER_SKIP;
+    if (command.kind != MOVER_END && load_acquire(&a->ring->over) == a->run) command.kind = MOVER_SKIP;
     a->state->commands[place] = command;
     store_release(&a->state->ready, mover_ready(a->run, number + 1));
 }
@@ -56,33 +54,6 @@ GPU_FUNC void arrive(const mover_args *a, uint32_t number, uint64_t kind)
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-GPU_FUNC void copy_units(uint4 *dest, const uint4 *source, uint32_t units)
-{
-    for (uint32_t first = threadIdx.x % 32; first < units; first += 32 * UNITS) {
-        uint4 held[UNITS];
-#pragma unroll
-        for (uint32_t i = 0; i < UNITS; i++)
-            if (first + 32 * i < units) held[i] = load_row(source + first + 32 * i);
-#pragma unroll
-        for (uint32_t i = 0; i < UNITS; i++)
-            if (first + 32 * i < units) store_row(dest + first + 32 * i, held[i]);
-    }
-}
-
-GPU_FUNC void copy_piece(uint64_t dest, uint64_t source, uint32_t bytes)
-{
-    const uint64_t bits = dest | source | bytes;
-    if (bits % 16 == 0) {
-        copy_units((uint4 *)dest, (const uint4 *)source, bytes / 16);
-    } else if (bits % 4 == 0) {
-        for (uint32_t i = threadIdx.x % 32; i < bytes / 4; i += 32)
-            ((uint32_t *)dest)[i] = ((const uint32_t *)source)[i];
-    } else {
-        for (uint32_t i = threadIdx.x % 32; i < bytes; i += 32)
-            ((uint8_t *)dest)[i] = ((const uint8_t *)source)[i];
-    }
-}
-
 /* Warps take pieces in turns, over all blocks. */
 GPU_FUNC void copy_rows(const mover_command *c)
 {
@@ -110,6 +81,8 @@ GPU_KERNEL(MOVER_THREADS) ep_mover(GPU_ARGS mover_args a)
         __syncthreads();
         const mover_command command = current;
         if (command.kind == MOVER_COPY) copy_rows(&command);
+        if (command.kind == MOVER_ROWS) copy_listed(&command);
+        if (command.kind == MOVER_SUMS) sum_listed(&command);
         arrive(&a, number, command.kind);
         if (command.kind == MOVER_END) return;
     }

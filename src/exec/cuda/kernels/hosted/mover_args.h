@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory that the host and the mover share (mover.cu). The mover is a kernel on the stream of a call that the host
- * carries out. It copies rows between this GPU and pinned memory, as the host's commands say, until the host ends it.
- * Compiles as C17, under NVRTC and under nvcc.
+ * carries out. It copies and adds rows of this GPU and of pinned memory, as the host's commands say, until the host
+ * ends it. Compiles as C17, under NVRTC and under nvcc.
  *
  *   mover_ring    pinned memory: the host's commands, and the mover's answers
+ *   lists         pinned memory: MOVER_LIST_WORDS for each place of a ring, written and read as the command there
  *   mover_state   device memory: what block 0 tells the other blocks
  *
  * One launch of the mover is a run. A run has a ring and a state of its own, which later runs use again. */
@@ -12,13 +13,16 @@
 
 #include "base/portable.h"
 
-#define MOVER_THREADS  256
-#define MOVER_COMMANDS 32 /* places of a ring */
+#define MOVER_THREADS    256
+#define MOVER_COMMANDS   32   /* places of a ring */
+#define MOVER_LIST_WORDS 1024 /* of the list of a command, in pinned memory */
 
 typedef enum mover_kind {
     MOVER_COPY = 1,
-    MOVER_END = 2, /* the last command of each run */
-    MOVER_SKIP = 3 /* a copy of a call that has failed; only block 0 makes it */
+    MOVER_END = 2,  /* the last command of each run */
+    MOVER_SKIP = 3, /* a command of a call that has failed; only block 0 makes it */
+    MOVER_ROWS = 4, /* copies `rows` rows by a list of mover_row */
+    MOVER_SUMS = 5  /* adds up `rows` sums by a list of mover_sum, each with `entry_words` words */
 } mover_kind;
 
 /* Addresses are in the GPU's view. */
@@ -26,9 +30,30 @@ typedef struct mover_command {
     uint64_t dest, source;
     uint64_t rows, row_bytes;
     uint64_t dest_pitch, source_pitch; /* bytes from row to row */
-    uint64_t kind;
-    uint64_t unused;
+    uint32_t kind, entry_words;
+    uint64_t list; /* address of the list; 0: the command has none */
 } mover_command;
+
+/* A row to copy. */
+typedef struct mover_row {
+    uint64_t dest, source;
+} mover_row;
+
+/* A sum: FP32 from +0 in the order of the rows, rounded once to nearest even. The addresses of the rows follow, and
+ * after them those of the group. The group is added up by itself first, from +0; its sum then takes the place before
+ * row `group_at`. */
+typedef struct mover_sum {
+    uint64_t sum;
+    uint16_t dtype; /* expar_dtype of the rows, and of the sum */
+    uint16_t flags; /* MOVER_WIDE_… */
+    uint16_t rows, group_rows;
+    uint16_t wide_from; /* rows from this one on are FP32 */
+    uint16_t group_at;  /* at most `rows` */
+    uint32_t unused;
+} mover_sum;
+#define MOVER_SUM_WORDS  3
+#define MOVER_WIDE_SUM   1 /* the sum is FP32, and not rounded */
+#define MOVER_WIDE_GROUP 2 /* the group's sum is not rounded to the rows' type */
 
 typedef struct mover_ring {
     /* The host writes these two. Command n of a run, from 0 on, stands in place n mod MOVER_COMMANDS. The host fills it

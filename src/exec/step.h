@@ -123,6 +123,9 @@ static inline int64_t ep_route_expert(const ep_route_view *route, int64_t token,
    DIRECT. */
 typedef struct ep_arrival {
     ep_mode mode;
+    /* A kernel of each sender on the node writes x, whose offset is in the GPU's heap (ep_advert.carried). The executor
+       sets it, and takes it back if rows go by the queue all the same. */
+    bool carried;
     int32_t rows; /* the number of rows for which there is space; further ones are dropped */
     void *x, *scales, *idx;
     float *weights;
@@ -195,6 +198,7 @@ typedef struct ep_combine_step {
     ep_rejection rejection;
     const ep_routing *routing;
     ep_mode mode;                              /* of this rank's x */
+    bool carried;                              /* kernels read x (as in ep_arrival) */
     const void *x;                             /* rows that this rank returns */
     int32_t rows;                              /* how many there are */
     uint64_t x_offset, weights_offset;         /* in the heap, when DIRECT; or of a mapping, with its shifts */

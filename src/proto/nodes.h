@@ -62,7 +62,7 @@ typedef struct ep_rail_header {
     ep_form form;
     ep_rejection rejection;
     int32_t with_counts;
-    int32_t unused;
+    int32_t growth; /* ep_growth; valid with counts */
     /* as in ep_header. The network sets it (release), the owner polls it (acquire). */
     EP_SHARED(uint64_t) flag;
 } ep_rail_header;

@@ -83,7 +83,9 @@ typedef struct ep_advert {
     int32_t first_row; /* dispatch: the sender's first row in the output */
     int32_t rows;      /* rows with this number or a greater one were, or will be, dropped */
     int32_t mode;      /* ep_mode */
-    int32_t unused;
+    /* 1: x lies on a GPU, and only kernels reach it there. x_offset then counts from the start of the GPU's heap. If not
+       all ranks of a node say so in a call across nodes, rows of those that do go by the queue. */
+    int32_t carried;
 } ep_advert;
 
 /* An early advertisement: free space for the results of a fresh dispatch. A rank on a GPU sends it with its header,
@@ -94,7 +96,7 @@ typedef struct ep_free_space {
     uint64_t offset; /* from the heap's start */
     uint64_t bytes;  /* 0: none */
     int32_t mode;    /* ep_mode */
-    int32_t growth;  /* ep_growth; valid in each header of a fresh dispatch, also with 0 bytes */
+    int32_t growth;  /* ep_growth; valid in each header with counts, also with 0 bytes */
 } ep_free_space;
 /* Says whether a rank wants its pool to grow in this call, after the counts are known and before rows move. Pools can
    grow only on all ranks together. A rank can take part if its host waits for the counts. Pools grow if some rank
@@ -128,7 +130,7 @@ typedef struct ep_header {
     EP_SHARED(uint64_t) flag;
     ep_form form;
     ep_advert advert;    /* of a cached dispatch or a combine */
-    ep_free_space spare; /* of a fresh dispatch on a GPU */
+    ep_free_space spare; /* of a fresh dispatch on a GPU; across nodes, only what it says of growth */
     ep_rejection rejection;
 } ep_header;
 

@@ -338,11 +338,10 @@ const executor_kind executor_cpu = {.create = cpu_create,
 
 /* ---- carriers ---------------------------------------------------------------------------------------------------- */
 
-/* Rows of this node go from one rank's memory to another's, which a carrier does not do. */
 bool executor_cpu_rail_memory(const executor *base, void **data, uint64_t *bytes)
 {
     const cpu_executor *self = (const cpu_executor *)base;
-    if (!self->rails || self->near_ranks > 1) return false;
+    if (!self->rails) return false;
     const ep_rail_space *space = &self->rails->space;
     *data = rail_at(self, space->places);
     *bytes = space->outgoing - space->places;

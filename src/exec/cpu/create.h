@@ -13,15 +13,16 @@
    reaches it. */
 extern const executor_kind executor_cpu;
 
-/* Gives the memory of this rank's that a carrier must reach, which stays where it is. False: this buffer has no use for a
-   carrier. */
+/* Gives the memory of this rank's that a carrier must reach, which stays where it is. False: all ranks map each other,
+   and the buffer has no use for a carrier. */
 bool executor_cpu_rail_memory(const executor *executor, void **data, uint64_t *bytes);
-/* Has the carrier move the payload of rows, in calls whose steps say so (executor_cpu_carries). It is used until the
-   executor is destroyed. Comes before any call. */
+/* Has the carrier move the payload of rows, in calls whose steps are `carried` on all ranks of the node. Then x, y and
+   biases of a step, and x of its arrival, may lie where only the carrier reaches them. It is used until the executor is
+   destroyed. Comes before any call. */
 void executor_cpu_carry(executor *executor, cpu_carrier *carrier);
-/* Says whether the carrier moves the payload, if this rank's step has mode EP_MODE_DIRECT. Then x, y and biases of the
-   step, and x of its arrival, may lie where only the carrier reaches them. An offset of x is its address. back: the step
-   is that of a combine. */
+/* Says whether a step of this form may be carried; all ranks of a node that have carriers get the same answer. A send
+   takes `carried` back if it is not on all ranks of the node; then the step that receives must find everything where
+   the host reaches it, and mode EP_MODE_QUEUE. back: the step is that of a combine. */
 bool executor_cpu_carries(const executor *executor, const ep_routing *routing, const ep_form *form, int64_t row_bytes,
                           bool back);
 

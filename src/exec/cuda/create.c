@@ -124,7 +124,7 @@ static void unmake(gpu_executor *self)
 static expar_status gpu_make(gpu_executor *self, const executor_plan *plan)
 {
     int32_t sharers = 0;
-    expar_status status = gpu_device_state_enter(&self->core, plan->device.index);
+    expar_status status = gpu_device_state_enter(&self->core, plan->device.index, false);
     if (status != EXPAR_OK) return status;
     /* A pool that cannot grow needs at least one block. */
     if (!device_heap_grows(self->core.heap) && !self->shape.pool_bytes) {

@@ -47,6 +47,14 @@ typedef struct cpu_carrier_ops {
 struct cpu_carrier {
     const cpu_carrier_ops *ops;
     int32_t most_rows; /* of a sum */
+    /* [N] where the carrier reaches the memory of a rank of this node, from which offsets of x count */
+    const uint64_t *bases;
 };
+
+/* Returns the address of an offset in a rank's memory. */
+static inline void *cpu_carried_at(const cpu_carrier *carrier, int32_t rank, uint64_t offset)
+{
+    return (void *)(uintptr_t)(carrier->bases[rank] + offset);
+}
 
 #endif

@@ -78,6 +78,7 @@ expar_status rail_header_post(cpu_executor *self, uint32_t epoch, const ep_form 
         header->form = *form;
         header->rejection = *rejection;
         header->with_counts = counts != NULL;
+        header->growth = self->growth;
         if (counts) fill_rail_counts(self, header, counts, node);
         atomic_store_explicit(&header->flag, header_wait_word(self, epoch), memory_order_relaxed);
         const link_data data = {
@@ -266,6 +267,8 @@ static expar_status look_at_header(const cpu_executor *self, const ep_rail_heade
     if (kind < 0 || kind > EP_ROUTE) return error_set(EXPAR_ERR_PEER, "a call of kind %d, which is none", kind);
     if (header->with_counts != 1 && (header->with_counts != 0 || lacks_counts(self, header)))
         return error_set(EXPAR_ERR_PEER, "with_counts %d in a call of kind %d", header->with_counts, kind);
+    if (header->growth < EP_GROWTH_NONE || header->growth > EP_GROWTH_REQUESTED)
+        return error_set(EXPAR_ERR_PEER, "growth %d in a call of kind %d", header->growth, kind);
     if (header->with_counts && (locals < 0 || locals > self->shape.local_experts))
         return error_set(EXPAR_ERR_PEER, "%d experts, where the buffer takes %d a rank", header->form.experts,
                          self->shape.local_experts);
@@ -306,6 +309,7 @@ static void pass_header(cpu_executor *self, uint32_t epoch, int32_t source, int3
     ep_header *header = cpu_at(self, pe, ep_header_at(&self->space, self->shape.ranks, epoch, source));
     header->form = from->form;
     pass_rejection(&header->rejection, &from->rejection);
+    header->spare.growth = from->growth;
     if (from->with_counts) pass_counts(self, from, header, local);
     cpu_record_publish(self, EP_MAILBOX_HEADER, epoch, pe, &header->flag);
     /* The header of a rank that has left ends the wait for all others. */

@@ -11,7 +11,6 @@
  *
  * Across nodes this is what happens inside a node. The data that other nodes return for a token are added with them,
  * and this node's rows for tokens of others go there (nodes.h). */
-#include "exec/cpu/create.h"
 #include "exec/cpu/normal/nodes.h"
 
 #include <string.h>
@@ -33,6 +32,19 @@ const ep_advert *cpu_combine_advert(const cpu_combine_run *run, int32_t provider
     return &cpu_header_from(run->self, run->step->epoch, provider)->advert;
 }
 
+static ep_advert *advert_in_header(const cpu_executor *self, uint32_t epoch, int32_t rank)
+{
+    return &((ep_header *)(uintptr_t)cpu_header_from(self, epoch, rank))->advert;
+}
+
+/* As in a dispatch. */
+static void settle_carried(const cpu_executor *self, ep_combine_step *step)
+{
+    if (!self->nodes || cpu_settle_carried(self, advert_in_header, step->epoch)) return;
+    if (step->carried) step->mode = EP_MODE_QUEUE;
+    step->carried = false;
+}
+
 static expar_status combine_exchange_adverts(cpu_executor *self, ep_combine_step *step)
 {
     const cpu_adverts adverts = {.advert = {.x_offset = step->x_offset,
@@ -41,11 +53,13 @@ static expar_status combine_exchange_adverts(cpu_executor *self, ep_combine_step
                                             .x_pitch_bytes = step->x_pitch_bytes,
                                             .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
                                             .rows = step->rows,
-                                            .mode = step->mode}};
+                                            .mode = step->mode,
+                                            .carried = step->carried}};
     if (self->nodes) self->nodes->admit(step->routing, true, &step->rejection);
     expar_status status = cpu_header_post(self, step->epoch, &step->form, &step->rejection, &adverts, NULL);
     if (status == EXPAR_OK) status = cpu_mailbox_await(self, EP_MAILBOX_HEADER, step->epoch, "combine: advertisements");
     if (status == EXPAR_OK) cpu_header_judge(self, step->epoch, &step->vote);
+    if (status == EXPAR_OK && step->vote.rank < 0) settle_carried(self, step);
     return status;
 }
 
@@ -78,8 +92,8 @@ const void *cpu_given_row(const cpu_combine_run *run, const cpu_token_part *part
     }
     if (slot >= 0) row = ((const int32_t *)sym_at(memory, given->rank, advert->idx_offset))[row * run->sum.topk + slot];
     if (row < 0) return NULL;
-    const uint8_t *x =
-        run->carrier ? (const uint8_t *)(uintptr_t)advert->x_offset : sym_at(memory, given->rank, advert->x_offset);
+    const uint8_t *x = run->carrier ? cpu_carried_at(run->carrier, given->rank, advert->x_offset)
+                                    : sym_at(memory, given->rank, advert->x_offset);
     return x + row * advert->x_pitch_bytes + part->begin;
 }
 
@@ -427,13 +441,6 @@ static int64_t combine_bytes(const ep_combine_step *step)
     return (routing->first[routing->tokens] + put) * step->row_bytes;
 }
 
-static bool combine_is_carried(const cpu_combine_run *run)
-{
-    const ep_combine_step *step = run->step;
-    return step->mode == EP_MODE_DIRECT &&
-           executor_cpu_carries(&run->self->base, run->routing, &step->form, step->row_bytes, true);
-}
-
 /* Rows that are ready for their owners need only the advertisement. */
 expar_status cpu_combine_send(executor *base, exec_call *call, ep_combine_step *step)
 {
@@ -448,7 +455,7 @@ expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_ste
     cpu_rings_form(self, &step->form, step->row_bytes);
     cpu_combine_run run = combine_run_make(self, step);
     run.all_direct = takes_all_directly(&run);
-    cpu_carry_begin(self, combine_is_carried(&run), step->routing->topk);
+    cpu_carry_begin(self, step->carried, step->routing->topk);
     run.carrier = self->carrying;
     cpu_rings_reset(self);
     if (self->nodes) self->nodes->combine_begin(&run);

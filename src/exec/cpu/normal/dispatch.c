@@ -12,7 +12,6 @@
  * With several nodes, these steps carry rows between the ranks of one node. A lane then also sends records of its
  * channels to other nodes, and forwards records that come from other nodes (nodes.h). */
 #include "base/knobs.h"
-#include "exec/cpu/create.h"
 #include "exec/cpu/normal/nodes.h"
 
 #include <string.h>
@@ -44,7 +43,8 @@ static cpu_adverts adverts_of(const ep_dispatch_step *step)
                                     .weights_offset = arrival->weights_offset,
                                     .src_offset = arrival->src_offset,
                                     .rows = arrival->rows,
-                                    .mode = arrival->mode},
+                                    .mode = arrival->mode,
+                                    .carried = arrival->carried},
                          .rank_prefix = step->routing ? step->routing->rank_prefix : NULL};
 }
 
@@ -67,6 +67,25 @@ static expar_status dispatch_exchange_adverts(cpu_executor *self, ep_dispatch_st
     else
         cpu_reply_judge(self, step->epoch, &step->vote);
     return EXPAR_OK;
+}
+
+static ep_advert *advert_in_header(const cpu_executor *self, uint32_t epoch, int32_t rank)
+{
+    return &((ep_header *)(uintptr_t)cpu_header_from(self, epoch, rank))->advert;
+}
+
+static ep_advert *advert_in_reply(const cpu_executor *self, uint32_t epoch, int32_t rank)
+{
+    return &((ep_reply *)(uintptr_t)cpu_reply_from(self, epoch, rank))->advert;
+}
+
+/* Without a carrier on all ranks of the node, rows of those that have one go by the queue. */
+static void settle_carried(const cpu_executor *self, ep_dispatch_step *step)
+{
+    const bool cached = step->form.kind == EP_DISPATCH_CACHED;
+    if (!self->nodes || cpu_settle_carried(self, cached ? advert_in_header : advert_in_reply, step->epoch)) return;
+    if (step->arrival.carried) step->arrival.mode = EP_MODE_QUEUE;
+    step->arrival.carried = false;
 }
 
 /* In a fresh dispatch, stores in the routing the first row that each receiver of this node has advertised. Returns
@@ -150,7 +169,8 @@ ROW_FUNC void put_token(const cpu_dispatch_run *run, const cpu_token *token, int
     const sym *memory = run->self->sym;
     const ep_advert *advert = advert_of(run, rank);
     if (row >= advert->rows) return;
-    void *x = run->carrier ? (void *)(uintptr_t)advert->x_offset : sym_at(memory, rank, advert->x_offset);
+    void *x =
+        run->carrier ? cpu_carried_at(run->carrier, rank, advert->x_offset) : sym_at(memory, rank, advert->x_offset);
     cpu_place to = output_place_of(
         run, row, x, sym_at(memory, rank, advert->scales_offset), sym_at(memory, rank, advert->idx_offset),
         sym_at(memory, rank, advert->weights_offset), sym_at(memory, rank, advert->src_offset));
@@ -391,22 +411,16 @@ expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step
     cpu_dispatch_run run = run_of(self, step);
     int32_t coming = rows_coming(step->routing);
     step->dropped = coming > step->arrival.rows ? coming - step->arrival.rows : 0;
+    settle_carried(self, step);
     step->all_direct = accept_adverts(&run);
     return step->all_direct ? send_all(&run) : EXPAR_OK;
-}
-
-static bool dispatch_is_carried(const cpu_dispatch_run *run)
-{
-    const ep_dispatch_step *step = run->step;
-    return step->arrival.mode == EP_MODE_DIRECT &&
-           executor_cpu_carries(&run->self->base, run->routing, &step->form, step->row_bytes, false);
 }
 
 static expar_status exchange_queued(cpu_dispatch_run *run)
 {
     cpu_executor *self = run->self;
     const ep_routing *routing = run->routing;
-    cpu_carry_begin(self, dispatch_is_carried(run), routing->topk);
+    cpu_carry_begin(self, run->step->arrival.carried, routing->topk);
     run->carrier = self->carrying;
     cpu_rings_form(self, &run->step->form, run->step->row_bytes);
     cpu_rings_reset(self);

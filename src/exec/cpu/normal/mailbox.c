@@ -66,6 +66,7 @@ static void post_header_near(cpu_executor *self, uint32_t epoch, const ep_form *
         header->form = *form;
         header->rejection = *rejection;
         if (adverts) header->advert = advert_to(adverts, pe);
+        header->spare.growth = self->growth;
         if (counts) fill_counts(self, header, counts, pe, self->nodes || form->kind == EP_ROUTE);
         cpu_record_publish(self, EP_MAILBOX_HEADER, epoch, pe, &header->flag);
     }

@@ -32,6 +32,18 @@ static void find_first_rows(const cpu_executor *self, uint32_t epoch, ep_routing
     }
 }
 
+/* All ranks come to the same result, from the same headers. */
+static bool pools_grow(const cpu_executor *self, uint32_t epoch)
+{
+    bool all = true, any = false;
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
+        const int32_t growth = cpu_header_from(self, epoch, r)->spare.growth;
+        all = all && growth >= EP_GROWTH_CAN;
+        any = any || growth == EP_GROWTH_REQUESTED;
+    }
+    return all && any;
+}
+
 expar_status cpu_notify(executor *base, exec_call *call, ep_notify_step *step)
 {
     (void)call;
@@ -39,12 +51,15 @@ expar_status cpu_notify(executor *base, exec_call *call, ep_notify_step *step)
     expar_status status = step->routing ? cpu_layout(&step->route, step->routing) : EXPAR_OK;
     if (status != EXPAR_OK) step->rejection = ep_rejection_of(status);
     ep_routing *counts = status == EXPAR_OK ? step->routing : NULL;
+    self->growth = counts ? (int32_t)step->growth : EP_GROWTH_NONE;
     status = cpu_header_post(self, step->epoch, &step->form, &step->rejection, NULL, counts);
+    self->growth = EP_GROWTH_NONE;
     if (status == EXPAR_OK) status = cpu_mailbox_await(self, EP_MAILBOX_HEADER, step->epoch, "notify");
     if (status != EXPAR_OK) return status;
     cpu_header_judge(self, step->epoch, &step->vote);
     step->counted = step->vote.rank < 0;
     if (!step->counted) return EXPAR_OK;
+    step->grows = pools_grow(self, step->epoch);
     collect(self, step->epoch, step->routing);
     if (self->nodes) return self->nodes->collect(self, step->epoch, step->routing);
     if (step->form.kind == EP_ROUTE) find_first_rows(self, step->epoch, step->routing);

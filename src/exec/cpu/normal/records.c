@@ -100,6 +100,17 @@ void cpu_call_workers(cpu_executor *self, const exec_call *call, int64_t bytes)
     if (self->active < wanted) LOG(LOG_WARN, "a call on %d worker threads goes on with %d", wanted, self->active);
 }
 
+bool cpu_settle_carried(const cpu_executor *self, ep_advert *(*advert_of)(const cpu_executor *, uint32_t, int32_t),
+                        uint32_t epoch)
+{
+    bool all = self->carrier != NULL;
+    for (int32_t r = self->near_first; r < self->near_first + self->near_ranks; r++)
+        all = all && advert_of(self, epoch, r)->carried;
+    for (int32_t r = self->near_first; !all && r < self->near_first + self->near_ranks; r++)
+        if (advert_of(self, epoch, r)->carried) advert_of(self, epoch, r)->mode = EP_MODE_QUEUE;
+    return all;
+}
+
 void cpu_carry_begin(cpu_executor *self, bool carries, int32_t topk)
 {
     self->carrying = carries ? self->carrier : NULL;

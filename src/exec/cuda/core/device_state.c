@@ -73,14 +73,15 @@ static void device_state_end(gpu_device_state *device_state, bool quiet)
     free(device_state);
 }
 
-static expar_status device_state_make(sym *symmetric, gpu_device_states *device_states, int32_t device,
+static expar_status device_state_make(sym *symmetric, gpu_device_states *device_states, int32_t device, bool for_node,
                                       gpu_device_state **out)
 {
     device_heap *heap = NULL;
     gpu_segments *segments = NULL;
-    expar_status status = device_heap_create(symmetric, device, &heap);
+    expar_status status =
+        for_node ? device_heap_create_for_node(symmetric, device, &heap) : device_heap_create(symmetric, device, &heap);
     device_states->made++;
-    if (status == EXPAR_OK) status = gpu_segments_make(symmetric, heap, &segments);
+    if (status == EXPAR_OK && !for_node) status = gpu_segments_make(symmetric, heap, &segments);
     if (status != EXPAR_OK) {
         device_heap_destroy(heap, true);
         return status;
@@ -101,7 +102,7 @@ static expar_status device_state_make(sym *symmetric, gpu_device_states *device_
     return EXPAR_OK;
 }
 
-expar_status gpu_device_state_enter(gpu_core *self, int32_t device)
+expar_status gpu_device_state_enter(gpu_core *self, int32_t device, bool for_node)
 {
     gpu_device_states *device_states = device_states_of(self->group);
     gpu_device_state *device_state = device_state_on(device_states, device);
@@ -109,7 +110,7 @@ expar_status gpu_device_state_enter(gpu_core *self, int32_t device)
     expar_status status =
         agree_on_device_state(self->sym, device_states, device_state ? device_state->number : 0, &same);
     if (status != EXPAR_OK) return status;
-    if (!same) status = device_state_make(self->sym, device_states, device, &device_state);
+    if (!same) status = device_state_make(self->sym, device_states, device, for_node, &device_state);
     if (status != EXPAR_OK) return status;
     device_state->references++;
     self->device_state = device_state;

@@ -187,8 +187,9 @@ expar_status gpu_launch(gpu_core *self, const exec_call *call, cu_function funct
 
 /* ---- device_state.c ---------------------------------------------------------------------------------------------- */
 /* Collective: takes a reference to the per-GPU state, and sets `heap`, `segments` and `device`. Another buffer of this
-   rank may have made the state already. */
-expar_status gpu_device_state_enter(gpu_core *self, int32_t device);
+   rank may have made the state already. for_node: its heap reaches the ranks of this node alone, and there are no
+   segments. Where not all ranks of a group map each other, all its buffers have such a state. */
+expar_status gpu_device_state_enter(gpu_core *self, int32_t device, bool for_node);
 /* Drops the reference. Collective while the group is sound. Call it after the buffer's memory has been given back.
    quiet: as in device_heap_destroy. It does nothing before gpu_device_state_enter. */
 void gpu_device_state_leave(gpu_core *self, bool quiet);

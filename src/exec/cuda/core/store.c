@@ -194,3 +194,47 @@ expar_status gpu_store_resize(gpu_device_state *device_state, uint64_t end)
     const uint64_t held = gpu_store_end(device_state);
     return status == EXPAR_OK ? gpu_store_grow(device_state, end > held ? end - held : 0) : status;
 }
+
+/* ---- for a call -------------------------------------------------------------------------------------------------- */
+
+enum { MOST_BLOCKS = 3 }; /* that a call takes at a time */
+
+bool gpu_store_lacks(const gpu_core *self, uint64_t bytes)
+{
+    return bytes && self->base.grows && gpu_store_may_grow(self->device_state) &&
+           mem_pool_reach(self->base.pool, &bytes, 1) > gpu_store_end(self->device_state);
+}
+
+/* Returns how far the store reaches with the blocks of a call and one more of the largest. Dispatches with a handle
+   cannot let the store grow, and the output of an earlier dispatch is mostly still in use then. */
+static uint64_t reach_with_spare(const gpu_core *self, const uint64_t *bytes, int32_t count)
+{
+    uint64_t all[MOST_BLOCKS + 1] = {0};
+    for (int32_t i = 0; i < count; i++) {
+        all[i] = bytes[i];
+        all[count] = bytes[i] > all[count] ? bytes[i] : all[count];
+    }
+    return mem_pool_reach(self->base.pool, all, (size_t)count + 1);
+}
+
+expar_status gpu_store_grow_pool(const gpu_core *self, bool limited, const uint64_t *bytes, int32_t count, bool *failed)
+{
+    int mode;
+    const uint64_t end = mem_pool_reach(self->base.pool, bytes, (size_t)count);
+    const bool takes_spare = count && !limited && end > gpu_store_end(self->device_state);
+    const uint64_t wanted = takes_spare ? reach_with_spare(self, bytes, count) : end;
+    expar_status status = gpu_leave_captures(&mode);
+    if (status != EXPAR_OK) return sym_out_of_step(self->sym, "the pool", status);
+    status = gpu_store_resize(self->device_state, wanted);
+    /* All ranks have agreed on this failure, and try again without spare memory. */
+    if (status == EXPAR_ERR_MEMORY) status = gpu_store_resize(self->device_state, end);
+    gpu_return_to_captures(mode);
+    *failed = status == EXPAR_ERR_MEMORY;
+    if (!*failed) {
+        gpu_store_forget_patience(self->device_state);
+        return status;
+    }
+    gpu_store_be_patient(self->device_state);
+    LOG(LOG_INFO, "outputs come by the queue: %s", expar_last_error());
+    return EXPAR_OK;
+}

@@ -33,7 +33,8 @@ struct hosted_carrier {
     uint32_t sum_words;   /* of an entry, in this call */
     int32_t num_lanes;
     carrier_lane **lanes;
-    void *memory; /* of the rails, which is registered */
+    void *memory;     /* of the rails, which is registered */
+    uint64_t bases[]; /* [N] */
 };
 
 static hosted_carrier *carrier_of(cpu_carrier *base)
@@ -212,10 +213,14 @@ void hosted_carrier_make(hosted_executor *self)
 {
     void *data;
     uint64_t bytes;
-    if (!self->mover.on) return;
-    self->carrier = calloc(1, sizeof *self->carrier);
+    const size_t ranks = (size_t)self->core.sym->size;
+    if (!self->mover.on || (self->near_ranks > 1 && !self->mapped)) return;
+    self->carrier = calloc(1, sizeof *self->carrier + ranks * sizeof *self->carrier->bases);
     if (!self->carrier) return;
-    self->carrier->base = (cpu_carrier){.ops = &carrier_ops, .most_rows = MOVER_LIST_WORDS - MOVER_SUM_WORDS};
+    self->carrier->base = (cpu_carrier){
+        .ops = &carrier_ops, .most_rows = MOVER_LIST_WORDS - MOVER_SUM_WORDS, .bases = self->carrier->bases};
+    if (self->mapped)
+        memcpy(self->carrier->bases, device_heap_bases(self->core.heap), ranks * sizeof *self->carrier->bases);
     self->carrier->self = self;
     pthread_mutex_init(&self->carrier->lock, NULL);
     if (make_lanes(self->carrier, 1) == 1 && executor_cpu_rail_memory(self->inner, &data, &bytes)) {

@@ -71,11 +71,16 @@ static void read_map(hosted_step *step, ep_combine_step *here)
     here->map = host;
 }
 
-/* Rows that did not come are in no token's sum, so they stay where they are. */
+/* Rows that did not come are in no token's sum, so they stay where they are. The map is in host memory. */
+static int64_t rows_to_read(const ep_combine_step *here)
+{
+    const int64_t came = rows_that_came(here->routing, here->rows);
+    return here->map ? expert_rows_of(here->map, came * here->routing->topk) : came;
+}
+
 static void read_rows(hosted_step *step, ep_combine_step *here)
 {
-    const int64_t came = rows_that_came(here->routing, here->rows), topk = here->routing->topk;
-    const int64_t rows = here->map && step->status == EXPAR_OK ? expert_rows_of(here->map, came * topk) : came;
+    const int64_t rows = step->status == EXPAR_OK ? rows_to_read(here) : 0;
     here->x = hosted_read_rows(step, here->x, rows, here->row_bytes, &here->x_pitch_bytes);
     for (int i = 0; i < 2; i++)
         here->bias[i] =
@@ -92,28 +97,53 @@ static void place_beside_rows(hosted_step *step, ep_combine_step *here)
     if (!weights || !map) here->mode = EP_MODE_QUEUE;
 }
 
-/* The carrier reads rows and biases where they are, and writes sums there. Rows that the host has added, slots of a token
-   into one, go back to the GPU first. */
-static bool carry_combine(hosted_step *step, ep_combine_step *here)
+/* Rows, biases and sums pass through host memory. */
+static void place_rows_on_host(hosted_step *step, ep_combine_step *here)
 {
-    const bool carried = step->status == EXPAR_OK && step->self->carrier && here->mode == EP_MODE_DIRECT &&
-                         executor_cpu_carries(step->self->inner, here->routing, &here->form, here->row_bytes, true);
-    step->call->carried = carried;
-    if (!carried) return false;
-    here->x_offset = (uint64_t)(uintptr_t)here->x;
-    hosted_write_back(step, here->x, (uint64_t)(here->rows * here->row_bytes));
-    return true;
-}
-
-/* Says where rows are, and where sums go. Rows that the carrier moves stay on the GPU; others pass through host
-   memory. */
-static void place_combined_rows(hosted_step *step, ep_combine_step *here)
-{
-    if (carry_combine(step, here)) return;
     read_rows(step, here);
     if (here->rows > 0 && !hosted_is_symmetric(step, here->x, &here->x_offset)) here->mode = EP_MODE_QUEUE;
     here->y = hosted_scratch(step, (uint64_t)(here->routing->tokens * here->row_bytes));
     here->y_pitch_bytes = here->row_bytes;
+}
+
+/* Finds where kernels of this node's ranks read the rows, which may be a copy on the GPU. */
+static bool find_on_gpu(hosted_step *step, ep_combine_step *here, int64_t rows)
+{
+    const int64_t bytes = rows > 0 ? (rows - 1) * here->x_pitch_bytes + here->row_bytes : 0;
+    if (hosted_offset_on_gpu(step->self, here->x, (uint64_t)bytes, &here->x_offset)) return true;
+    if (!hosted_stage_on_gpu(step, here->x, rows, here->row_bytes, here->x_pitch_bytes, &here->x_offset)) return false;
+    here->x_pitch_bytes = here->row_bytes;
+    return true;
+}
+
+/* The carrier reads rows and biases where they are, and writes sums there. Rows that the host has added, slots of a token
+   into one, go back to the GPU first. */
+static bool carry_rows(hosted_step *step, ep_combine_step *here)
+{
+    const int64_t rows = rows_to_read(here);
+    const hosted_executor *self = step->self;
+    if (step->status != EXPAR_OK || !self->carrier || (here->mode != EP_MODE_DIRECT && rows > 0)) return false;
+    if (!executor_cpu_carries(self->inner, here->routing, &here->form, here->row_bytes, true)) return false;
+    hosted_write_back(step, here->x, (uint64_t)(rows * here->row_bytes));
+    if (hosted_sync(step) != EXPAR_OK || !find_on_gpu(step, here, rows)) return false;
+    here->mode = EP_MODE_DIRECT;
+    return true;
+}
+
+static void place_rows(hosted_step *step, ep_combine_step *here)
+{
+    step->call->carried = here->carried = carry_rows(step, here);
+    if (!here->carried) place_rows_on_host(step, here);
+}
+
+/* Not all ranks of the node have a carrier for this call. */
+static void bring_rows_to_host(hosted_step *step, const ep_combine_step *told, ep_combine_step *here)
+{
+    if (!step->call->carried || here->carried) return;
+    step->call->carried = false;
+    here->x_pitch_bytes = told->x_pitch_bytes;
+    place_rows_on_host(step, here);
+    hosted_sync(step);
 }
 
 static void place_sums_of_weights(hosted_step *step, ep_combine_step *here)
@@ -130,7 +160,7 @@ static void read_combine(hosted_step *step, ep_combine_step *here)
     read_map(step, here);
     here->weights = read_floats(step, here->weights, came, here->routing->topk, &here->weights_pitch);
     place_beside_rows(step, here);
-    place_combined_rows(step, here);
+    place_rows(step, here);
     place_sums_of_weights(step, here);
     hosted_sync(step);
 }
@@ -166,7 +196,9 @@ expar_status hosted_combine_receive(executor *base, exec_call *call, ep_combine_
     if (hosted_mark_loss(&writes, call) || writes.status != EXPAR_OK) return writes.status;
     ep_combine_step *here = &writes.call->combine;
     const int64_t tokens = step->routing->tokens, weights_bytes = step->routing->topk * (int64_t)sizeof(float);
-    if (writes.call->carried) hosted_carrier_use(self->carrier, &writes.call->run);
+    bring_rows_to_host(&writes, step, here);
+    if (hosted_mark_loss(&writes, call) || writes.status != EXPAR_OK) return writes.status;
+    if (here->carried) hosted_carrier_use(self->carrier, &writes.call->run);
     const expar_status status = inner->normal->combine_receive(inner, &host, here);
     step->vote = here->vote;
     if (status != EXPAR_OK) return status;

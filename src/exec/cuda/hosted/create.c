@@ -100,11 +100,6 @@ static expar_status hosted_grow(executor *base, const ep_grow_step *step, ep_vot
     return inner_of(base)->normal->grow(inner_of(base), step, vote);
 }
 
-static expar_status hosted_grow_pool(executor *base, const uint64_t *bytes, int32_t count)
-{
-    return inner_of(base)->normal->grow_pool(inner_of(base), bytes, count);
-}
-
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 static void close_stream(hosted_executor *self)
@@ -114,12 +109,13 @@ static void close_stream(hosted_executor *self)
     cuda_leave();
 }
 
-/* Ends all but the CPU executor, also for a partly made object. */
-static void close_gpu_part(hosted_executor *self)
+/* Ends all but the CPU executor, also for a partly made object. sound: all ranks do. */
+static void close_gpu_part(hosted_executor *self, bool sound, bool quiet)
 {
     close_stream(self);
     hosted_pool_close(self);
     hosted_mover_close(self);
+    hosted_pool_unmap(self, sound, quiet && !self->mover.on);
     if (!self->mover.on) hosted_stages_close(self);
     /* With the mover it is that of the order of calls. */
     if (self->core.fallback && !self->core.order) {
@@ -135,7 +131,7 @@ static void hosted_destroy(executor *base, bool sound, bool quiet)
     hosted_mover_close(self);
     hosted_carrier_close(self);
     self->inner->ops->destroy(self->inner, sound, quiet);
-    close_gpu_part(self);
+    close_gpu_part(self, sound, quiet);
     if (!self->mover.on) free(self);
 }
 
@@ -209,10 +205,24 @@ static expar_status make_copies(hosted_executor *self, const executor_plan *plan
     return made;
 }
 
+/* Counts the ranks of this node that map this one's host memory, itself included: all of them, or no other one. */
+static int32_t count_near_ranks(const expar_group *group)
+{
+    int32_t near_ranks = 0;
+    for (int32_t r = 0; r < group->size; r++)
+        near_ranks += group->nodes[r] == group->nodes[group->rank] && sym_at(group->sym, r, 0);
+    return near_ranks;
+}
+
+/* Makes the parts in steps, each on all ranks or on none. */
 static expar_status make_rest(hosted_executor *self, const executor_plan *plan, int32_t sharers)
 {
-    const expar_status status = make_copies(self, plan, sharers);
-    return status == EXPAR_OK ? hosted_pool_make(self, plan) : status;
+    const boot_matter matter = {.what = buffer_name, .rejected = "could not make its part"};
+    self->near_ranks = count_near_ranks(plan->group);
+    expar_status status = sym_agree(self->core.sym, &matter, make_copies(self, plan, sharers));
+    if (status == EXPAR_OK) status = hosted_pool_map(self);
+    if (status == EXPAR_OK) status = sym_agree(self->core.sym, &matter, hosted_pool_make(self, plan));
+    return status == EXPAR_OK ? hosted_pool_start(self, plan) : status;
 }
 
 /* Makes the CPU executor, on all ranks or on none. Its pool has no limit, because it holds rows only during calls. */
@@ -243,12 +253,12 @@ expar_status hosted_create(const executor_plan *plan, executor **out)
     hosted_stages_make(self);
     expar_status status = sym_agree(symmetric, &matter, make_part(self, plan));
     if (status == EXPAR_OK) status = gpu_count_sharers(&self->core, &sharers);
-    if (status == EXPAR_OK) status = sym_agree(symmetric, &matter, make_rest(self, plan, sharers));
+    if (status == EXPAR_OK) status = make_rest(self, plan, sharers);
     if (status == EXPAR_OK) status = make_inner(self, plan);
     if (status != EXPAR_OK) {
         error_kept kept;
         error_keep(&kept, status);
-        close_gpu_part(self);
+        close_gpu_part(self, sym_check(symmetric, buffer_name) == EXPAR_OK, true);
         free(self);
         return error_restore(&kept);
     }

@@ -74,6 +74,7 @@ static expar_status carry_out_notify(hosted_executor *self, exec_call *call, ep_
     hosted_step reads = hosted_step_begin(self, call);
     ep_notify_step here = *step;
     here.counts = NULL;
+    here.growth = hosted_choose_growth(self, step);
     if (reads.status == EXPAR_OK) read_notify_inputs(&reads, &here);
     if (hosted_mark_loss(&reads, call)) return reads.status;
     if (reads.status != EXPAR_OK) {
@@ -84,6 +85,7 @@ static expar_status carry_out_notify(hosted_executor *self, exec_call *call, ep_
     step->rejection = here.rejection;
     step->vote = here.vote;
     step->counted = here.counted;
+    step->grows = here.grows;
     if (status != EXPAR_OK || here.vote.rank >= 0 || reads.status != EXPAR_OK) return status;
     hosted_write_back(&reads, step->route.idx_copy, bytes_of_idx(step));
     hosted_sync(&reads);
@@ -118,16 +120,6 @@ static arrival_bytes bytes_of_row(const ep_dispatch_step *step)
                            .src = (int64_t)sizeof(int32_t)};
 }
 
-/* The carrier writes rows to the output where it is, and reads x. */
-static bool carry_dispatch(hosted_step *step, ep_dispatch_step *inner)
-{
-    const bool carried = step->status == EXPAR_OK && step->self->carrier && inner->arrival.mode == EP_MODE_DIRECT &&
-                         executor_cpu_carries(step->self->inner, inner->routing, &inner->form, inner->row_bytes, false);
-    step->call->carried = carried;
-    if (carried) inner->arrival.x_offset = (uint64_t)(uintptr_t)inner->arrival.x;
-    return carried;
-}
-
 /* Returns the host memory for a part; *reached becomes false if peers do not reach it. */
 static void *place_part(hosted_step *step, void *data, int64_t rows, int64_t row_bytes, uint64_t *offset, bool *reached)
 {
@@ -137,8 +129,8 @@ static void *place_part(hosted_step *step, void *data, int64_t rows, int64_t row
     return host;
 }
 
-/* Says where rows come from, and go. Rows that the carrier moves stay on the GPU; all else passes through host memory. */
-static void place_rows(hosted_step *step, ep_dispatch_step *inner)
+/* Says where all that comes beside the rows goes to. Returns whether peers reach all of it. */
+static bool place_beside_rows(hosted_step *step, ep_dispatch_step *inner)
 {
     const arrival_bytes bytes = bytes_of_row(inner);
     ep_arrival *to = &inner->arrival;
@@ -147,11 +139,45 @@ static void place_rows(hosted_step *step, ep_dispatch_step *inner)
     to->idx = place_part(step, to->idx, to->rows, bytes.idx, &to->idx_offset, &reached);
     to->weights = place_part(step, to->weights, to->rows, bytes.weights, &to->weights_offset, &reached);
     to->src = place_part(step, to->src, to->rows, bytes.src, &to->src_offset, &reached);
-    if (!reached) to->mode = EP_MODE_QUEUE;
-    if (carry_dispatch(step, inner)) return;
-    to->x = place_part(step, to->x, to->rows, bytes.x, &to->x_offset, &reached);
+    return reached;
+}
+
+/* Rows pass through host memory. */
+static void place_rows_on_host(hosted_step *step, ep_dispatch_step *inner)
+{
+    ep_arrival *to = &inner->arrival;
+    bool reached = true;
+    to->x = place_part(step, to->x, to->rows, inner->row_bytes, &to->x_offset, &reached);
     if (!reached) to->mode = EP_MODE_QUEUE;
     inner->x = hosted_read_rows(step, inner->x, inner->routing->tokens, inner->row_bytes, &inner->x_pitch_bytes);
+}
+
+/* Rows stay on the GPU if the carrier can move them. It needs no space for rows that do not come. */
+static bool carry_rows(hosted_step *step, ep_dispatch_step *inner)
+{
+    ep_arrival *to = &inner->arrival;
+    const hosted_executor *self = step->self;
+    to->carried = step->status == EXPAR_OK && self->carrier && (to->mode == EP_MODE_DIRECT || to->rows == 0) &&
+                  executor_cpu_carries(self->inner, inner->routing, &inner->form, inner->row_bytes, false) &&
+                  hosted_offset_on_gpu(self, to->x, (uint64_t)(to->rows * inner->row_bytes), &to->x_offset);
+    if (to->carried) to->mode = EP_MODE_DIRECT;
+    return to->carried;
+}
+
+static void place_rows(hosted_step *step, ep_dispatch_step *inner)
+{
+    if (!place_beside_rows(step, inner)) inner->arrival.mode = EP_MODE_QUEUE;
+    step->call->carried = carry_rows(step, inner);
+    if (!step->call->carried) place_rows_on_host(step, inner);
+}
+
+/* Not all ranks of the node have a carrier for this call. */
+static void bring_rows_to_host(hosted_step *step, ep_dispatch_step *inner)
+{
+    if (!step->call->carried || inner->arrival.carried) return;
+    step->call->carried = false;
+    place_rows_on_host(step, inner);
+    hosted_sync(step);
 }
 
 static void read_dispatch(hosted_step *step, ep_dispatch_step *inner)
@@ -207,7 +233,9 @@ expar_status hosted_dispatch_receive(executor *base, exec_call *call, ep_dispatc
     hosted_step writes = hosted_step_begin(self, call);
     if (hosted_mark_loss(&writes, call) || writes.status != EXPAR_OK) return writes.status;
     ep_dispatch_step *here = &writes.call->dispatch;
-    if (writes.call->carried) hosted_carrier_use(self->carrier, &writes.call->run);
+    bring_rows_to_host(&writes, here);
+    if (hosted_mark_loss(&writes, call) || writes.status != EXPAR_OK) return writes.status;
+    if (here->arrival.carried) hosted_carrier_use(self->carrier, &writes.call->run);
     const expar_status status = inner->normal->dispatch_receive(inner, &host, here);
     step->vote = here->vote;
     step->dropped = here->dropped;

@@ -71,8 +71,8 @@ typedef struct hosted_mover {
 } hosted_mover;
 
 typedef struct hosted_executor {
-    /* Only these members are used: base, group, sym, device, own_stream, order, fallback, called_on, with_threads,
-       num_sms, halted. */
+    /* Only these members are used: base, group, sym, device, device_state, heap, own_stream, order, fallback, called_on,
+       with_threads, num_sms, halted. */
     gpu_core core;
     hosted_mover mover;
     hosted_stages stages;
@@ -82,6 +82,12 @@ typedef struct hosted_executor {
     cuda_device *device; /* core.device, which this executor closes */
     mem_store *store;    /* memory of the pool */
     hosted_source *source;
+    int32_t near_ranks; /* ranks of this node, as the CPU executor counts them */
+    /* The pool lies in the per-GPU state, and the GPUs of this node's ranks map it. Otherwise it has a source of its own.
+       The same on all ranks. */
+    bool mapped;
+    bool limited;         /* the pool has a limit */
+    uint64_t start_bytes; /* that the per-GPU state keeps for this buffer's pool */
 } hosted_executor;
 
 static inline hosted_executor *hosted_of(executor *base)
@@ -95,7 +101,7 @@ typedef struct hosted_copy {
     const uint8_t *device; /* NULL: rows of a tensor that is not contiguous, which no later step finds */
     uint64_t bytes;
     uint8_t *data;
-    uint64_t offset;  /* in the heap, if peers reach it */
+    uint64_t offset;  /* in the host's heap, if peers reach it */
     bool reached;     /* peers reach it */
     bool pinned;      /* the mover reaches it */
     mem_block *block; /* of its own; NULL: it lies in the call's stage */
@@ -128,7 +134,18 @@ typedef struct hosted_call {
 /* ---- memory.c ---------------------------------------------------------------------------------------------------- */
 /* Makes the store and the pool of a buffer. */
 expar_status hosted_pool_make(hosted_executor *self, const executor_plan *plan);
+/* Collective: takes the memory that a mapped pool begins with. */
+expar_status hosted_pool_start(hosted_executor *self, const executor_plan *plan);
 void hosted_pool_close(hosted_executor *self);
+/* Collective: has the pool in a per-GPU state, if all ranks can use one and reach the GPUs of their nodes. */
+expar_status hosted_pool_map(hosted_executor *self);
+/* Leaves that state. Collective if sound. quiet: no kernel of this rank uses the pool of any rank. */
+void hosted_pool_unmap(hosted_executor *self, bool sound, bool quiet);
+/* Chooses what the header of a fresh dispatch says of growth. */
+ep_growth hosted_choose_growth(hosted_executor *self, const ep_notify_step *step);
+expar_status hosted_grow_pool(executor *base, const uint64_t *bytes, int32_t count);
+/* Gives the offset from which kernels of this node's ranks reach memory on this GPU. False: they do not. */
+bool hosted_offset_on_gpu(const hosted_executor *self, const void *data, uint64_t bytes, uint64_t *offset);
 /* Operations. */
 expar_status hosted_take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out);
 exec_reach hosted_reach(executor *base, const exec_call *call, const void *data, uint64_t bytes, bool maps,
@@ -247,6 +264,10 @@ static inline bool hosted_mark_loss(const hosted_step *step, exec_call *call)
 bool hosted_is_symmetric(const hosted_step *step, const void *host, uint64_t *offset);
 /* Returns host memory for so many bytes, which belongs to the call. Peers reach it if there is space. */
 void *hosted_scratch(hosted_step *step, uint64_t bytes);
+/* Copies rows on the GPU to memory of the pool, which belongs to the call and which this node's ranks reach. Returns its
+   offset in *offset; false: there is no space. */
+bool hosted_stage_on_gpu(hosted_step *step, const void *rows, int64_t count, int64_t row_bytes, int64_t pitch_bytes,
+                         uint64_t *offset);
 /* Copies a range of the GPU's to another one; either may be host memory. */
 void hosted_move(hosted_step *step, void *dest, const void *source, uint64_t bytes);
 void hosted_copies_free(hosted_executor *self, hosted_call *call);

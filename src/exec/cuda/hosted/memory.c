@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory on the GPU for outputs: addresses of this rank alone, which get physical memory as outputs need it. No other
- * rank maps it, so it grows in any call. It stays until the buffer and its last output are gone. */
+/* Memory on the GPU for outputs. A rank that is alone on its node has addresses of its own, which get physical memory as
+ * outputs need it. No other rank maps it, so it grows in any call. It stays until the buffer and its last output are
+ * gone. Ranks of one node have the growing part of a heap that they map on each other's GPUs (core/store.c). It grows in
+ * calls in which all ranks wait for counts. */
+#include "exec/cuda/core/device_state.h"
 #include "exec/cuda/hosted/hosted.h"
 #include "mem/device.h"
 
@@ -132,8 +135,110 @@ static expar_status store_make(hosted_executor *self, hosted_source *source)
     return EXPAR_OK;
 }
 
+/* ---- a pool that ranks of the node map --------------------------------------------------------------------------- */
+
+/* Collective: whether all ranks pass true. */
+static expar_status all_say(const hosted_executor *self, bool mine, bool *out)
+{
+    bool *all = calloc((size_t)self->core.sym->size, sizeof *all);
+    if (!all) return sym_out_of_step(self->core.sym, "the buffer", error_set(EXPAR_ERR_MEMORY, "no memory"));
+    const boot_matter matter = {
+        .what = "the buffer", .rejected = "could not make its part", .mine = &mine, .all = all, .bytes = sizeof mine};
+    const expar_status status = sym_agree(self->core.sym, &matter, EXPAR_OK);
+    *out = status == EXPAR_OK;
+    for (int32_t r = 0; r < self->core.sym->size && *out; r++)
+        *out = all[r];
+    free(all);
+    return status;
+}
+
+static bool reaches_node(const hosted_executor *self)
+{
+    const sym *symmetric = self->core.sym;
+    const cu_address *bases = device_heap_bases(self->core.heap);
+    const int32_t first = symmetric->rank - symmetric->rank % self->near_ranks;
+    for (int32_t r = first; r < first + self->near_ranks; r++)
+        if (!bases[r]) return false;
+    return device_heap_grows(self->core.heap);
+}
+
+/* Failures of one rank are failures of all. They cost the node its mapped pools, and no more. */
+static expar_status enter_state(hosted_executor *self)
+{
+    const expar_status status = gpu_device_state_enter(&self->core, self->device->index, true);
+    self->core.device = self->device;
+    if (status == EXPAR_OK || sym_check(self->core.sym, "the buffer") != EXPAR_OK) return status;
+    LOG(LOG_INFO, "rows for ranks of this node pass through host memory: %s", expar_last_error());
+    return EXPAR_OK;
+}
+
+expar_status hosted_pool_map(hosted_executor *self)
+{
+    bool all = false;
+    expar_status status = all_say(self, self->mover.on && self->near_ranks > 1, &all);
+    if (status != EXPAR_OK || !all) return status;
+    status = enter_state(self);
+    if (status != EXPAR_OK || !self->core.device_state) return status;
+    status = all_say(self, reaches_node(self), &self->mapped);
+    if (!self->mapped) gpu_device_state_leave(&self->core, true);
+    return status;
+}
+
+void hosted_pool_unmap(hosted_executor *self, bool sound, bool quiet)
+{
+    bool all = false;
+    if (!self->core.device_state) return;
+    if (sound && all_say(self, quiet, &all) != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
+    gpu_device_state_leave(&self->core, all);
+}
+
+static expar_status pool_make_mapped(hosted_executor *self, const executor_plan *plan)
+{
+    gpu_device_state *state = self->core.device_state;
+    expar_status status = gpu_store_open(state, gpu_order_places(self->core.order), 0, 0);
+    if (status != EXPAR_OK) return status;
+    self->store = state->store;
+    self->core.base.grows = true;
+    self->limited = plan->pool_limit_bytes != 0;
+    return mem_pool_create_in(self->store, plan->pool_limit_bytes, 0, &self->core.base.pool);
+}
+
+expar_status hosted_pool_start(hosted_executor *self, const executor_plan *plan)
+{
+    gpu_device_state *state = self->core.device_state;
+    if (!self->mapped) return EXPAR_OK;
+    const uint64_t held = device_heap_own_bytes(state->heap);
+    self->start_bytes = plan->pool_bytes;
+    state->start_bytes += self->start_bytes;
+    return gpu_store_grow(state, state->start_bytes > held ? state->start_bytes - held : 0);
+}
+
+ep_growth hosted_choose_growth(hosted_executor *self, const ep_notify_step *step)
+{
+    if (!self->mapped || step->growth != EP_GROWTH_CAN) return step->growth;
+    const bool lacks = gpu_store_lacks(&self->core, step->lacking);
+    return gpu_store_requests(self->core.device_state) || lacks ? EP_GROWTH_REQUESTED : EP_GROWTH_CAN;
+}
+
+expar_status hosted_grow_pool(executor *base, const uint64_t *bytes, int32_t count)
+{
+    hosted_executor *self = hosted_of(base);
+    bool failed;
+    return self->mapped ? gpu_store_grow_pool(&self->core, self->limited, bytes, count, &failed) : EXPAR_OK;
+}
+
+bool hosted_offset_on_gpu(const hosted_executor *self, const void *data, uint64_t bytes, uint64_t *offset)
+{
+    *offset = (uint64_t)(uintptr_t)data;
+    if (self->near_ranks == 1 || bytes == 0) return true;
+    return self->mapped && device_heap_offset(self->core.heap, (cu_address)(uintptr_t)data, bytes, offset);
+}
+
+/* ---- making and closing ------------------------------------------------------------------------------------------ */
+
 expar_status hosted_pool_make(hosted_executor *self, const executor_plan *plan)
 {
+    if (self->mapped) return pool_make_mapped(self, plan);
     hosted_source *source = calloc(1, sizeof *source);
     if (!source) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
     expar_status status = store_make(self, source);
@@ -146,7 +251,8 @@ void hosted_pool_close(hosted_executor *self)
 {
     mem_pool_close(self->core.base.pool);
     self->core.base.pool = NULL;
-    if (!self->store) return;
+    if (self->core.device_state) self->core.device_state->start_bytes -= self->start_bytes;
+    if (!self->store || self->mapped) return;
     self->source->closer = pthread_self();
     atomic_store_explicit(&self->source->closed, true, memory_order_release);
     mem_store_close(self->store);
@@ -169,11 +275,12 @@ exec_reach hosted_reach(executor *base, const exec_call *call, const void *data,
     return EXEC_REACH_HEAP;
 }
 
-/* Memory on the GPU stays. */
+/* Memory of this rank alone stays on the GPU. */
 void hosted_trim(executor *base)
 {
     executor *inner = hosted_of(base)->inner;
     hosted_stages_trim(hosted_of(base));
+    if (hosted_of(base)->mapped) gpu_store_trim(hosted_of(base)->core.device_state);
     inner->normal->trim(inner);
 }
 

@@ -401,7 +401,7 @@ static void ll_gpu_unmake(ll_gpu *self)
 static expar_status ll_gpu_take_memory(ll_gpu *self, int32_t device)
 {
     gpu_core *core = &self->core;
-    expar_status status = self->across ? ll_gpu_far_take(self, device) : gpu_device_state_enter(core, device);
+    expar_status status = self->across ? ll_gpu_far_take(self, device) : gpu_device_state_enter(core, device, false);
     if (status != EXPAR_OK) return status;
     if (self->across) return ll_gpu_masks_take(self);
     status = device_heap_take(core->heap, ll_buffer_name, self->totals.heap_bytes, 4096, &core->place.buffer);

@@ -72,10 +72,7 @@ bool gpu_pool_awaits_growth(gpu_executor *self, ep_growth growth)
 
 bool gpu_pool_lacks(const gpu_executor *self, uint64_t bytes)
 {
-    const executor *base = &self->core.base;
-    const gpu_device_state *device_state = self->core.device_state;
-    return bytes && base->grows && gpu_store_may_grow(device_state) &&
-           mem_pool_reach(base->pool, &bytes, 1) > gpu_store_end(device_state);
+    return gpu_store_lacks(&self->core, bytes);
 }
 
 void gpu_pool_note_vain(gpu_executor *self)
@@ -88,42 +85,12 @@ void gpu_pool_note_vain(gpu_executor *self)
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
-enum { MOST_BLOCKS = 3 }; /* that a call takes at a time */
-
-/* Returns how far the store reaches with the blocks of a call and one more of the largest. Dispatches with a handle
-   cannot let the store grow, and the output of an earlier dispatch is mostly still in use then. */
-static uint64_t reach_with_spare(const gpu_executor *self, const uint64_t *bytes, int32_t count)
-{
-    uint64_t all[MOST_BLOCKS + 1] = {0};
-    for (int32_t i = 0; i < count; i++) {
-        all[i] = bytes[i];
-        all[count] = bytes[i] > all[count] ? bytes[i] : all[count];
-    }
-    return mem_pool_reach(self->core.base.pool, all, (size_t)count + 1);
-}
-
 expar_status gpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count)
 {
     gpu_executor *self = gpu_of(base);
-    gpu_core *core = &self->core;
-    int mode;
-    const uint64_t end = mem_pool_reach(base->pool, bytes, (size_t)count);
-    const bool takes_spare = count && !self->limit_bytes && end > gpu_store_end(core->device_state);
-    const uint64_t wanted = takes_spare ? reach_with_spare(self, bytes, count) : end;
-    expar_status status = gpu_leave_captures(&mode);
-    if (status != EXPAR_OK) return sym_out_of_step(core->sym, "the pool", status);
-    status = gpu_store_resize(core->device_state, wanted);
-    /* All ranks have agreed on this failure, and try again without spare memory. */
-    if (status == EXPAR_ERR_MEMORY) status = gpu_store_resize(core->device_state, end);
-    gpu_return_to_captures(mode);
+    bool failed = false;
     self->waits = self->vain = 0;
-    if (status != EXPAR_ERR_MEMORY) {
-        gpu_store_forget_patience(core->device_state);
-        return status;
-    }
-    gpu_store_be_patient(core->device_state);
-    LOG(LOG_INFO, "outputs come by the queue: %s", expar_last_error());
-    return EXPAR_OK;
+    return gpu_store_grow_pool(&self->core, self->limit_bytes != 0, bytes, count, &failed);
 }
 
 void gpu_trim(executor *base)

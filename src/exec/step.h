@@ -249,6 +249,8 @@ typedef struct ep_arrange_step {
     const void *x, *scales; /* [rows] */
     const float *weights;   /* [rows][K] */
     void *out_x, *out_scales;
+    /* x and out_x lie where only kernels reach them. For executors that have another one carry out the step. */
+    bool carried;
     int64_t out_pitch;  /* of out_scales, elements from column to column; 0: its rows are contiguous */
     float *out_weights; /* the weight of each row's slot; NULL: not wanted */
     /* Rows of the output that no entry of the map names are zeroed, with their scales and weights. */
@@ -276,6 +278,7 @@ typedef struct ep_reduce_step {
     const int32_t *map;
     const void *x; /* expert-major rows */
     int64_t x_pitch_bytes;
+    bool carried;         /* x and out, likewise */
     const float *weights; /* [rows][K], or NULL: 1 */
     int64_t weights_pitch;
     void *out;                /* [rows], contiguous; NULL: none */

@@ -353,12 +353,18 @@ void executor_cpu_carry(executor *base, cpu_carrier *carrier)
     cpu_of(base)->carrier = carrier;
 }
 
+bool executor_cpu_carries_sums(const executor *base, int32_t topk)
+{
+    const cpu_executor *self = (const cpu_executor *)base;
+    return self->carrier && cpu_most_rows(self, topk) <= self->carrier->most_rows;
+}
+
 bool executor_cpu_carries(const executor *base, const ep_routing *routing, const ep_form *form, int64_t row_bytes,
                           bool back)
 {
     const cpu_executor *self = (const cpu_executor *)base;
-    return self->carrier && cpu_most_rows(self, routing->topk) <= self->carrier->most_rows &&
-           !(back && form->options & EP_OPTION_ONE_ORDER) && rail_slots_fit(self, routing, form, row_bytes, back);
+    return executor_cpu_carries_sums(base, routing->topk) && !(back && form->options & EP_OPTION_ONE_ORDER) &&
+           rail_slots_fit(self, routing, form, row_bytes, back);
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */

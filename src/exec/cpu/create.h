@@ -25,6 +25,8 @@ void executor_cpu_carry(executor *executor, cpu_carrier *carrier);
    the host reaches it, and mode EP_MODE_QUEUE. back: the step is that of a combine. */
 bool executor_cpu_carries(const executor *executor, const ep_routing *routing, const ep_form *form, int64_t row_bytes,
                           bool back);
+/* Says so of a step of this rank alone that adds up to topk rows. */
+bool executor_cpu_carries_sums(const executor *executor, int32_t topk);
 
 /* For tests. A delay of NULL ends it. */
 void executor_cpu_delay(executor *executor, executor_delay_fn delay, void *context);

@@ -23,6 +23,7 @@ typedef struct cpu_sum {
     int64_t bytes; /* of a row of that type */
     const void *const *rows;
     int32_t count, wide_from; /* rows from wide_from on are FP32 */
+    const float *weights;     /* [count] factors of the rows; each product is rounded. NULL: all 1 */
     /* The group is added up first, from +0. Its sum takes the place before row `group_at`. */
     const void *const *group;
     int32_t group_count, group_at;

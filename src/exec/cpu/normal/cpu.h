@@ -159,6 +159,8 @@ bool cpu_settle_carried(const cpu_executor *self, ep_advert *(*advert_of)(const 
 /* Comes after cpu_call_workers. The carrier moves the payload of the call, or no longer does. `topk` is that of the
    call. */
 void cpu_carry_begin(cpu_executor *self, bool carries, int32_t topk);
+/* Waits until the carrier has completed all that a worker has asked for, in a step that awaits no other rank. */
+expar_status cpu_carry_await(const cpu_executor *self, int32_t worker);
 static inline void cpu_carry_end(cpu_executor *self)
 {
     self->carrying = NULL;

@@ -120,13 +120,26 @@ typedef struct arrange_run {
     int64_t rows; /* how many came */
 } arrange_run;
 
-static void expand_row(const ep_arrange_step *step, int64_t row)
+/* Copies row `from` of x to row `to` of the output. */
+static void move_row(const arrange_run *run, int32_t worker, int64_t from, int64_t to)
 {
+    const ep_arrange_step *step = run->step;
+    cpu_carrier *carrier = run->self->carrying;
+    const uint8_t *source = (const uint8_t *)step->x + from * step->row_bytes;
+    uint8_t *dest = (uint8_t *)step->out_x + to * step->row_bytes;
+    if (carrier)
+        carrier->ops->copy(carrier, worker, dest, source, step->row_bytes);
+    else
+        memcpy(dest, source, (size_t)step->row_bytes);
+}
+
+static void expand_row(const arrange_run *run, int32_t worker, int64_t row)
+{
+    const ep_arrange_step *step = run->step;
     for (int32_t k = 0; k < step->topk; k++) {
         int64_t to = step->map[row * step->topk + k];
         if (to < 0) continue;
-        memcpy((uint8_t *)step->out_x + to * step->row_bytes, (const uint8_t *)step->x + row * step->row_bytes,
-               (size_t)step->row_bytes);
+        move_row(run, worker, row, to);
         if (step->scale_bytes)
             put_scales(step->out_scales, step->out_pitch, to,
                        (const uint32_t *)step->scales + row * step->scale_bytes / 4, step->scale_bytes);
@@ -140,12 +153,23 @@ static expar_status expand_share(void *context, int32_t worker)
     const arrange_run *run = context;
     int64_t end = ep_channel_begin(run->rows, run->self->active, worker + 1);
     for (int64_t row = ep_channel_begin(run->rows, run->self->active, worker); row < end; row++)
-        expand_row(run->step, row);
-    return EXPAR_OK;
+        expand_row(run, worker, row);
+    return cpu_carry_await(run->self, worker);
+}
+
+/* A sum of no rows is 0. */
+static void zero_row(const cpu_executor *self, const ep_arrange_step *step, int64_t row)
+{
+    uint8_t *dest = (uint8_t *)step->out_x + row * step->row_bytes;
+    const cpu_sum none = {.dtype = EXPAR_F32, .sum = dest, .bytes = step->row_bytes};
+    if (self->carrying)
+        self->carrying->ops->sum(self->carrying, 0, &none);
+    else
+        memset(dest, 0, (size_t)step->row_bytes);
 }
 
 /* Zeroes rows of the output that no entry of the map names. */
-static expar_status pad(const ep_arrange_step *step)
+static expar_status pad(const cpu_executor *self, const ep_arrange_step *step)
 {
     int64_t slots = step->rows * step->topk;
     uint8_t *placed = calloc((size_t)step->out_rows + 1, 1);
@@ -154,12 +178,12 @@ static expar_status pad(const ep_arrange_step *step)
         if (step->map[slot] >= 0) placed[step->map[slot]] = 1;
     for (int64_t row = 0; row < step->out_rows; row++) {
         if (placed[row]) continue;
-        memset((uint8_t *)step->out_x + row * step->row_bytes, 0, (size_t)step->row_bytes);
+        zero_row(self, step, row);
         if (step->scale_bytes) put_scales(step->out_scales, step->out_pitch, row, NULL, step->scale_bytes);
         if (step->out_weights) step->out_weights[row] = 0.0f;
     }
     free(placed);
-    return EXPAR_OK;
+    return cpu_carry_await(self, 0);
 }
 
 /* ---- column-major scales ----------------------------------------------------------------------------------------- */
@@ -188,8 +212,11 @@ expar_status cpu_arrange(executor *base, exec_call *call, const ep_arrange_step 
     cpu_executor *self = cpu_of(base);
     arrange_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
     cpu_call_workers(self, call, run.rows * (step->map ? step->row_bytes : step->scale_bytes));
+    cpu_carry_begin(self, step->carried, step->topk);
     expar_status status = cpu_workers_run(self->workers, self->active, step->map ? expand_share : columns_share, &run);
-    return status == EXPAR_OK && step->pads ? pad(step) : status;
+    if (status == EXPAR_OK && step->pads) status = pad(self, step);
+    cpu_carry_end(self);
+    return status;
 }
 
 /* ---- where rows came from ---------------------------------------------------------------------------------------- */
@@ -254,9 +281,25 @@ static void spread_weights(const ep_reduce_step *step, int64_t row)
     }
 }
 
-/* Sums one token's rows, slots ascending. */
-static void reduce_row(const ep_reduce_step *step, const void **rows, int64_t row)
+/* Has the carrier make the sum. */
+static void carry_sum(cpu_carrier *carrier, int32_t worker, const ep_reduce_step *step, void *out,
+                      const void *const *rows, const float *weights, int32_t count)
 {
+    const cpu_sum sum = {.dtype = (expar_dtype)step->dtype,
+                         .sum = out,
+                         .bytes = step->row_bytes,
+                         .rows = rows,
+                         .count = count,
+                         .wide_from = count,
+                         .weights = weights};
+    carrier->ops->sum(carrier, worker, &sum);
+}
+
+/* Sums one token's rows, slots ascending. */
+static void reduce_row(const reduce_run *run, int32_t worker, const void **rows, int64_t row)
+{
+    const ep_reduce_step *step = run->step;
+    uint8_t *out = (uint8_t *)step->out + row * step->row_bytes;
     float *weights = (float *)(rows + step->topk);
     int32_t count = 0;
     for (int32_t k = 0; k < step->topk; k++) {
@@ -265,8 +308,11 @@ static void reduce_row(const ep_reduce_step *step, const void **rows, int64_t ro
         rows[count] = (const uint8_t *)step->x + from * step->x_pitch_bytes;
         weights[count++] = step->weights ? step->weights[row * step->weights_pitch + k] : 1.0f;
     }
-    cpu_sum_weighted((expar_dtype)step->dtype, (uint8_t *)step->out + row * step->row_bytes, rows,
-                     step->weights ? weights : NULL, count, step->hidden);
+    if (!step->weights) weights = NULL;
+    if (run->self->carrying)
+        carry_sum(run->self->carrying, worker, step, out, rows, weights, count);
+    else
+        cpu_sum_weighted((expar_dtype)step->dtype, out, rows, weights, count, step->hidden);
 }
 
 static expar_status reduce_share(void *context, int32_t worker)
@@ -275,10 +321,10 @@ static expar_status reduce_share(void *context, int32_t worker)
     const void **rows = cpu_sources_of(run->self, worker);
     int64_t end = ep_channel_begin(run->rows, run->self->active, worker + 1);
     for (int64_t row = ep_channel_begin(run->rows, run->self->active, worker); row < end; row++) {
-        if (run->step->out) reduce_row(run->step, rows, row);
+        if (run->step->out) reduce_row(run, worker, rows, row);
         if (run->step->out_weights) spread_weights(run->step, row);
     }
-    return EXPAR_OK;
+    return cpu_carry_await(run->self, worker);
 }
 
 expar_status cpu_reduce(executor *base, exec_call *call, const ep_reduce_step *step)
@@ -286,5 +332,8 @@ expar_status cpu_reduce(executor *base, exec_call *call, const ep_reduce_step *s
     cpu_executor *self = cpu_of(base);
     reduce_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
     cpu_call_workers(self, call, run.rows * step->row_bytes);
-    return cpu_workers_run(self->workers, self->active, reduce_share, &run);
+    cpu_carry_begin(self, step->carried, step->topk);
+    const expar_status status = cpu_workers_run(self->workers, self->active, reduce_share, &run);
+    cpu_carry_end(self);
+    return status;
 }

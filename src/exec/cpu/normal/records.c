@@ -14,6 +14,7 @@
 #include "base/knobs.h"
 #include "exec/cpu/normal/nodes.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,6 +116,20 @@ void cpu_carry_begin(cpu_executor *self, bool carries, int32_t topk)
 {
     self->carrying = carries ? self->carrier : NULL;
     if (carries) self->active = self->carrier->ops->begin(self->carrier, self->active, cpu_most_rows(self, topk));
+}
+
+expar_status cpu_carry_await(const cpu_executor *self, int32_t worker)
+{
+    cpu_carrier *carrier = self->carrying;
+    expar_status status = EXPAR_OK;
+    uint64_t complete = 0;
+    if (!carrier) return EXPAR_OK;
+    carrier->ops->hand_over(carrier, worker, false);
+    for (;;) {
+        status = carrier->ops->complete(carrier, worker, &complete);
+        if (status != EXPAR_OK || complete == carrier->ops->asked(carrier, worker)) return status;
+        sched_yield();
+    }
 }
 
 /* ---- growing ----------------------------------------------------------------------------------------------------- */

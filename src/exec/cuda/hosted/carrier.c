@@ -9,8 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A chunk is worth a command if the open list has so many entries. */
-enum { WORTH_A_COMMAND = 16 };
+/* A chunk is worth a command if the open list has so many entries. A list has space for the addresses of so many rows of
+   one sum, and for their weights. */
+enum { WORTH_A_COMMAND = 16, MOST_ROWS = (MOVER_LIST_WORDS - MOVER_SUM_WORDS - 1) * 2 / 3 };
 
 /* Only the lane's worker uses it. */
 typedef struct carrier_lane {
@@ -68,7 +69,7 @@ static int32_t carrier_begin(cpu_carrier *base, int32_t lanes, int32_t rows)
 {
     hosted_carrier *carrier = carrier_of(base);
     const int32_t made = make_lanes(carrier, lanes);
-    carrier->sum_words = MOVER_SUM_WORDS + (uint32_t)rows;
+    carrier->sum_words = MOVER_SUM_WORDS + (uint32_t)rows + ((uint32_t)rows + 1) / 2;
     for (int32_t i = 0; i < made; i++) {
         carrier_lane *lane = carrier->lanes[i];
         lane->command = (mover_command){.kind = 0};
@@ -136,7 +137,8 @@ static void carrier_sum(cpu_carrier *base, int32_t number, const cpu_sum *sum)
     const mover_sum head = {.sum = (uint64_t)(uintptr_t)sum->sum,
                             .dtype = (uint16_t)sum->dtype,
                             .flags =
-                                (uint16_t)((sum->wide ? MOVER_WIDE_SUM : 0) | (sum->wide_group ? MOVER_WIDE_GROUP : 0)),
+                                (uint16_t)((sum->wide ? MOVER_WIDE_SUM : 0) | (sum->wide_group ? MOVER_WIDE_GROUP : 0) |
+                                           (sum->weights ? MOVER_WEIGHTED : 0)),
                             .rows = (uint16_t)sum->count,
                             .group_rows = (uint16_t)sum->group_count,
                             .wide_from = (uint16_t)sum->wide_from,
@@ -148,6 +150,7 @@ static void carrier_sum(cpu_carrier *base, int32_t number, const cpu_sum *sum)
         *entry++ = (uint64_t)(uintptr_t)sum->rows[i];
     for (int32_t i = 0; i < sum->group_count; i++)
         *entry++ = (uint64_t)(uintptr_t)sum->group[i];
+    if (sum->weights) memcpy(entry, sum->weights, (size_t)sum->count * sizeof *sum->weights);
 }
 
 static uint64_t carrier_asked(const cpu_carrier *base, int32_t lane)
@@ -217,8 +220,7 @@ void hosted_carrier_make(hosted_executor *self)
     if (!self->mover.on || (self->near_ranks > 1 && !self->mapped)) return;
     self->carrier = calloc(1, sizeof *self->carrier + ranks * sizeof *self->carrier->bases);
     if (!self->carrier) return;
-    self->carrier->base = (cpu_carrier){
-        .ops = &carrier_ops, .most_rows = MOVER_LIST_WORDS - MOVER_SUM_WORDS, .bases = self->carrier->bases};
+    self->carrier->base = (cpu_carrier){.ops = &carrier_ops, .most_rows = MOST_ROWS, .bases = self->carrier->bases};
     if (self->mapped)
         memcpy(self->carrier->bases, device_heap_bases(self->core.heap), ranks * sizeof *self->carrier->bases);
     self->carrier->self = self;

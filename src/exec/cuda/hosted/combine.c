@@ -37,11 +37,14 @@ static void read_reduce(hosted_step *step, ep_reduce_step *here)
     here->map = hosted_read(step, here->map, (uint64_t)(here->rows * topk) * sizeof *here->map);
     if (hosted_sync(step) != EXPAR_OK) return;
     const int64_t expert_rows = expert_rows_of(here->map, rows * topk);
-    if (here->out) here->x = hosted_read_rows(step, here->x, expert_rows, here->row_bytes, &here->x_pitch_bytes);
+    here->carried = here->out && hosted_carry_step(step, here->x, (uint64_t)here->row_bytes, here->topk);
+    if (here->out && !here->carried) {
+        here->x = hosted_read_rows(step, here->x, expert_rows, here->row_bytes, &here->x_pitch_bytes);
+        here->out = hosted_write(step, here->out, (uint64_t)(here->rows * here->row_bytes), false);
+    }
     here->weights = read_floats(step, here->weights, rows, topk, &here->weights_pitch);
     if (here->out_weights)
         here->row_weights = read_floats(step, here->row_weights, expert_rows, 1, &here->row_weights_pitch);
-    here->out = hosted_write(step, here->out, (uint64_t)(here->rows * here->row_bytes), false);
     here->out_weights = hosted_write(step, here->out_weights, (uint64_t)(here->rows * topk) * sizeof(float), false);
     hosted_sync(step);
 }

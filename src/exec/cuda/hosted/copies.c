@@ -233,6 +233,20 @@ static bool is_far(const void *data, uint64_t bytes)
     return data && bytes > 0 && mem_is_far(data);
 }
 
+bool hosted_only_on_gpu(const hosted_step *step, const void *data, uint64_t bytes)
+{
+    return is_far(data, bytes) && !find_copy(step, data, bytes);
+}
+
+bool hosted_carry_step(const hosted_step *step, const void *rows, uint64_t bytes, int32_t topk)
+{
+    hosted_carrier *carrier = step->self->carrier;
+    if (step->status != EXPAR_OK || !carrier || !hosted_only_on_gpu(step, rows, bytes)) return false;
+    if (!executor_cpu_carries_sums(step->self->inner, topk)) return false;
+    hosted_carrier_use(carrier, &step->call->run);
+    return true;
+}
+
 const void *hosted_read(hosted_step *step, const void *data, uint64_t bytes)
 {
     if (step->status != EXPAR_OK || !is_far(data, bytes)) return data;
@@ -337,9 +351,24 @@ bool hosted_is_symmetric(const hosted_step *step, const void *host, uint64_t *of
     return one->reached;
 }
 
+static void move_on_gpu(hosted_step *step, void *dest, const void *source, uint64_t bytes)
+{
+    const mover_command command = {.dest = (uint64_t)(uintptr_t)dest,
+                                   .source = (uint64_t)(uintptr_t)source,
+                                   .rows = 1,
+                                   .row_bytes = bytes,
+                                   .kind = MOVER_COPY};
+    step->status = hosted_run_post(step->self, &step->call->run, &command);
+}
+
 /* The destination's copy, if the call has one, gets the bytes, too. */
 void hosted_move(hosted_step *step, void *dest, const void *source, uint64_t bytes)
 {
+    if (step->status == EXPAR_OK && step->self->mover.on && hosted_only_on_gpu(step, source, bytes) &&
+        hosted_only_on_gpu(step, dest, bytes)) {
+        move_on_gpu(step, dest, source, bytes);
+        return;
+    }
     const void *from = hosted_read(step, source, bytes);
     void *to = hosted_write(step, dest, bytes, false);
     if (hosted_sync(step) != EXPAR_OK || bytes == 0) return;

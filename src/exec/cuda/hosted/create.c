@@ -246,7 +246,8 @@ expar_status hosted_create(const executor_plan *plan, executor **out)
     int32_t sharers = 0;
     hosted_executor *self = calloc(1, sizeof *self);
     if (!self) return sym_out_of_step(symmetric, buffer_name, error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory"));
-    self->core.base = (executor){.ops = &hosted_ops, .normal = &hosted_normal_ops};
+    self->normal = hosted_normal_ops;
+    self->core.base = (executor){.ops = &hosted_ops, .normal = &self->normal};
     self->core.group = plan->group;
     self->core.sym = symmetric;
     self->core.with_threads = plan->group->threads && plan->group->size > 1;
@@ -262,6 +263,7 @@ expar_status hosted_create(const executor_plan *plan, executor **out)
         free(self);
         return error_restore(&kept);
     }
+    self->normal.stages = self->mapped;
     hosted_carrier_make(self);
     *out = &self->core.base;
     return EXPAR_OK;

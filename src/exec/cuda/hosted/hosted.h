@@ -88,6 +88,7 @@ typedef struct hosted_executor {
     bool mapped;
     bool limited;         /* the pool has a limit */
     uint64_t start_bytes; /* that the per-GPU state keeps for this buffer's pool */
+    normal_ops normal;    /* the table of operations: `stages` depends on the pool */
 } hosted_executor;
 
 static inline hosted_executor *hosted_of(executor *base)
@@ -236,6 +237,11 @@ typedef struct hosted_step {
 /* Waits for the call's inputs. */
 hosted_step hosted_step_begin(hosted_executor *self, const exec_call *call);
 
+/* Returns whether the bytes lie on the GPU, and the call has no copy of them in host memory. */
+bool hosted_only_on_gpu(const hosted_step *step, const void *data, uint64_t bytes);
+/* Says whether the carrier can carry out a step of this rank alone on rows that lie so, and has it use the call's run.
+   topk: the most rows of a sum. */
+bool hosted_carry_step(const hosted_step *step, const void *rows, uint64_t bytes, int32_t topk);
 /* Returns where the host has these bytes: a copy, which is complete after hosted_sync, or `data` itself if that is host
    memory, NULL or empty. A range that the call has copied or written before is not copied again. */
 const void *hosted_read(hosted_step *step, const void *data, uint64_t bytes);

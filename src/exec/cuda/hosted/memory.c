@@ -267,12 +267,14 @@ expar_status hosted_take(executor *base, const mem_allocator *from, uint64_t byt
     return gpu_fallback_allocate(gpu_core_of(base), from, bytes, out);
 }
 
-/* Rows pass through host memory that peers reach, wherever the caller has them. Steps find out where that is. */
+/* Other rows pass through host memory that peers reach, or are copied to the pool, wherever the caller has them. Steps
+   find out where that is. Outputs that ranks of this node write must lie in the pool. */
 exec_reach hosted_reach(executor *base, const exec_call *call, const void *data, uint64_t bytes, bool maps,
                         exec_mapping *out)
 {
-    (void)base, (void)call, (void)data, (void)bytes, (void)maps, (void)out;
-    return EXEC_REACH_HEAP;
+    (void)call;
+    if (maps || !hosted_of(base)->mapped) return EXEC_REACH_HEAP;
+    return hosted_offset_on_gpu(hosted_of(base), data, bytes, &out->offset) ? EXEC_REACH_HEAP : EXEC_REACH_NONE;
 }
 
 /* Memory of this rank alone stays on the GPU. */

@@ -45,9 +45,12 @@ static void read_arrange(hosted_step *steps, ep_arrange_step *here)
     here->out_scales = hosted_write(steps, here->out_scales, scales_out_bytes(here), true);
     if (!expands) return;
     here->map = hosted_read(steps, here->map, bytes_of(slots, sizeof *here->map));
-    here->x = hosted_read(steps, here->x, bytes_of(here->rows, here->row_bytes));
+    here->carried = hosted_carry_step(steps, here->x, bytes_of(here->rows, here->row_bytes), here->topk);
     here->weights = hosted_read(steps, here->weights, bytes_of(slots, sizeof *here->weights));
-    here->out_x = hosted_write(steps, here->out_x, bytes_of(here->out_rows, here->row_bytes), !here->pads);
+    if (!here->carried) {
+        here->x = hosted_read(steps, here->x, bytes_of(here->rows, here->row_bytes));
+        here->out_x = hosted_write(steps, here->out_x, bytes_of(here->out_rows, here->row_bytes), !here->pads);
+    }
     here->out_weights =
         hosted_write(steps, here->out_weights, bytes_of(here->out_rows, sizeof *here->out_weights), !here->pads);
 }

@@ -39,13 +39,13 @@ typedef struct mover_row {
     uint64_t dest, source;
 } mover_row;
 
-/* A sum: FP32 from +0 in the order of the rows, rounded once to nearest even. The addresses of the rows follow, and
- * after them those of the group. The group is added up by itself first, from +0; its sum then takes the place before
+/* A sum: FP32 from +0 in the order of the rows, rounded once to nearest even. The addresses of the rows follow, after
+ * them those of the group, and then the weights of the rows, two in a word. The group is added up by itself first, from +0; its sum then takes the place before
  * row `group_at`. */
 typedef struct mover_sum {
     uint64_t sum;
     uint16_t dtype; /* expar_dtype of the rows, and of the sum */
-    uint16_t flags; /* MOVER_WIDE_… */
+    uint16_t flags; /* MOVER_WIDE_…, MOVER_WEIGHTED */
     uint16_t rows, group_rows;
     uint16_t wide_from; /* rows from this one on are FP32 */
     uint16_t group_at;  /* at most `rows` */
@@ -54,6 +54,7 @@ typedef struct mover_sum {
 #define MOVER_SUM_WORDS  3
 #define MOVER_WIDE_SUM   1 /* the sum is FP32, and not rounded */
 #define MOVER_WIDE_GROUP 2 /* the group's sum is not rounded to the rows' type */
+#define MOVER_WEIGHTED   4 /* rows have weights, and there is no group; each product is rounded */
 
 typedef struct mover_ring {
     /* The host writes these two. Command n of a run, from 0 on, stands in place n mod MOVER_COMMANDS. The host fills it

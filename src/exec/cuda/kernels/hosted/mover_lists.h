@@ -98,8 +98,15 @@ GPU_FUNC void add_wide_vector(int32_t dtype, float sums[8], uint64_t row, uint32
     if (dtype != GPU_F32) add_floats(sums + 4, load_row(wide + 1));
 }
 
+/* Returns the weights of the rows; NULL: they have none. */
+GPU_FUNC const float *weights_of(const mover_sum *s, const uint64_t *rows)
+{
+    return s->flags & MOVER_WEIGHTED ? (const float *)(rows + s->rows) : NULL;
+}
+
 /* Adds 16 bytes of rows, of which a thread loads SOURCES at once. */
-GPU_FUNC void add_vectors(int32_t dtype, float sums[8], const uint64_t *rows, uint32_t count, uint32_t at)
+GPU_FUNC void add_vectors(int32_t dtype, float sums[8], const uint64_t *rows, const float *weights, uint32_t count,
+                          uint32_t at)
 {
     for (uint32_t first = 0; first < count; first += SOURCES) {
         uint4 held[SOURCES];
@@ -108,7 +115,7 @@ GPU_FUNC void add_vectors(int32_t dtype, float sums[8], const uint64_t *rows, ui
             if (first + i < count) held[i] = load_row((const uint4 *)(rows[first + i] + at));
 #pragma unroll
         for (uint32_t i = 0; i < SOURCES; i++)
-            if (first + i < count) add_vector(dtype, sums, held[i], false, 0.0f);
+            if (first + i < count) add_vector(dtype, sums, held[i], weights, weights ? weights[first + i] : 0.0f);
     }
 }
 
@@ -117,7 +124,8 @@ GPU_FUNC void add_some(const mover_sum *s, float sums[8], const uint64_t *rows, 
                        uint32_t at)
 {
     const uint32_t narrow = s->wide_from < end ? s->wide_from : end;
-    if (first < narrow) add_vectors(s->dtype, sums, rows + first, narrow - first, at);
+    const float *weights = weights_of(s, rows);
+    if (first < narrow) add_vectors(s->dtype, sums, rows + first, weights ? weights + first : NULL, narrow - first, at);
     for (uint32_t i = first < narrow ? narrow : first; i < end; i++)
         add_wide_vector(s->dtype, sums, rows[i], at);
 }
@@ -134,7 +142,7 @@ GPU_FUNC void add_group_vector(const mover_sum *s, const uint64_t *group, float 
     const int32_t dtype = s->dtype;
     float own[8];
     clear_sums(own);
-    add_vectors(dtype, own, group, s->group_rows, at);
+    add_vectors(dtype, own, group, NULL, s->group_rows, at);
     if (!(s->flags & MOVER_WIDE_GROUP)) {
         const uint4 rounded = narrow_vector(dtype, own);
         add_vector(dtype, sums, rounded, false, 0.0f);
@@ -174,10 +182,10 @@ GPU_FUNC uint32_t element_at(int32_t dtype, uint64_t row, uint32_t index)
     return dtype == GPU_F32 ? ((const uint32_t *)row)[index] : ((const uint16_t *)row)[index];
 }
 
-GPU_FUNC void add_element(int32_t dtype, float sums[2], uint64_t row, uint32_t index, bool wide)
+/* weight: NULL for none */
+GPU_FUNC void add_element(int32_t dtype, float sums[2], uint64_t row, uint32_t index, const float *weight)
 {
-    const int32_t type = wide ? GPU_F32 : dtype;
-    add_word(type, sums, element_at(type, row, index), false, 0.0f);
+    add_word(dtype, sums, element_at(dtype, row, index), weight, weight ? *weight : 0.0f);
 }
 
 GPU_FUNC void add_group_element(const mover_sum *s, const uint64_t *group, float sums[2], uint32_t index)
@@ -185,7 +193,7 @@ GPU_FUNC void add_group_element(const mover_sum *s, const uint64_t *group, float
     const int32_t dtype = s->dtype;
     float own[2] = {0.0f, 0.0f};
     for (uint32_t i = 0; i < s->group_rows; i++)
-        add_element(dtype, own, group[i], index, false);
+        add_element(dtype, own, group[i], index, NULL);
     if (s->flags & MOVER_WIDE_GROUP)
         sums[0] = __fadd_rn(sums[0], own[0]);
     else
@@ -196,10 +204,12 @@ GPU_FUNC void add_group_element(const mover_sum *s, const uint64_t *group, float
 GPU_FUNC void sum_element(const mover_sum *s, const uint64_t *rows, uint32_t index)
 {
     const int32_t dtype = s->flags & MOVER_WIDE_SUM ? GPU_F32 : s->dtype;
+    const float *weights = weights_of(s, rows);
     float sums[2] = {0.0f, 0.0f};
     for (uint32_t i = 0; i <= s->rows; i++) {
         if (s->group_rows && i == s->group_at) add_group_element(s, rows + s->rows, sums, index);
-        if (i < s->rows) add_element(s->dtype, sums, rows[i], index, i >= s->wide_from);
+        if (i < s->rows)
+            add_element(i >= s->wide_from ? GPU_F32 : s->dtype, sums, rows[i], index, weights ? weights + i : NULL);
     }
     if (dtype == GPU_F32)
         ((uint32_t *)s->sum)[index] = narrow_f32(sums[0]);

@@ -341,3 +341,20 @@ expar_status gpu_end(executor *base, exec_call *call)
     gpu_guard_note_end(self);
     return status;
 }
+
+/* ---- calls of the driver that wait for kernels ------------------------------------------------------------------- */
+
+void gpu_order_close(const gpu_core *self)
+{
+    pthread_mutex_lock(&self->order->lock);
+}
+
+bool gpu_order_try_close(const gpu_core *self)
+{
+    return pthread_mutex_trylock(&self->order->lock) == 0;
+}
+
+void gpu_order_open(const gpu_core *self)
+{
+    pthread_mutex_unlock(&self->order->lock);
+}

@@ -193,7 +193,11 @@ void hosted_carrier_close(hosted_executor *self)
 {
     hosted_carrier *carrier = self->carrier;
     if (!carrier) return;
-    if (carrier->memory) mem_host_unregister(self->device, carrier->memory);
+    if (carrier->memory) {
+        gpu_order_close(&self->core);
+        mem_host_unregister(self->device, carrier->memory);
+        gpu_order_open(&self->core);
+    }
     for (int32_t i = 0; i < carrier->num_lanes; i++)
         free(carrier->lanes[i]);
     free(carrier->lanes);
@@ -206,8 +210,10 @@ static expar_status carrier_register(hosted_executor *self, void *data, uint64_t
 {
     const uintptr_t page = 4096, begin = (uintptr_t)data & ~(page - 1);
     void *memory = (void *)begin;
+    gpu_order_close(&self->core);
     const expar_status status =
         mem_host_register(self->device, memory, align_up((uintptr_t)data - begin + bytes, page));
+    gpu_order_open(&self->core);
     if (status == EXPAR_OK) self->carrier->memory = memory;
     return status;
 }

@@ -129,7 +129,6 @@ static void hosted_destroy(executor *base, bool sound, bool quiet)
 {
     hosted_executor *self = hosted_of(base);
     hosted_mover_close(self);
-    hosted_carrier_close(self);
     self->inner->ops->destroy(self->inner, sound, quiet);
     close_gpu_part(self, sound, quiet);
     if (!self->mover.on) free(self);

@@ -174,7 +174,8 @@ void hosted_pause(hosted_executor *self, hosted_call *call);
 /* Makes the mover. If this rank cannot use it, logs why, and the buffer copies without it. It is not used where ranks
    of this process share the GPU: one rank's run would hold up what the driver does for the other. */
 void hosted_mover_make(hosted_executor *self, int32_t num_sms);
-/* Waits for the ends of all runs, and frees the mover. If a run does not end, its memory stays. */
+/* Waits for the ends of all runs, and frees the mover, the carrier and the stages. If a run does not end, all of them
+   stay. */
 void hosted_mover_close(hosted_executor *self);
 /* Launches the mover on the call's stream, after earlier calls. */
 expar_status hosted_run_begin(hosted_executor *self, const exec_call *call, hosted_run *run);
@@ -208,7 +209,7 @@ static inline uint8_t *hosted_bounce(const hosted_executor *self, const hosted_r
 /* ---- carrier.c --------------------------------------------------------------------------------------------------- */
 /* Makes the carrier, for a buffer that has a mover and the CPU executor. If there is none, the host moves rows. */
 void hosted_carrier_make(hosted_executor *self);
-/* Comes before the CPU executor is destroyed, which does not use it any more. NULL is allowed. */
+/* Comes when all runs have ended, before the CPU executor is destroyed. Without a carrier it does nothing. */
 void hosted_carrier_close(hosted_executor *self);
 /* The step that follows moves rows by this run, if it is carried. */
 void hosted_carrier_use(hosted_carrier *carrier, hosted_run *run);

@@ -224,7 +224,11 @@ expar_status hosted_grow_pool(executor *base, const uint64_t *bytes, int32_t cou
 {
     hosted_executor *self = hosted_of(base);
     bool failed;
-    return self->mapped ? gpu_store_grow_pool(&self->core, self->limited, bytes, count, &failed) : EXPAR_OK;
+    if (!self->mapped) return EXPAR_OK;
+    gpu_order_close(&self->core);
+    const expar_status status = gpu_store_grow_pool(&self->core, self->limited, bytes, count, &failed);
+    gpu_order_open(&self->core);
+    return status;
 }
 
 bool hosted_offset_on_gpu(const hosted_executor *self, const void *data, uint64_t bytes, uint64_t *offset)

@@ -111,14 +111,24 @@ static bool has_begun(const hosted_executor *self, const hosted_run *run)
     return acquire(&ring_at(self, run->ring)->started) == run->number;
 }
 
+/* Asks the driver whether the context is lost, unless the driver waits for kernels in another thread: the run might be
+   one of these. */
+static expar_status look_at_context(const hosted_executor *self, const hosted_run *run)
+{
+    bool unused;
+    if (!gpu_order_try_close(&self->core)) return EXPAR_OK;
+    const expar_status status = cuda_mark_query(run->mark, &unused);
+    gpu_order_open(&self->core);
+    return status;
+}
+
 /* Copies that have begun end by themselves. Before that, the caller's work on the stream may last. */
 static expar_status look_at_run(const hosted_executor *self, const hosted_run *run, int64_t *asked_ns, int64_t *next_ns)
 {
-    bool unused;
     const int64_t now_ns = clock_ns();
     if (run->mark && now_ns >= *next_ns) {
         *next_ns = now_ns + knob(KNOB_CUDA_HOSTED_LOOK_NS);
-        const expar_status status = cuda_mark_query(run->mark, &unused);
+        const expar_status status = look_at_context(self, run);
         if (status != EXPAR_OK) return status;
     }
     return has_begun(self, run) ? EXPAR_OK : hosted_look(self, asked_ns);
@@ -291,6 +301,8 @@ void hosted_mover_close(hosted_executor *self)
         return;
     }
     mover->on = false;
+    hosted_carrier_close(self);
+    hosted_stages_trim(self);
     pthread_mutex_destroy(&mover->lock);
     give_parts(self);
 }

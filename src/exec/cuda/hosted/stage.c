@@ -10,10 +10,23 @@
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
+/* The driver may wait for kernels. Without the mover none of them waits for a thread. */
+static void close_order(const hosted_executor *self)
+{
+    if (self->core.order) gpu_order_close(&self->core);
+}
+
+static void open_order(const hosted_executor *self)
+{
+    if (self->core.order) gpu_order_open(&self->core);
+}
+
 static void stage_free(const hosted_executor *self, hosted_stage *stage)
 {
     if (!stage->block) return;
+    close_order(self);
     mem_host_unregister(self->device, stage->block->data);
+    open_order(self);
     mem_block_release(stage->block);
     stage->block = NULL;
 }
@@ -28,7 +41,9 @@ static bool stage_make(const hosted_executor *self, hosted_stage *stage, uint64_
     if (mem_pool_take(self->inner->pool, wanted, &block) != EXPAR_OK) return true;
     expar_status status = gpu_leave_captures(&mode);
     if (status == EXPAR_OK) {
+        close_order(self);
         status = mem_host_register(self->device, block->data, block->bytes);
+        open_order(self);
         gpu_return_to_captures(mode);
     }
     if (status == EXPAR_OK) {

@@ -36,6 +36,7 @@ typedef struct normal_ops {
     /* Rows for or from memory that peers cannot reach pass through the pool if it has space. A copy costs less there
        than the queue. */
     bool stages;
+    bool x_alone;       /* peers must reach rows alone: scales, indices, weights and maps get there in any case */
     int32_t unit_bytes; /* alignment in bytes of the rows that a combine writes, or adds as biases */
     bool grows_apart;   /* `grow` is a call of its own, and uses up its epoch when all ranks have grown */
     /* Returns the times of the last call, which must have ended, or false if there are none. */

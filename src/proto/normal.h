@@ -83,8 +83,8 @@ typedef struct ep_advert {
     int32_t first_row; /* dispatch: the sender's first row in the output */
     int32_t rows;      /* rows with this number or a greater one were, or will be, dropped */
     int32_t mode;      /* ep_mode */
-    /* 1: x lies on a GPU, and only kernels reach it there. x_offset then counts from the start of the GPU's heap. If not
-       all ranks of a node say so in a call across nodes, rows of those that do go by the queue. */
+    /* 1: x lies on a GPU, and only kernels reach it there. x_offset then counts from the start of the GPU's heap. If
+       not all ranks of a node say so in a call across nodes, rows of those that do go by the queue. */
     int32_t carried;
 } ep_advert;
 

@@ -47,6 +47,16 @@ expar_status device_heap_take(device_heap *heap, const char *what, uint64_t byte
    kernels uses the heap any more. On return it says whether this holds for all ranks; false on failure. */
 expar_status device_heap_give(device_heap *heap, const char *what, uint64_t offset, bool *quiet);
 
+/* Encloses calls of the driver that map and unmap memory of the heap, which may wait for kernels. It must not wait for
+   other ranks. */
+typedef struct device_heap_gate {
+    void (*close)(void *context);
+    void (*open)(void *context);
+    void *context;
+} device_heap_gate;
+/* Comes before the heap grows, on the thread that lets it grow. The heap keeps a copy. */
+void device_heap_guard(device_heap *heap, const device_heap_gate *gate);
+
 /* ---- the second part --------------------------------------------------------------------------------------------- */
 
 /* Returns whether there is a second part. The same on all ranks. */

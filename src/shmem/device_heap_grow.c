@@ -58,7 +58,9 @@ expar_status heap_chunks_share(device_heap *self, const char *what, int fd, cons
     if (!fds) return sym_out_of_step(self->sym, what, error_set(EXPAR_ERR_MEMORY, "no memory"));
     expar_status status = ctl->ops->exchange_fds(ctl, fd, fds);
     if (status == EXPAR_OK) {
+        heap_gate_close(self);
         expar_status own = map_peers(self, fds, offsets, bytes);
+        heap_gate_open(self);
         status = heap_agree(self, what, &(heap_word){0}, own);
         if (status != EXPAR_OK && own == EXPAR_OK) unmap_peers(self, offsets, bytes, self->sym->size);
     } else {
@@ -68,7 +70,7 @@ expar_status heap_chunks_share(device_heap *self, const char *what, int fd, cons
     return status;
 }
 
-expar_status heap_chunk_make(const device_heap *self, uint64_t offset, uint64_t bytes, int *fd)
+static expar_status make_chunk(const device_heap *self, uint64_t offset, uint64_t bytes, int *fd)
 {
     mem_chunk chunk = {0};
     expar_status status = mem_chunk_create(self->device, bytes, &chunk);
@@ -79,6 +81,14 @@ expar_status heap_chunk_make(const device_heap *self, uint64_t offset, uint64_t 
     if (status == EXPAR_OK || *fd < 0) return status;
     close(*fd);
     *fd = -1;
+    return status;
+}
+
+expar_status heap_chunk_make(const device_heap *self, uint64_t offset, uint64_t bytes, int *fd)
+{
+    heap_gate_close(self);
+    const expar_status status = make_chunk(self, offset, bytes, fd);
+    heap_gate_open(self);
     return status;
 }
 

@@ -7,6 +7,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+void device_heap_guard(device_heap *self, const device_heap_gate *gate)
+{
+    self->gate = *gate;
+}
+
 bool device_heap_grows(const device_heap *self)
 {
     return self->kind == HEAP_CHUNKS;
@@ -133,7 +138,7 @@ static void shrink_one(device_heap *self, int32_t r, uint64_t keep)
     while (pieces->count > keep) {
         const uint64_t bytes = pieces->bytes[pieces->count - 1];
         const uint64_t at = self->range_bytes + pieces->total_bytes - bytes;
-        if (own || !self->sym->by_threads) mem_chunk_unmap(self->bases[r] + at, bytes);
+        if (own || (self->reaches[r] && !self->sym->by_threads)) mem_chunk_unmap(self->bases[r] + at, bytes);
         drop_last(pieces);
         if (own) drop_last(&self->part->own);
     }
@@ -173,8 +178,10 @@ static expar_status shrink_to(device_heap *self, const char *what, const shrinki
     const heap_word word = {.mine = mine, .all = all, .mine_bytes = sizeof *mine};
     expar_status status = heap_agree(self, what, &word, EXPAR_OK);
     if (status != EXPAR_OK || !all_shrink(self, all)) return status;
+    heap_gate_close(self);
     for (int32_t r = 0; r < self->sym->size; r++)
         shrink_one(self, r, all[r].pieces);
+    heap_gate_open(self);
     return heap_agree(self, what, &(heap_word){0}, EXPAR_OK);
 }
 

@@ -90,6 +90,8 @@ struct device_heap {
     bool *quiet;
     /* [size] each PE's second part, which follows the symmetric one */
     heap_pieces *grown;
+    /* close NULL: there is none */
+    device_heap_gate gate;
     /* addresses of each of the two parts; granularity */
     uint64_t range_bytes, unit_bytes;
     /* guarded by sym->lock */
@@ -107,6 +109,15 @@ struct device_heap {
 static inline uint64_t heap_mapped(const device_heap *heap)
 {
     return atomic_load_explicit(&heap->mapped_bytes, memory_order_acquire);
+}
+
+static inline void heap_gate_close(const device_heap *heap)
+{
+    if (heap->gate.close) heap->gate.close(heap->gate.context);
+}
+static inline void heap_gate_open(const device_heap *heap)
+{
+    if (heap->gate.close) heap->gate.open(heap->gate.context);
 }
 
 static inline bool heap_is_own(const device_heap *heap, int32_t r)

@@ -34,7 +34,7 @@ table='
 5 link/device      ptx.h bulk.h ring.h gda.h
 6 exec             executor.h normal.h step.h event.h low_latency.h far_words.h
 6 exec/cpu         create.h
-6 exec/cpu/core    (calls.h) (delay.h) (rows.h) (encode.h) (workers.h)
+6 exec/cpu/core    carrier.h (calls.h) (delay.h) (rows.h) (encode.h) (workers.h)
 6 exec/cpu/normal  (cpu.h) (moves.h) (nodes.h)
 6 exec/cpu/low_latency (create.h) (cpu.h) (combine.h) (dispatch.h) (far.h)
 6 exec/cpu/low_latency/far (links.h)

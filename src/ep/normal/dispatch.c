@@ -144,13 +144,12 @@ static ep_dispatch_step dispatch_step(const dispatch_call *call)
 static expar_status dispatch_take_counts(dispatch_call *call)
 {
     int64_t sum;
-    prologue_take_counts(&call->prologue, call->made);
-    if (call->prologue.num_worst_tokens) return count_experts(call, &sum);
-    dispatch_settle_spare(call);
-    expar_status status = take_results(call);
     error_kept kept;
-    error_keep(&kept, status);
-    status = grow_pools(call, false);
+    const bool worst = call->prologue.num_worst_tokens;
+    prologue_take_counts(&call->prologue, call->made);
+    if (!worst) dispatch_settle_spare(call);
+    error_keep(&kept, worst ? count_experts(call, &sum) : take_results(call));
+    const expar_status status = grow_pools(call, worst && dispatch_lies_beside(call));
     return status == EXPAR_OK ? error_restore(&kept) : status;
 }
 

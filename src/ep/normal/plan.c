@@ -18,7 +18,7 @@ static uint32_t find_places(const ep_call *call, ep_plan *plan, uint32_t maps)
     uint32_t lacking = 0;
     for (int part = 0; part < EP_OUTPUT_PARTS; part++) {
         ep_plan_place *place = &plan->parts[part];
-        if (!place->bytes) continue;
+        if (!place->bytes || (exec->normal->x_alone && part != EXPAR_EP_PART_X)) continue;
         const exec_reach reach =
             exec->normal->reach(exec, &call->exec, place->data, place->bytes, maps & PART_BIT(part), &place->mapping);
         place->offset = place->mapping.offset;

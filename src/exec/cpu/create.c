@@ -363,8 +363,9 @@ bool executor_cpu_carries(const executor *base, const ep_routing *routing, const
                           bool back)
 {
     const cpu_executor *self = (const cpu_executor *)base;
-    return executor_cpu_carries_sums(base, routing->topk) && !(back && form->options & EP_OPTION_ONE_ORDER) &&
-           rail_slots_fit(self, routing, form, row_bytes, back);
+    if (!executor_cpu_carries_sums(base, routing->topk)) return false;
+    if (!rail_slots_fit(self, routing, form, row_bytes, back)) return false;
+    return !back || !(form->options & EP_OPTION_ONE_ORDER) || rail_tokens_fit(self, form, row_bytes);
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */

@@ -21,8 +21,8 @@ bool executor_cpu_rail_memory(const executor *executor, void **data, uint64_t *b
    destroyed. Comes before any call. */
 void executor_cpu_carry(executor *executor, cpu_carrier *carrier);
 /* Says whether a step of this form may be carried; all ranks of a node that have carriers get the same answer. A send
-   takes `carried` back if it is not on all ranks of the node; then the step that receives must find everything where
-   the host reaches it, and mode EP_MODE_QUEUE. back: the step is that of a combine. */
+   takes `carried` back if it is not set on all ranks of the node. The step that receives must then have mode
+   EP_MODE_QUEUE, and find everything where the host reaches it. back: the step is that of a combine. */
 bool executor_cpu_carries(const executor *executor, const ep_routing *routing, const ep_form *form, int64_t row_bytes,
                           bool back);
 /* Says so of a step of this rank alone that adds up to topk rows. */

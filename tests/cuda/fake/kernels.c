@@ -346,7 +346,7 @@ static void sum_listed(const mover_command *c)
     for (uint64_t i = 0; i < c->rows; i++) {
         const mover_sum *s = (const mover_sum *)(uintptr_t)(c->list + i * c->entry_words * sizeof(uint64_t));
         const uint64_t *rows = (const uint64_t *)s + MOVER_SUM_WORDS, *group = rows + s->rows;
-        if (s->dtype != F32) abort();
+        if (s->dtype != F32 || s->flags & MOVER_WEIGHTED) abort();
         for (uint64_t k = 0; k < c->row_bytes / sizeof(float); k++) {
             float sum = add_floats(0.0f, rows, s->group_at, k);
             if (s->group_rows) sum += add_floats(0.0f, group, s->group_rows, k);

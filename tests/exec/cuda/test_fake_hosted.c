@@ -10,6 +10,7 @@
 #include "ep/harness/idle_rank.h"
 #include "ep/harness/ranks.h"
 #include "ep/normal/normal.h"
+#include "exec/cuda/hosted/hosted.h"
 #include "mem/device.h"
 #include "oracle/unit.h"
 
@@ -176,6 +177,25 @@ static void call_before_signal(bench *b, late_signal *late, float *rows, float *
     CHECK(pthread_join(thread, NULL) == 0, "the thread");
 }
 
+/* Counts the mover's commands of the kind that the buffer's rings still hold. */
+static int commands_of(const bench *b, mover_kind kind_of_command)
+{
+    const hosted_mover *mover = &((const hosted_executor *)b->one.ep->base.exec)->mover;
+    int count = 0;
+    for (int ring = 0; mover->on && ring < HOSTED_RINGS; ring++)
+        for (int i = 0; i < MOVER_COMMANDS; i++)
+            count += mover->rings[ring].commands[i].kind == (uint32_t)kind_of_command;
+    return count;
+}
+
+/* With the mover, rows do not pass through the host: it has moved them from place to place, and added them. */
+static void check_carried(const bench *b)
+{
+    if (!returns_early()) return;
+    CHECK(commands_of(b, MOVER_ROWS) > 0, "no rows were copied by a list");
+    CHECK(commands_of(b, MOVER_SUMS) > 0, "no sums were made by a list");
+}
+
 /* The second time the copies of a call find memory that fits them (stage.c). */
 static void order_on_stream(bench *b)
 {
@@ -197,6 +217,7 @@ static void order_on_stream(bench *b)
     CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
     check_values(rows, 1 - b->rank, "rows that the stream read after the dispatch");
     check_values(y, b->rank, "sums that the stream read after the combine");
+    check_carried(b);
     expar_event_release(late.event);
 }
 

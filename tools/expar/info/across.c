@@ -76,6 +76,6 @@ json_t *info_across(const json_t *transports)
 {
     if (!json_is_object(transports)) return json_null();
     return json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:o, s:o}", "low_latency", "way", low_latency_way(transports),
-                     "buffers", "pinned memory", "normal", "way", "host", "buffers", "host memory", "kernels",
-                     kernels_of(), "reason", reason_of(transports));
+                     "buffers", "pinned memory", "normal", "way", "host", "buffers",
+                     "pinned memory, outputs on the GPU", "kernels", kernels_of(), "reason", reason_of(transports));
 }

@@ -230,7 +230,8 @@ static void put_across(struct table *table, const json_t *across)
             : strcmp(way, "none") == 0 ? "low latency: no way of EXPAR_DEVICE_TRANSPORTS leads there"
                                        : "low latency: kernels pass commands to host threads");
     label(table, "");
-    put_way(table, json_object_get(across, "normal"), "normal mode: threads of the host carry calls out");
+    put_way(table, json_object_get(across, "normal"),
+            "normal mode: threads of the host say what to move, and kernels move rows");
     label(table, "");
     put_running(table, table_cell, text_of(across, "reason"));
     put_kernels(table, json_object_get(across, "kernels"));

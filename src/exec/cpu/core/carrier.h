@@ -3,8 +3,8 @@
  * call do not copy and add rows themselves: they ask a carrier to. All else of a call stays with them, so it goes the
  * same way with a carrier and without. exec/cuda/hosted has one.
  *
- * A carrier works while the lanes go on. Each lane asks in its own queue, in which work is numbered from 1. What follows
- * from a row having moved, such as sending the chunk that holds it, waits until its number is complete. */
+ * A carrier works while the lanes go on. Each lane asks in its own queue, in which work is numbered from 1. What
+ * follows from a row having moved, such as sending the chunk that holds it, waits until its number is complete. */
 #ifndef EXPAR_EXEC_CPU_CORE_CARRIER_H
 #define EXPAR_EXEC_CPU_CORE_CARRIER_H
 
@@ -39,8 +39,9 @@ typedef struct cpu_carrier_ops {
     void (*sum)(cpu_carrier *self, int32_t lane, const cpu_sum *sum);
     /* Returns the number of the work that the lane has asked for last. */
     uint64_t (*asked)(const cpu_carrier *self, int32_t lane);
-    /* Lets the carrier begin with all that the lane has asked for. With `few` it may wait for more. */
-    void (*hand_over)(cpu_carrier *self, int32_t lane, bool few);
+    /* Lets the carrier begin with all that the lane has asked for. If `may_wait`, it waits for more while that is
+       little. */
+    void (*hand_over)(cpu_carrier *self, int32_t lane, bool may_wait);
     /* Gives the number up to which all work of the lane is complete. Any status but EXPAR_OK ends the call. */
     expar_status (*complete)(cpu_carrier *self, int32_t lane, uint64_t *number);
 } cpu_carrier_ops;

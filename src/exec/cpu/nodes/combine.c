@@ -31,6 +31,7 @@ void rail_combine_begin(const cpu_combine_run *run)
     const int64_t bytes = rail_is_one_order(run) ? run->part_bytes : sum_bytes_of(run, step->row_bytes);
     const ep_rail_slot slot = ep_rail_slot_of(0, bytes, 0, step->form.topk);
     rail_begin(run->self, &slot, run->routing, run->joined, true);
+    run->self->rails->holds = run->carrier && rail_is_one_order(run);
     if (rail_is_one_order(run)) rail_count_rows(run);
 }
 

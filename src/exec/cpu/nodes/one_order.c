@@ -8,8 +8,9 @@
  *
  * Source: a part begins when the first row from each node has come, and all rows of this node. Then rows are added as
  * far as they have come, place by place over all nodes, to FP32 sums in the channel's scratch; the cursor keeps the
- * place. It waits for the oldest slot of one ring, and that ring is empty before it. So there is a place for that
- * slot. */
+ * place. With a carrier their addresses are gathered, and all are added when the last one has come. Until then their
+ * places are held, so all of a token's rows from a node must find places (rail_tokens_fit). It waits for the oldest
+ * slot of one ring, and that ring is empty before it. So there is a place for that slot. */
 #include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
@@ -64,7 +65,11 @@ void rail_fill_row(const cpu_combine_run *run, uint8_t *slot, const cpu_token_pa
     }
     const uint32_t present = bytes != NULL;
     memcpy(slot + presence_at(at), &present, sizeof present);
-    if (bytes) cpu_copy_row(slot + at->x, bytes, (size_t)part->bytes, false);
+    if (bytes && run->carrier)
+        run->carrier->ops->copy(run->carrier, cpu_worker_of(run->self, part->channel), slot + at->x, bytes,
+                                part->bytes);
+    else if (bytes)
+        cpu_copy_row(slot + at->x, bytes, (size_t)part->bytes, false);
 }
 
 /* ---- both: how many ---------------------------------------------------------------------------------------------- */
@@ -142,10 +147,21 @@ static int64_t elements_in(const cpu_combine_run *run, const cpu_token_part *par
     return part->bytes / (int64_t)expar_dtype_bytes((expar_dtype)run->step->form.dtype);
 }
 
+static rail_gathered *gathered_of(const cpu_combine_run *run, int32_t channel)
+{
+    return rail_scratch_of(run, channel, run->self->rails->spare.map.gathered);
+}
+
+/* Adds the row, or gathers it for the carrier. */
 static void add(const cpu_combine_run *run, const cpu_token_part *part, const void *row)
 {
     float *sums = rail_scratch_of(run, part->channel, 0);
-    if (row) rail_add_row((expar_dtype)run->step->form.dtype, sums, row, elements_in(run, part));
+    rail_gathered *gathered = gathered_of(run, part->channel);
+    if (!row) return;
+    if (run->carrier)
+        gathered->rows[gathered->count++] = row;
+    else
+        rail_add_row((expar_dtype)run->step->form.dtype, sums, row, elements_in(run, part));
 }
 
 /* Adds the oldest slot from the node. Returns false if it has not come. */
@@ -175,17 +191,48 @@ static void pop_without_row(const cpu_combine_run *run, const cpu_token_part *pa
 static void begin_part(const cpu_combine_run *run, const cpu_token_part *part, const void **rows, expar_status *status)
 {
     const int32_t biases = cpu_find_biases(run->step, part, rows);
-    memset(rail_scratch_of(run, part->channel, 0), 0, (size_t)elements_in(run, part) * sizeof(float));
+    gathered_of(run, part->channel)->count = 0;
+    if (!run->carrier)
+        memset(rail_scratch_of(run, part->channel, 0), 0, (size_t)elements_in(run, part) * sizeof(float));
     for (int32_t i = 0; i < biases; i++)
         add(run, part, rows[i]);
     rail_add_weights(run, part, rows);
     if (has_row_of_slots(run)) pop_without_row(run, part, status);
 }
 
+/* All rows are there. Afterwards the places of those from other nodes may go. */
+static void finish_part(const cpu_combine_run *run, const cpu_token_part *part)
+{
+    const ep_combine_step *step = run->step;
+    const expar_dtype dtype = (expar_dtype)step->form.dtype;
+    const rail_gathered *gathered = gathered_of(run, part->channel);
+    uint8_t *y = (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin;
+    const cpu_sum sum = {.dtype = dtype,
+                         .sum = y,
+                         .bytes = part->bytes,
+                         .rows = gathered->rows,
+                         .count = (int32_t)gathered->count,
+                         .wide_from = (int32_t)gathered->count};
+    if (!run->carrier) {
+        rail_round_sums(dtype, y, rail_scratch_of(run, part->channel, 0), elements_in(run, part));
+        return;
+    }
+    run->carrier->ops->sum(run->carrier, cpu_worker_of(run->self, part->channel), &sum);
+    rail_places_settle(run->self, part->channel);
+}
+
+/* Chunks that have rows of one token begin at any slot of the first one. */
+bool rail_tokens_fit(const cpu_executor *self, const ep_form *form, int64_t row_bytes)
+{
+    const ep_rails *shape = &self->rails->shape;
+    const uint64_t slots = shape->chunk_bytes / ep_rail_slot_of(0, row_bytes, 0, form->topk).bytes;
+    const int32_t most = form->sum_order == EP_SUM_EACH_SLOT ? form->topk : shape->each;
+    return (uint64_t)most <= slots * (uint64_t)(shape->chunks - 1) + 1;
+}
+
 bool rail_add_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows, int32_t *place,
                    expar_status *status)
 {
-    const ep_combine_step *step = run->step;
     const cpu_places places = cpu_places_of(run, part->token);
     const int32_t all = ep_sum_places(&places.sum);
     if (*place == 0) begin_part(run, part, rows, status);
@@ -199,8 +246,7 @@ bool rail_add_rows(const cpu_combine_run *run, const cpu_token_part *part, const
             return false;
     }
     if (*status != EXPAR_OK) return false;
-    uint8_t *y = (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin;
-    rail_round_sums((expar_dtype)step->form.dtype, y, rail_scratch_of(run, part->channel, 0), elements_in(run, part));
+    finish_part(run, part);
     *place = 0;
     return true;
 }

@@ -206,6 +206,7 @@ void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *
     const size_t rings = (size_t)rails->shape.nodes * (size_t)self->shape.channels;
     rails->unconfirmed = true;
     rails->back = back;
+    rails->holds = false;
     rails->slot = *slot;
     rails->slots = (uint32_t)(rails->shape.chunk_bytes / rails->slot.bytes);
     if (rails->slots == 0) rails->slots = 1;

@@ -48,8 +48,13 @@ typedef struct rail_ring {
 
 /* Offsets of the parts of a token's scratch, which follow its row. */
 typedef struct rail_scratch {
-    uint64_t weights, owners, bytes;
+    uint64_t weights, owners, gathered, bytes;
 } rail_scratch;
+/* Rows of a token that a carrier is going to add, as far as they have come. */
+typedef struct rail_gathered {
+    int64_t count;
+    const void *rows[];
+} rail_gathered;
 typedef struct rail_space {
     /* [C] scratch of one token that is added; for the channel's lane */
     uint8_t *scratch;
@@ -76,8 +81,8 @@ typedef struct cpu_rails {
     int64_t gone_ns;
     /* [C][M][K] batch of the chunk that was sent last from each place; for the channel's lane */
     link_batch *batches;
-    /* [2][C][M][K] with a carrier, for the last chunk of each place, outgoing ones first: the number of the work that
-       must be complete before it is sent, or its place returned. For the channel's lane. */
+    /* [2][C][M][K] with a carrier, outgoing places first. It is the number of the work on the last chunk of the place,
+       after which the chunk is sent, or its place returned. For the channel's lane. */
     uint64_t *work;
     /* [3][2][M] by kind of record and parity: word of the record from the node that this rank has passed on last. For
        the thread that awaits the records. */
@@ -95,6 +100,9 @@ typedef struct cpu_rails {
     uint32_t slots;
     uint32_t pieces;
     bool back; /* sums go back in that call; else records go out */
+    /* Places that have been read in that call stay until rail_places_settle: a carrier has not been asked yet to read
+       their rows. */
+    bool holds;
     /* `again`: flags of headers and replies of a call that opens a second time, since its records have grown. `form` is
        that of this rank's last header, and `counted` says whether that had counts. For the thread that opens calls. */
     uint64_t again;
@@ -221,8 +229,8 @@ void rail_grown(cpu_executor *self, uint32_t epoch, bool all);
 /* Returns the next slot towards the node, which the caller fills, or NULL while there is none. *status: why there will
    be none. */
 uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status);
-/* Does what it had to wait for: sends pieces of a slot for which there was no place before, sends chunks that a carrier
-   has filled, and returns places that it has read. Returns true if any went. */
+/* Sends pieces of a slot for which there was no place before. With a carrier it sends chunks that are filled by now,
+   and returns places that have been read. Returns true if any went. */
 bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status);
 /* Call this after filling a slot. It sends the chunk when that is full, or has the last slot that goes. */
 expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node);
@@ -230,6 +238,8 @@ expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel,
 const uint8_t *rail_slot_front(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status);
 /* Call this after reading a slot. It returns the place of the chunk when that is read, if the place is needed again. */
 expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node);
+/* Lets the places go that the channel holds, once the carrier has read what the lane has asked it to read. */
+void rail_places_settle(const cpu_executor *self, int32_t channel);
 /* Returns how many slots have not been sent completely. */
 static inline uint64_t rail_slots_left(const rail_ring *ring)
 {
@@ -288,6 +298,8 @@ static inline bool rail_is_one_order(const cpu_combine_run *run)
 }
 /* Counts the rows, in place of sums, that go and come by each ring. */
 void rail_count_rows(const cpu_combine_run *run);
+/* Says whether all rows of a token from one node find places, before any of these is returned. */
+bool rail_tokens_fit(const cpu_executor *self, const ep_form *form, int64_t row_bytes);
 /* For a record at this rank: the first returns how many of its rows go back for each part. The second fills the number
    `row` of these into a slot. */
 int32_t rail_rows_of_record(const cpu_combine_run *run, const cpu_token_part *part);

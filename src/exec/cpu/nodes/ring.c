@@ -68,7 +68,8 @@ static void note_work(const cpu_executor *self, int32_t channel, int32_t node, b
 {
     cpu_carrier *carrier = self->carrying;
     const int32_t lane = cpu_worker_of(self, channel);
-    *work_of(self, channel, node, comes, chunk) = carrier->ops->asked(carrier, lane);
+    const bool holds = comes && self->rails->holds;
+    *work_of(self, channel, node, comes, chunk) = holds ? UINT64_MAX : carrier->ops->asked(carrier, lane);
     carrier->ops->hand_over(carrier, lane, true);
 }
 
@@ -153,7 +154,7 @@ static expar_status send_chunk(cpu_executor *self, uint32_t epoch, int32_t chann
     return rail_ended(self, link_put_flag(&rails->links[node], &data, NULL, batch_of(rails, here, place)));
 }
 
-static bool send_pieces(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status)
+static bool send_slot_pieces(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status)
 {
     const cpu_rails *rails = self->rails;
     rail_ring *ring = rail_ring_of(self, channel, node);
@@ -189,7 +190,7 @@ expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel,
     ring->put++;
     if (rails->pieces > 1) {
         ring->pieces_left = rails->pieces;
-        send_pieces(self, epoch, channel, node, &status);
+        send_slot_pieces(self, epoch, channel, node, &status);
         return status;
     }
     ring->filled++;
@@ -225,8 +226,8 @@ static bool chunk_has_come(cpu_executor *self, uint32_t epoch, const rail_ring *
     return false;
 }
 
-/* Returns the place of the oldest chunk that has been read. left: slots, or pieces, that come after it. If the chunks of
-   these have places of their own, this one is not needed again. */
+/* Returns the place of the oldest chunk that has been read. left: slots, or pieces, that come after it. If the chunks
+   of these have places of their own, this one is not needed again. */
 static expar_status return_place(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint64_t left)
 {
     const cpu_rails *rails = self->rails;
@@ -332,10 +333,24 @@ bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_
 {
     cpu_carrier *carrier = self->carrying;
     uint64_t complete;
-    if (!carrier) return send_pieces(self, epoch, channel, node, status);
+    if (!carrier) return send_slot_pieces(self, epoch, channel, node, status);
     *status = carrier->ops->complete(carrier, cpu_worker_of(self, channel), &complete);
     const bool sent = send_filled(self, epoch, channel, node, complete, status);
     return return_read(self, epoch, channel, node, complete, status) || sent;
+}
+
+void rail_places_settle(const cpu_executor *self, int32_t channel)
+{
+    cpu_carrier *carrier = self->carrying;
+    const uint64_t asked = carrier->ops->asked(carrier, cpu_worker_of(self, channel));
+    for (int32_t i = 0; i < self->rails->shape.nodes - 1; i++) {
+        const int32_t node = rail_node_in_turn(self->rails, i);
+        const rail_ring *ring = rail_ring_of(self, channel, node);
+        for (uint32_t chunk = ring->chunks_freed; chunk != ring->chunks_taken; chunk++) {
+            uint64_t *work = work_of(self, channel, node, true, chunk);
+            if (*work == UINT64_MAX) *work = asked;
+        }
+    }
 }
 
 bool rail_slots_fit(const cpu_executor *self, const ep_routing *routing, const ep_form *form, int64_t row_bytes,

@@ -6,13 +6,15 @@
 
 #include <stdlib.h>
 
-/* Scratch has a row, in FP32 too; weights; and owners of slots, in words of four. */
+/* Scratch has a row, in FP32 too; weights; owners of slots, in words of four; and addresses of rows. */
 static rail_scratch scratch_map_of(const ep_shape *shape)
 {
     const uint64_t topk = (uint64_t)shape->topk;
     rail_scratch map = {.weights = 2 * (uint64_t)shape->row_bytes};
     map.owners = ep_round(map.weights + topk * sizeof(float), sizeof(uint64_t));
-    map.bytes = ep_round(map.owners + topk * sizeof(uint16_t), EP_LINE_BYTES) + EP_LINE_BYTES;
+    map.gathered = ep_round(map.owners + topk * sizeof(uint16_t), EP_LINE_BYTES) + EP_LINE_BYTES;
+    const uint64_t rows = 2 + 2 * (uint64_t)shape->ranks + topk;
+    map.bytes = ep_round(map.gathered + sizeof(rail_gathered) + rows * sizeof(void *), EP_LINE_BYTES) + EP_LINE_BYTES;
     return map;
 }
 

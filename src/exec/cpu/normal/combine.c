@@ -32,15 +32,15 @@ const ep_advert *cpu_combine_advert(const cpu_combine_run *run, int32_t provider
     return &cpu_header_from(run->self, run->step->epoch, provider)->advert;
 }
 
-static ep_advert *advert_in_header(const cpu_executor *self, uint32_t epoch, int32_t rank)
+static ep_advert *combine_header_advert(const cpu_executor *self, uint32_t epoch, int32_t rank)
 {
     return &((ep_header *)(uintptr_t)cpu_header_from(self, epoch, rank))->advert;
 }
 
 /* As in a dispatch. */
-static void settle_carried(const cpu_executor *self, ep_combine_step *step)
+static void combine_settle_carried(const cpu_executor *self, ep_combine_step *step)
 {
-    if (!self->nodes || cpu_settle_carried(self, advert_in_header, step->epoch)) return;
+    if (!self->nodes || cpu_settle_carried(self, combine_header_advert, step->epoch)) return;
     if (step->carried) step->mode = EP_MODE_QUEUE;
     step->carried = false;
 }
@@ -59,7 +59,7 @@ static expar_status combine_exchange_adverts(cpu_executor *self, ep_combine_step
     expar_status status = cpu_header_post(self, step->epoch, &step->form, &step->rejection, &adverts, NULL);
     if (status == EXPAR_OK) status = cpu_mailbox_await(self, EP_MAILBOX_HEADER, step->epoch, "combine: advertisements");
     if (status == EXPAR_OK) cpu_header_judge(self, step->epoch, &step->vote);
-    if (status == EXPAR_OK && step->vote.rank < 0) settle_carried(self, step);
+    if (status == EXPAR_OK && step->vote.rank < 0) combine_settle_carried(self, step);
     return status;
 }
 

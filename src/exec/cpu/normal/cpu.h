@@ -105,7 +105,7 @@ typedef struct cpu_executor {
     /* The group was sound when this rank posted its last completion flag. So a rank that has left since may have heard
        the end of that call. For the thread that carries calls out. */
     bool sound_at_done;
-    /* What the next header with counts says of growth (ep_growth). For the thread that opens calls. */
+    /* ep_growth of the next header with counts. For the thread that opens calls. */
     int32_t growth;
     /* Set by any thread, once; read by waits (relaxed: it publishes nothing, and the doorbell wakes them). */
     atomic_bool halted;
@@ -152,8 +152,8 @@ static inline const void **cpu_sources_of(const cpu_executor *self, int32_t work
    for which the call asks, as far as there are memory and threads. If the library chooses, it is no more than the bytes
    are worth. For the thread that moves them. */
 void cpu_call_workers(cpu_executor *self, const exec_call *call, int64_t bytes);
-/* Looks at the advertisements of this node's ranks, which this rank has in `adverts`. Returns whether the carrier moves
-   the rows. If not all are carried, those that are get mode EP_MODE_QUEUE. */
+/* Looks at the advertisements of this node's ranks, as `advert_of` finds them in this rank's memory. Returns whether
+   the carrier moves the rows. If not all are carried, those that are get mode EP_MODE_QUEUE. */
 bool cpu_settle_carried(const cpu_executor *self, ep_advert *(*advert_of)(const cpu_executor *, uint32_t, int32_t),
                         uint32_t epoch);
 /* Comes after cpu_call_workers. The carrier moves the payload of the call, or no longer does. `topk` is that of the

@@ -69,21 +69,22 @@ static expar_status dispatch_exchange_adverts(cpu_executor *self, ep_dispatch_st
     return EXPAR_OK;
 }
 
-static ep_advert *advert_in_header(const cpu_executor *self, uint32_t epoch, int32_t rank)
+static ep_advert *dispatch_header_advert(const cpu_executor *self, uint32_t epoch, int32_t rank)
 {
     return &((ep_header *)(uintptr_t)cpu_header_from(self, epoch, rank))->advert;
 }
 
-static ep_advert *advert_in_reply(const cpu_executor *self, uint32_t epoch, int32_t rank)
+static ep_advert *dispatch_reply_advert(const cpu_executor *self, uint32_t epoch, int32_t rank)
 {
     return &((ep_reply *)(uintptr_t)cpu_reply_from(self, epoch, rank))->advert;
 }
 
 /* Without a carrier on all ranks of the node, rows of those that have one go by the queue. */
-static void settle_carried(const cpu_executor *self, ep_dispatch_step *step)
+static void dispatch_settle_carried(const cpu_executor *self, ep_dispatch_step *step)
 {
     const bool cached = step->form.kind == EP_DISPATCH_CACHED;
-    if (!self->nodes || cpu_settle_carried(self, cached ? advert_in_header : advert_in_reply, step->epoch)) return;
+    if (!self->nodes || cpu_settle_carried(self, cached ? dispatch_header_advert : dispatch_reply_advert, step->epoch))
+        return;
     if (step->arrival.carried) step->arrival.mode = EP_MODE_QUEUE;
     step->arrival.carried = false;
 }
@@ -411,7 +412,7 @@ expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step
     cpu_dispatch_run run = run_of(self, step);
     int32_t coming = rows_coming(step->routing);
     step->dropped = coming > step->arrival.rows ? coming - step->arrival.rows : 0;
-    settle_carried(self, step);
+    dispatch_settle_carried(self, step);
     step->all_direct = accept_adverts(&run);
     return step->all_direct ? send_all(&run) : EXPAR_OK;
 }

@@ -18,7 +18,7 @@ static expar_status lane_check(const cpu_executor *self, uint32_t epoch, int32_t
     return status;
 }
 
-/* What the lane has asked of the carrier. */
+/* The state of a lane's work at the carrier. */
 typedef struct lane_carried {
     uint64_t complete;
     bool pending;

@@ -65,8 +65,8 @@ void gpu_store_forget_patience(gpu_device_state *device_state);
 bool gpu_store_may_grow(const gpu_device_state *device_state);
 /* Says whether growth would let the buffer's pool hold a block of that size; 0: no block is wanted. */
 bool gpu_store_lacks(const gpu_core *self, uint64_t bytes);
-/* Collective, as normal_ops.grow_pool: gets memory for the buffer's pool, which may have a limit. Sets `*failed` if there
-   is none. Ranks that are out of step get another status than EXPAR_OK. */
+/* Collective, as normal_ops.grow_pool: gets memory for the buffer's pool, which may have a limit. Sets `*failed` if
+   there is none. Ranks that are out of step get another status than EXPAR_OK. */
 expar_status gpu_store_grow_pool(const gpu_core *self, bool limited, const uint64_t *bytes, int32_t count,
                                  bool *failed);
 /* Idle memory is freed in the next call in which all ranks see that all of them wait. */

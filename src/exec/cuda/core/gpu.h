@@ -268,10 +268,10 @@ expar_status gpu_order_enter(gpu_core *self, exec_call *call);
 expar_status gpu_order_leave(gpu_core *self, exec_call *call);
 /* Between these two no call of this rank is put on a stream of the GPU. They enclose calls of the driver that wait for
    kernels. Otherwise a kernel might wait for a thread that has launched it, and that now waits for the driver. */
-void gpu_order_close(const gpu_core *self);
-void gpu_order_open(const gpu_core *self);
+void gpu_order_close(gpu_order *order);
+void gpu_order_open(gpu_order *order);
 /* Like gpu_order_close, but returns false instead of waiting. */
-bool gpu_order_try_close(const gpu_core *self);
+bool gpu_order_try_close(gpu_order *order);
 /* Rejects the default stream where ranks of a process share it. */
 expar_status gpu_check_stream(const gpu_core *self, const void *stream);
 /* Rests between two looks of a thread that waits for its GPU; the longer, the more looks there were. */

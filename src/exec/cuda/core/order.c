@@ -344,17 +344,17 @@ expar_status gpu_end(executor *base, exec_call *call)
 
 /* ---- calls of the driver that wait for kernels ------------------------------------------------------------------- */
 
-void gpu_order_close(const gpu_core *self)
+void gpu_order_close(gpu_order *order)
 {
-    pthread_mutex_lock(&self->order->lock);
+    pthread_mutex_lock(&order->lock);
 }
 
-bool gpu_order_try_close(const gpu_core *self)
+bool gpu_order_try_close(gpu_order *order)
 {
-    return pthread_mutex_trylock(&self->order->lock) == 0;
+    return pthread_mutex_trylock(&order->lock) == 0;
 }
 
-void gpu_order_open(const gpu_core *self)
+void gpu_order_open(gpu_order *order)
 {
-    pthread_mutex_unlock(&self->order->lock);
+    pthread_mutex_unlock(&order->lock);
 }

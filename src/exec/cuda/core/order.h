@@ -26,7 +26,8 @@ struct gpu_order {
     gpu_orders *orders; /* the list that it is in */
     int32_t device;     /* index */
     int32_t references; /* buffers that use it */
-    /* The thread that makes a call holds it from gpu_take_place to gpu_end. It guards the members below. The events
+    /* The thread that makes a call holds it from gpu_take_place to gpu_end, and another one between gpu_order_close and
+       gpu_order_open. It guards the members below. The events
        themselves stay as long as the order. */
     pthread_mutex_t lock;
     gpu_fallback *fallback;

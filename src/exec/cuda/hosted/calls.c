@@ -129,6 +129,16 @@ void hosted_pause(hosted_executor *self, hosted_call *own)
     if (!own->departed) hosted_run_end(self, &own->run);
 }
 
+expar_status hosted_break_off(hosted_executor *self, exec_call *call, expar_status status)
+{
+    hosted_call *own = call->own;
+    error_kept kept;
+    error_keep(&kept, status);
+    if (status == EXPAR_ERR_CUDA || status == EXPAR_ERR_MEMORY) call->lost = true;
+    hosted_run_end(self, &own->run);
+    return error_restore(&kept);
+}
+
 /* ---- its end ----------------------------------------------------------------------------------------------------- */
 
 expar_status hosted_end(executor *base, exec_call *call)

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A chunk is worth a command if the open list has so many entries. A list has space for the addresses of so many rows of
-   one sum, and for their weights. */
+/* A chunk is worth a command if the open list has so many entries. A list has space for the addresses of so many rows
+   of one sum, and for their weights. */
 enum { WORTH_A_COMMAND = 16, MOST_ROWS = (MOVER_LIST_WORDS - MOVER_SUM_WORDS - 1) * 2 / 3 };
 
 /* Only the lane's worker uses it. */
@@ -20,7 +20,8 @@ typedef struct carrier_lane {
     uint32_t words;
     uint64_t list[MOVER_LIST_WORDS];
     uint64_t handed, complete; /* lists */
-    /* For the lists that are not complete, by their number: how many commands of the run are done then. */
+    /* By the lists' numbers: how many commands of the run are done when the list is complete. Of two lists with one
+       place the later one has it. */
     uint64_t done_at[MOVER_COMMANDS];
     error_kept failed;
     int64_t asked_ns, next_ns; /* when the run was looked at, and will be */
@@ -51,7 +52,7 @@ static carrier_lane *lane_of(const cpu_carrier *base, int32_t lane)
 /* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
 /* Makes lanes until there are so many; returns how many there are. */
-static int32_t make_lanes(hosted_carrier *carrier, int32_t wanted)
+static int32_t carrier_make_lanes(hosted_carrier *carrier, int32_t wanted)
 {
     if (wanted <= carrier->num_lanes) return wanted;
     carrier_lane **lanes = realloc(carrier->lanes, (size_t)wanted * sizeof(carrier_lane *));
@@ -68,7 +69,7 @@ static int32_t make_lanes(hosted_carrier *carrier, int32_t wanted)
 static int32_t carrier_begin(cpu_carrier *base, int32_t lanes, int32_t rows)
 {
     hosted_carrier *carrier = carrier_of(base);
-    const int32_t made = make_lanes(carrier, lanes);
+    const int32_t made = carrier_make_lanes(carrier, lanes);
     carrier->sum_words = MOVER_SUM_WORDS + (uint32_t)rows + ((uint32_t)rows + 1) / 2;
     for (int32_t i = 0; i < made; i++) {
         carrier_lane *lane = carrier->lanes[i];
@@ -76,15 +77,14 @@ static int32_t carrier_begin(cpu_carrier *base, int32_t lanes, int32_t rows)
         lane->words = 0;
         lane->handed = lane->complete = 0;
         lane->failed = (error_kept){0};
-        lane->asked_ns = 0;
-        lane->next_ns = clock_ns() + knob(KNOB_CUDA_HOSTED_LOOK_NS);
+        lane->asked_ns = lane->next_ns = 0;
     }
     return made;
 }
 
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
-/* Hands the open list over, unless the lane has failed. */
+/* Passes the open list to the mover, unless the lane has failed. */
 static void hand_over_list(hosted_carrier *carrier, carrier_lane *lane)
 {
     if (lane->command.rows == 0) return;
@@ -97,15 +97,17 @@ static void hand_over_list(hosted_carrier *carrier, carrier_lane *lane)
         pthread_mutex_unlock(&carrier->lock);
     }
     if (status != EXPAR_OK) error_keep(&lane->failed, status);
+    /* Only lists that last are a reason to ask for the context. */
+    if (lane->complete == lane->handed) lane->next_ns = clock_ns() + knob(KNOB_CUDA_HOSTED_LOOK_NS);
     lane->done_at[lane->handed++ % MOVER_COMMANDS] = done_at;
     lane->command.rows = 0;
     lane->words = 0;
 }
 
-static void carrier_hand_over(cpu_carrier *base, int32_t number, bool few)
+static void carrier_hand_over(cpu_carrier *base, int32_t number, bool may_wait)
 {
     carrier_lane *lane = lane_of(base, number);
-    if (!few || lane->command.rows >= WORTH_A_COMMAND) hand_over_list(carrier_of(base), lane);
+    if (!may_wait || lane->command.rows >= WORTH_A_COMMAND) hand_over_list(carrier_of(base), lane);
 }
 
 /* Returns space for an entry of the open list, which has entries of this kind only. */
@@ -194,9 +196,9 @@ void hosted_carrier_close(hosted_executor *self)
     hosted_carrier *carrier = self->carrier;
     if (!carrier) return;
     if (carrier->memory) {
-        gpu_order_close(&self->core);
+        gpu_order_close(self->core.order);
         mem_host_unregister(self->device, carrier->memory);
-        gpu_order_open(&self->core);
+        gpu_order_open(self->core.order);
     }
     for (int32_t i = 0; i < carrier->num_lanes; i++)
         free(carrier->lanes[i]);
@@ -210,10 +212,10 @@ static expar_status carrier_register(hosted_executor *self, void *data, uint64_t
 {
     const uintptr_t page = 4096, begin = (uintptr_t)data & ~(page - 1);
     void *memory = (void *)begin;
-    gpu_order_close(&self->core);
+    gpu_order_close(self->core.order);
     const expar_status status =
         mem_host_register(self->device, memory, align_up((uintptr_t)data - begin + bytes, page));
-    gpu_order_open(&self->core);
+    gpu_order_open(self->core.order);
     if (status == EXPAR_OK) self->carrier->memory = memory;
     return status;
 }
@@ -231,7 +233,7 @@ void hosted_carrier_make(hosted_executor *self)
         memcpy(self->carrier->bases, device_heap_bases(self->core.heap), ranks * sizeof *self->carrier->bases);
     self->carrier->self = self;
     pthread_mutex_init(&self->carrier->lock, NULL);
-    if (make_lanes(self->carrier, 1) == 1 && executor_cpu_rail_memory(self->inner, &data, &bytes)) {
+    if (carrier_make_lanes(self->carrier, 1) == 1 && executor_cpu_rail_memory(self->inner, &data, &bytes)) {
         if (carrier_register(self, data, bytes) == EXPAR_OK) {
             executor_cpu_carry(self->inner, &self->carrier->base);
             return;

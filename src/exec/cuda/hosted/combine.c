@@ -49,7 +49,7 @@ static void read_reduce(hosted_step *step, ep_reduce_step *here)
     hosted_sync(step);
 }
 
-/* Only the combine that follows reads the sums, and finds them in host memory. */
+/* Only the combine that follows reads the sums. It finds them in host memory, or on the GPU if they are carried. */
 expar_status hosted_reduce(executor *base, exec_call *call, const ep_reduce_step *step)
 {
     executor *inner = hosted_of(base)->inner;
@@ -91,7 +91,7 @@ static void read_rows(hosted_step *step, ep_combine_step *here)
 }
 
 /* Says where peers read the weights and the map. Rows that some of them do not reach go by the queue. */
-static void place_beside_rows(hosted_step *step, ep_combine_step *here)
+static void place_beside_combined(hosted_step *step, ep_combine_step *here)
 {
     here->x_shifts = here->weights_shifts = NULL;
     if (here->rows == 0) return;
@@ -101,7 +101,7 @@ static void place_beside_rows(hosted_step *step, ep_combine_step *here)
 }
 
 /* Rows, biases and sums pass through host memory. */
-static void place_rows_on_host(hosted_step *step, ep_combine_step *here)
+static void bring_combined_to_host(hosted_step *step, ep_combine_step *here)
 {
     read_rows(step, here);
     if (here->rows > 0 && !hosted_is_symmetric(step, here->x, &here->x_offset)) here->mode = EP_MODE_QUEUE;
@@ -109,43 +109,33 @@ static void place_rows_on_host(hosted_step *step, ep_combine_step *here)
     here->y_pitch_bytes = here->row_bytes;
 }
 
-/* Finds where kernels of this node's ranks read the rows, which may be a copy on the GPU. */
-static bool find_on_gpu(hosted_step *step, ep_combine_step *here, int64_t rows)
+/* The carrier reads rows and biases where they are, and writes sums there. Rows that the host has added, slots of a
+   token into one, go back to the GPU first. */
+static bool carry_combined(hosted_step *step, ep_combine_step *here)
 {
-    const int64_t bytes = rows > 0 ? (rows - 1) * here->x_pitch_bytes + here->row_bytes : 0;
-    if (hosted_offset_on_gpu(step->self, here->x, (uint64_t)bytes, &here->x_offset)) return true;
-    if (!hosted_stage_on_gpu(step, here->x, rows, here->row_bytes, here->x_pitch_bytes, &here->x_offset)) return false;
-    here->x_pitch_bytes = here->row_bytes;
-    return true;
-}
-
-/* The carrier reads rows and biases where they are, and writes sums there. Rows that the host has added, slots of a token
-   into one, go back to the GPU first. */
-static bool carry_rows(hosted_step *step, ep_combine_step *here)
-{
-    const int64_t rows = rows_to_read(here);
     const hosted_executor *self = step->self;
-    if (step->status != EXPAR_OK || !self->carrier || (here->mode != EP_MODE_DIRECT && rows > 0)) return false;
+    if (step->status != EXPAR_OK || !self->carrier || (here->mode != EP_MODE_DIRECT && here->rows > 0)) return false;
     if (!executor_cpu_carries(self->inner, here->routing, &here->form, here->row_bytes, true)) return false;
+    const int64_t rows = rows_to_read(here), span = rows > 0 ? (rows - 1) * here->x_pitch_bytes + here->row_bytes : 0;
+    if (!hosted_offset_on_gpu(self, here->x, (uint64_t)span, &here->x_offset)) return false;
     hosted_write_back(step, here->x, (uint64_t)(rows * here->row_bytes));
-    if (hosted_sync(step) != EXPAR_OK || !find_on_gpu(step, here, rows)) return false;
+    if (hosted_sync(step) != EXPAR_OK) return false;
     here->mode = EP_MODE_DIRECT;
     return true;
 }
 
-static void place_rows(hosted_step *step, ep_combine_step *here)
+static void place_combined(hosted_step *step, ep_combine_step *here)
 {
-    step->call->carried = here->carried = carry_rows(step, here);
-    if (!here->carried) place_rows_on_host(step, here);
+    step->call->carried = here->carried = carry_combined(step, here);
+    if (!here->carried) bring_combined_to_host(step, here);
 }
 
 /* Not all ranks of the node have a carrier for this call. */
-static void bring_rows_to_host(hosted_step *step, const ep_combine_step *told, ep_combine_step *here)
+static void give_up_carried_combine(hosted_step *step, ep_combine_step *here)
 {
     if (!step->call->carried || here->carried) return;
     step->call->carried = false;
-    here->x_pitch_bytes = told->x_pitch_bytes;
-    place_rows_on_host(step, here);
+    bring_combined_to_host(step, here);
     hosted_sync(step);
 }
 
@@ -162,8 +152,8 @@ static void read_combine(hosted_step *step, ep_combine_step *here)
     const int64_t came = rows_that_came(here->routing, here->rows);
     read_map(step, here);
     here->weights = read_floats(step, here->weights, came, here->routing->topk, &here->weights_pitch);
-    place_beside_rows(step, here);
-    place_rows(step, here);
+    place_beside_combined(step, here);
+    place_combined(step, here);
     place_sums_of_weights(step, here);
     hosted_sync(step);
 }
@@ -199,12 +189,12 @@ expar_status hosted_combine_receive(executor *base, exec_call *call, ep_combine_
     if (hosted_mark_loss(&writes, call) || writes.status != EXPAR_OK) return writes.status;
     ep_combine_step *here = &writes.call->combine;
     const int64_t tokens = step->routing->tokens, weights_bytes = step->routing->topk * (int64_t)sizeof(float);
-    bring_rows_to_host(&writes, step, here);
-    if (hosted_mark_loss(&writes, call) || writes.status != EXPAR_OK) return writes.status;
+    give_up_carried_combine(&writes, here);
+    if (writes.status != EXPAR_OK) return hosted_break_off(self, call, writes.status);
     if (here->carried) hosted_carrier_use(self->carrier, &writes.call->run);
     const expar_status status = inner->normal->combine_receive(inner, &host, here);
     step->vote = here->vote;
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return hosted_break_off(self, call, status);
     hosted_send_rows(&writes, step->y, here->y, tokens, step->row_bytes, step->y_pitch_bytes);
     if (step->out_weights)
         hosted_send_rows(&writes, step->out_weights, here->out_weights, tokens, weights_bytes,

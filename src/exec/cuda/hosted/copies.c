@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host copies of memory on the GPU, and the copies from and to it. The mover makes these between the GPU and pinned
- * memory; rows of other host memory pass through the run's bounce buffer. Without the mover a stream of the executor's
- * own makes them. Nothing on that stream waits: the host waits for the inputs before it puts a copy there. */
+ * memory, and from one place on the GPU to another one. Rows of other host memory pass through the run's bounce buffer.
+ * Without the mover a stream of the executor's own makes the copies. Nothing on that stream waits: the host waits for the
+ * inputs before it puts a copy there. */
 #include "base/interrupt.h"
 #include "exec/cuda/hosted/hosted.h"
 
@@ -276,29 +277,6 @@ void *hosted_scratch(hosted_step *step, uint64_t bytes)
 {
     const hosted_copy *copy = add_copy(step, NULL, bytes);
     return copy ? copy->data : NULL;
-}
-
-bool hosted_stage_on_gpu(hosted_step *step, const void *rows, int64_t count, int64_t row_bytes, int64_t pitch_bytes,
-                         uint64_t *offset)
-{
-    hosted_copy *one = calloc(1, sizeof *one);
-    if (!one) return false;
-    if (mem_pool_take(step->self->core.base.pool, (uint64_t)(count * row_bytes), &one->block) != EXPAR_OK) {
-        free(one);
-        return false;
-    }
-    one->next = step->call->copies;
-    step->call->copies = one;
-    *offset = one->block->offset;
-    const mover_command command = {.dest = (uint64_t)(uintptr_t)one->block->data,
-                                   .source = (uint64_t)(uintptr_t)rows,
-                                   .rows = (uint64_t)count,
-                                   .row_bytes = (uint64_t)row_bytes,
-                                   .dest_pitch = (uint64_t)row_bytes,
-                                   .source_pitch = (uint64_t)pitch_bytes,
-                                   .kind = MOVER_COPY};
-    step->status = hosted_run_post(step->self, &step->call->run, &command);
-    return step->status == EXPAR_OK;
 }
 
 static const void *read_apart(hosted_step *step, const void *data, int64_t rows, int64_t row_bytes, int64_t pitch)

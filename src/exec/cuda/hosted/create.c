@@ -210,7 +210,7 @@ static int32_t count_near_ranks(const expar_group *group)
     int32_t near_ranks = 0;
     for (int32_t r = 0; r < group->size; r++)
         near_ranks += group->nodes[r] == group->nodes[group->rank] && sym_at(group->sym, r, 0);
-    return near_ranks;
+    return near_ranks == group->ranks_per_node ? near_ranks : 1;
 }
 
 /* Makes the parts in steps, each on all ranks or on none. */
@@ -262,7 +262,7 @@ expar_status hosted_create(const executor_plan *plan, executor **out)
         free(self);
         return error_restore(&kept);
     }
-    self->normal.stages = self->mapped;
+    self->normal.stages = self->normal.x_alone = self->mapped;
     hosted_carrier_make(self);
     *out = &self->core.base;
     return EXPAR_OK;

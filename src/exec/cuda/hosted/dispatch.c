@@ -130,7 +130,7 @@ static void *place_part(hosted_step *step, void *data, int64_t rows, int64_t row
 }
 
 /* Says where all that comes beside the rows goes to. Returns whether peers reach all of it. */
-static bool place_beside_rows(hosted_step *step, ep_dispatch_step *inner)
+static bool place_beside_dispatched(hosted_step *step, ep_dispatch_step *inner)
 {
     const arrival_bytes bytes = bytes_of_row(inner);
     ep_arrival *to = &inner->arrival;
@@ -143,7 +143,7 @@ static bool place_beside_rows(hosted_step *step, ep_dispatch_step *inner)
 }
 
 /* Rows pass through host memory. */
-static void place_rows_on_host(hosted_step *step, ep_dispatch_step *inner)
+static void bring_dispatched_to_host(hosted_step *step, ep_dispatch_step *inner)
 {
     ep_arrival *to = &inner->arrival;
     bool reached = true;
@@ -153,7 +153,7 @@ static void place_rows_on_host(hosted_step *step, ep_dispatch_step *inner)
 }
 
 /* Rows stay on the GPU if the carrier can move them. It needs no space for rows that do not come. */
-static bool carry_rows(hosted_step *step, ep_dispatch_step *inner)
+static bool carry_dispatched(hosted_step *step, ep_dispatch_step *inner)
 {
     ep_arrival *to = &inner->arrival;
     const hosted_executor *self = step->self;
@@ -164,19 +164,19 @@ static bool carry_rows(hosted_step *step, ep_dispatch_step *inner)
     return to->carried;
 }
 
-static void place_rows(hosted_step *step, ep_dispatch_step *inner)
+static void place_dispatched(hosted_step *step, ep_dispatch_step *inner)
 {
-    if (!place_beside_rows(step, inner)) inner->arrival.mode = EP_MODE_QUEUE;
-    step->call->carried = carry_rows(step, inner);
-    if (!step->call->carried) place_rows_on_host(step, inner);
+    if (!place_beside_dispatched(step, inner)) inner->arrival.mode = EP_MODE_QUEUE;
+    step->call->carried = carry_dispatched(step, inner);
+    if (!step->call->carried) bring_dispatched_to_host(step, inner);
 }
 
 /* Not all ranks of the node have a carrier for this call. */
-static void bring_rows_to_host(hosted_step *step, ep_dispatch_step *inner)
+static void give_up_carried_dispatch(hosted_step *step, ep_dispatch_step *inner)
 {
     if (!step->call->carried || inner->arrival.carried) return;
     step->call->carried = false;
-    place_rows_on_host(step, inner);
+    bring_dispatched_to_host(step, inner);
     hosted_sync(step);
 }
 
@@ -186,7 +186,7 @@ static void read_dispatch(hosted_step *step, ep_dispatch_step *inner)
     read_scales(step, inner);
     read_routing(step, &inner->route, routing);
     read_weights(step, &inner->route, routing);
-    place_rows(step, inner);
+    place_dispatched(step, inner);
     hosted_sync(step);
 }
 
@@ -233,13 +233,13 @@ expar_status hosted_dispatch_receive(executor *base, exec_call *call, ep_dispatc
     hosted_step writes = hosted_step_begin(self, call);
     if (hosted_mark_loss(&writes, call) || writes.status != EXPAR_OK) return writes.status;
     ep_dispatch_step *here = &writes.call->dispatch;
-    bring_rows_to_host(&writes, here);
-    if (hosted_mark_loss(&writes, call) || writes.status != EXPAR_OK) return writes.status;
+    give_up_carried_dispatch(&writes, here);
+    if (writes.status != EXPAR_OK) return hosted_break_off(self, call, writes.status);
     if (here->arrival.carried) hosted_carrier_use(self->carrier, &writes.call->run);
     const expar_status status = inner->normal->dispatch_receive(inner, &host, here);
     step->vote = here->vote;
     step->dropped = here->dropped;
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK) return hosted_break_off(self, call, status);
     send_arrival(&writes, step, here);
     hosted_sync(&writes);
     (void)hosted_mark_loss(&writes, call);

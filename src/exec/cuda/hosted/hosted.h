@@ -71,8 +71,8 @@ typedef struct hosted_mover {
 } hosted_mover;
 
 typedef struct hosted_executor {
-    /* Only these members are used: base, group, sym, device, device_state, heap, own_stream, order, fallback, called_on,
-       with_threads, num_sms, halted. */
+    /* Only these members are used: base, group, sym, device, device_state, heap, own_stream, order, fallback,
+       called_on, with_threads, num_sms, halted. */
     gpu_core core;
     hosted_mover mover;
     hosted_stages stages;
@@ -83,8 +83,8 @@ typedef struct hosted_executor {
     mem_store *store;    /* memory of the pool */
     hosted_source *source;
     int32_t near_ranks; /* ranks of this node, as the CPU executor counts them */
-    /* The pool lies in the per-GPU state, and the GPUs of this node's ranks map it. Otherwise it has a source of its own.
-       The same on all ranks. */
+    /* The pool lies in the per-GPU state, and the GPUs of this node's ranks map it. Otherwise it has a source of its
+       own. The same on all ranks. */
     bool mapped;
     bool limited;         /* the pool has a limit */
     uint64_t start_bytes; /* that the per-GPU state keeps for this buffer's pool */
@@ -108,7 +108,8 @@ typedef struct hosted_copy {
     mem_block *block; /* of its own; NULL: it lies in the call's stage */
 } hosted_copy;
 
-/* A run of the mover for a call. Only the thread that carries the call out uses it. */
+/* A run of the mover for a call. Only the thread that carries the call out uses it, and in a step that is carried the
+   workers of the CPU executor (carrier.c). */
 typedef struct hosted_run {
     uint64_t number; /* 0: there is none */
     int32_t ring;
@@ -181,6 +182,10 @@ void hosted_mover_close(hosted_executor *self);
 expar_status hosted_run_begin(hosted_executor *self, const exec_call *call, hosted_run *run);
 /* Waits until the stream has come to the run. */
 expar_status hosted_run_reach(const hosted_executor *self, const hosted_run *run);
+/* Comes if a step fails while rows move, in which other ranks wait for this one: `status` is that of the step, and may
+   be EXPAR_OK. The call is broken off if the others would not learn of it otherwise. The run ends, so that the mover
+   uses none of the call's memory any more. Returns status. */
+expar_status hosted_break_off(hosted_executor *self, exec_call *call, expar_status status);
 /* Posts the last command. Afterwards the mover uses no memory of the call's: either all copies are complete, or those
    that are not are dropped. */
 void hosted_run_end(hosted_executor *self, hosted_run *run);
@@ -240,7 +245,7 @@ hosted_step hosted_step_begin(hosted_executor *self, const exec_call *call);
 
 /* Returns whether the bytes lie on the GPU, and the call has no copy of them in host memory. */
 bool hosted_only_on_gpu(const hosted_step *step, const void *data, uint64_t bytes);
-/* Says whether the carrier can carry out a step of this rank alone on rows that lie so, and has it use the call's run.
+/* Says whether the carrier can carry out a step of this rank alone on rows that lie so. It then uses the call's run.
    topk: the most rows of a sum. */
 bool hosted_carry_step(const hosted_step *step, const void *rows, uint64_t bytes, int32_t topk);
 /* Returns where the host has these bytes: a copy, which is complete after hosted_sync, or `data` itself if that is host
@@ -260,7 +265,7 @@ void hosted_send_rows(hosted_step *step, void *data, const void *host, int64_t r
 /* Waits until all these copies are complete. Returns the step's status. */
 expar_status hosted_sync(hosted_step *step);
 /* Marks the call as lost if the driver has failed in the step, and returns the mark. Then the rank breaks the
-   call off, since the GPU's context may be lost. Other failures are told to the other ranks. */
+   call off, since the GPU's context may be lost. Other failures before rows move are told to the other ranks. */
 static inline bool hosted_mark_loss(const hosted_step *step, exec_call *call)
 {
     if (step->status == EXPAR_ERR_CUDA) call->lost = true;
@@ -271,10 +276,6 @@ static inline bool hosted_mark_loss(const hosted_step *step, exec_call *call)
 bool hosted_is_symmetric(const hosted_step *step, const void *host, uint64_t *offset);
 /* Returns host memory for so many bytes, which belongs to the call. Peers reach it if there is space. */
 void *hosted_scratch(hosted_step *step, uint64_t bytes);
-/* Copies rows on the GPU to memory of the pool, which belongs to the call and which this node's ranks reach. Returns its
-   offset in *offset; false: there is no space. */
-bool hosted_stage_on_gpu(hosted_step *step, const void *rows, int64_t count, int64_t row_bytes, int64_t pitch_bytes,
-                         uint64_t *offset);
 /* Copies a range of the GPU's to another one; either may be host memory. */
 void hosted_move(hosted_step *step, void *dest, const void *source, uint64_t bytes);
 void hosted_copies_free(hosted_executor *self, hosted_call *call);

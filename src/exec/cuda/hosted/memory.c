@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory on the GPU for outputs. A rank that is alone on its node has addresses of its own, which get physical memory as
- * outputs need it. No other rank maps it, so it grows in any call. It stays until the buffer and its last output are
- * gone. Ranks of one node have the growing part of a heap that they map on each other's GPUs (core/store.c). It grows in
- * calls in which all ranks wait for counts. */
+/* Memory on the GPU for outputs. A rank that is alone on its node has addresses of its own, which get physical memory
+ * as outputs need it. No other rank maps it, so it grows in any call. It stays until the buffer and its last output are
+ * gone. Ranks of one node have the growing part of a heap that they map on each other's GPUs (core/store.c). It grows
+ * in calls in which all ranks wait for counts. */
 #include "exec/cuda/core/device_state.h"
 #include "exec/cuda/hosted/hosted.h"
 #include "mem/device.h"
@@ -172,6 +172,16 @@ static expar_status enter_state(hosted_executor *self)
     return EXPAR_OK;
 }
 
+static void close_gate(void *order)
+{
+    gpu_order_close(order);
+}
+
+static void open_gate(void *order)
+{
+    gpu_order_open(order);
+}
+
 expar_status hosted_pool_map(hosted_executor *self)
 {
     bool all = false;
@@ -180,7 +190,10 @@ expar_status hosted_pool_map(hosted_executor *self)
     status = enter_state(self);
     if (status != EXPAR_OK || !self->core.device_state) return status;
     status = all_say(self, reaches_node(self), &self->mapped);
-    if (!self->mapped) gpu_device_state_leave(&self->core, true);
+    if (self->mapped)
+        device_heap_guard(self->core.heap, &(device_heap_gate){close_gate, open_gate, self->core.order});
+    else
+        gpu_device_state_leave(&self->core, true);
     return status;
 }
 
@@ -225,10 +238,7 @@ expar_status hosted_grow_pool(executor *base, const uint64_t *bytes, int32_t cou
     hosted_executor *self = hosted_of(base);
     bool failed;
     if (!self->mapped) return EXPAR_OK;
-    gpu_order_close(&self->core);
-    const expar_status status = gpu_store_grow_pool(&self->core, self->limited, bytes, count, &failed);
-    gpu_order_open(&self->core);
-    return status;
+    return gpu_store_grow_pool(&self->core, self->limited, bytes, count, &failed);
 }
 
 bool hosted_offset_on_gpu(const hosted_executor *self, const void *data, uint64_t bytes, uint64_t *offset)
@@ -271,13 +281,13 @@ expar_status hosted_take(executor *base, const mem_allocator *from, uint64_t byt
     return gpu_fallback_allocate(gpu_core_of(base), from, bytes, out);
 }
 
-/* Other rows pass through host memory that peers reach, or are copied to the pool, wherever the caller has them. Steps
-   find out where that is. Outputs that ranks of this node write must lie in the pool. */
+/* Other rows pass through host memory that peers reach, wherever the caller has them. Steps find out where that is.
+   Rows that ranks of this node read or write must lie in the pool, which calls take from in their order. */
 exec_reach hosted_reach(executor *base, const exec_call *call, const void *data, uint64_t bytes, bool maps,
                         exec_mapping *out)
 {
-    (void)call;
-    if (maps || !hosted_of(base)->mapped) return EXEC_REACH_HEAP;
+    (void)call, (void)maps;
+    if (!hosted_of(base)->mapped) return EXEC_REACH_HEAP;
     return hosted_offset_on_gpu(hosted_of(base), data, bytes, &out->offset) ? EXEC_REACH_HEAP : EXEC_REACH_NONE;
 }
 

@@ -116,9 +116,9 @@ static bool has_begun(const hosted_executor *self, const hosted_run *run)
 static expar_status look_at_context(const hosted_executor *self, const hosted_run *run)
 {
     bool unused;
-    if (!gpu_order_try_close(&self->core)) return EXPAR_OK;
+    if (!gpu_order_try_close(self->core.order)) return EXPAR_OK;
     const expar_status status = cuda_mark_query(run->mark, &unused);
-    gpu_order_open(&self->core);
+    gpu_order_open(self->core.order);
     return status;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The steps that make a dispatch's results from the rows that came. Rows and maps of the same call are still in host
- * memory, so they are not read from the GPU again. */
+/* The steps that make a dispatch's results from the rows that came. Maps of the same call are still in host memory, and
+ * so are rows that were not carried: they are not read from the GPU again. */
 #include "exec/cuda/hosted/hosted.h"
 
 static uint64_t bytes_of(int64_t count, int64_t each)

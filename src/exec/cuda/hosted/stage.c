@@ -13,12 +13,12 @@
 /* The driver may wait for kernels. Without the mover none of them waits for a thread. */
 static void close_order(const hosted_executor *self)
 {
-    if (self->core.order) gpu_order_close(&self->core);
+    if (self->core.order) gpu_order_close(self->core.order);
 }
 
 static void open_order(const hosted_executor *self)
 {
-    if (self->core.order) gpu_order_open(&self->core);
+    if (self->core.order) gpu_order_open(self->core.order);
 }
 
 static void stage_free(const hosted_executor *self, hosted_stage *stage)
@@ -136,10 +136,20 @@ void hosted_stages_make(hosted_executor *self)
 void hosted_stages_trim(hosted_executor *self)
 {
     hosted_stages *stages = &self->stages;
+    bool freed[HOSTED_STAGES];
+    pthread_mutex_lock(&stages->lock);
+    for (int i = 0; i < HOSTED_STAGES; i++) {
+        freed[i] = !stages->all[i].used;
+        stages->all[i].used = true;
+    }
+    stages->bytes = 0;
+    pthread_mutex_unlock(&stages->lock);
+    /* The driver may wait for a call that needs the lock. */
+    for (int i = 0; i < HOSTED_STAGES; i++)
+        if (freed[i]) stage_free(self, &stages->all[i]);
     pthread_mutex_lock(&stages->lock);
     for (int i = 0; i < HOSTED_STAGES; i++)
-        if (!stages->all[i].used) stage_free(self, &stages->all[i]);
-    stages->bytes = 0;
+        if (freed[i]) stages->all[i].used = false;
     pthread_mutex_unlock(&stages->lock);
 }
 

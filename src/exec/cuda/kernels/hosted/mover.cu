@@ -4,7 +4,7 @@
  *   grid   a block of MOVER_THREADS for each SM of the call; each takes its share of each command
  *   waits  one thread of block 0 polls the ring, across the bus. One thread of each other block polls device memory.
  *          No rank is awaited: the host ends each run, also that of a call that has failed
- *   bytes  the rows, once each way; eight units of 16 bytes are under way in each thread
+ *   bytes  the rows, once each way; a copy has eight vectors of 16 bytes under way in each thread
  *   order  the last block to carry a command out tells the host. A block carries commands out in their order, so those
  *          before it are complete then, too */
 #include "exec/cuda/kernels/hosted/mover_lists.h"

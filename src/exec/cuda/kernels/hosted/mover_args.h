@@ -40,8 +40,8 @@ typedef struct mover_row {
 } mover_row;
 
 /* A sum: FP32 from +0 in the order of the rows, rounded once to nearest even. The addresses of the rows follow, after
- * them those of the group, and then the weights of the rows, two in a word. The group is added up by itself first, from +0; its sum then takes the place before
- * row `group_at`. */
+ * them those of the group, and then the weights of the rows, two in a word. The group, which has no weights, is added
+ * up by itself first, from +0. Its sum then takes the place before row `group_at`. */
 typedef struct mover_sum {
     uint64_t sum;
     uint16_t dtype; /* expar_dtype of the rows, and of the sum */

@@ -10,7 +10,7 @@
 
 /* A warp takes so many bytes of a listed row at a time. Rows are few, and there is work for many warps. */
 #define LISTED_BYTES 2048u
-/* Units of 16 bytes that a thread has under way. */
+/* Vectors of 16 bytes that a thread has under way. */
 #define UNITS 8
 /* Rows of which a thread loads 16 bytes at once. */
 #define SOURCES 4

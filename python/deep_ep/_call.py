@@ -16,7 +16,7 @@ from typing import Any, Callable, Sequence
 
 import torch
 import torch.utils.dlpack as dlpack
-from expar import _abi, _interrupt, _tensor
+from expar import _abi, _exchange, _interrupt, _tensor
 from expar._abi import Dtype
 from expar._copies import Shared
 from expar._library import _check, lib
@@ -174,42 +174,8 @@ _output_capsules = held(
 _handle_capsules = held("expar_python_put_ll_handle", ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
 
 
-class Exchange(ctypes.Structure):
-    """DLPack's DLPackExchangeAPI, version 1.x: functions of a Python library that C code may call."""
-
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("before", ctypes.c_void_p),  # the table of an earlier version, or NULL
-        ("allocate", ctypes.c_void_p),
-        ("managed_of", ctypes.c_void_p),
-        ("object_of", ctypes.c_void_p),
-        ("view_of", ctypes.c_void_p),
-        ("current_stream", ctypes.c_void_p),
-    ]
-
-
-def _exchange_of_torch() -> Any:
-    """Returns PyTorch's table. None if it has no table, or one that does not know FP8; FP8 then goes as bytes."""
-    capsule, name = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None), b"dlpack_exchange_api"
-    at = _tensor._pointer_in(capsule, name) if _tensor._is_valid(capsule, name) else None
-    try:
-        dlpack.from_dlpack(torch.empty(1, dtype=FP8, device="cpu"))
-    except Exception:  # whatever PyTorch says of what it does not know
-        return None
-    while at:
-        found = Exchange.from_address(at)
-        if found.major == 1:
-            return found
-        at = found.before
-    return None
-
-
-exchange = _exchange_of_torch()
-_python = _abi.PythonObjects(
-    *(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in ("PyCapsule_New", "PyList_SetItem")),
-    exchange.object_of if exchange is not None else None,
-)
+exchange = _exchange.table()  # None: tensors go by capsules
+_python = _exchange.objects
 _python_at = addressof(_python)
 _release = lib.expar_ep_output_release
 # The function that torch.utils.dlpack calls for a capsule, without its check that it is a capsule.

@@ -15,6 +15,7 @@ import torch
 
 import deep_ep
 from deep_ep import _call, _forms, _place
+from expar import _exchange
 from deep_ep_threads import FakeComm
 
 TOKENS, TOPK, EXPERTS, HIDDEN, MOST = 3, 2, 4, 256, 8
@@ -457,7 +458,7 @@ class Wrong(unittest.TestCase):
     @unittest.skipUnless(_forms.shown, "this PyTorch does not show tensors to C")
     def test_table(self) -> None:
         with self.assertRaisesRegex(RuntimeError, r"functions->view is NULL"):
-            functions = type(_forms._functions).from_buffer_copy(_forms._functions)
+            functions = type(_exchange.functions).from_buffer_copy(_exchange.functions)
             functions.view = None
             _forms.lib.expar_python_use(_call.addressof(functions))
 

@@ -80,6 +80,12 @@ def _device_of(tensor: Any, name: str) -> tuple[int, int]:
     return _CUDA, tensor.device.index
 
 
+def strides_of(tensor: Any) -> Sequence[int]:
+    """Returns the tensor's strides in a view. Those of a contiguous tensor are those of its shape, as for
+    expar_python_run, although PyTorch may have others along extents of 1."""
+    return _tensor.contiguous(tensor.shape) if tensor.is_contiguous() else tensor.stride()  # type: ignore[no-any-return]
+
+
 def put(args: Any, offset: int, tensor: Any, name: str) -> None:
     """Writes the view of a tensor into args at that offset. name: the argument's name, for errors."""
     try:
@@ -103,10 +109,8 @@ def put(args: Any, offset: int, tensor: Any, name: str) -> None:
     dims = len(shape)
     if dims > 4:
         raise AssertionError(f"{name} has {dims} dimensions: expected at most 4")
-    fill = (0,) * (4 - dims)
-    _VIEW.pack_into(
-        args, offset, tensor.data_ptr(), code, dims, *shape, *fill, *tensor.stride(), *fill, kind, index
-    )
+    fill, strides = (0,) * (4 - dims), strides_of(tensor)
+    _VIEW.pack_into(args, offset, tensor.data_ptr(), code, dims, *shape, *fill, *strides, *fill, kind, index)
 
 
 def put_view(

@@ -81,6 +81,18 @@ class Looks(unittest.TestCase):
                     self.assertTrue(torch.equal(out, weighted(x, weights)))
                 self.assertGreater(len(buffer._forms), 4)
 
+    def test_scales_of_one_column(self) -> None:
+        """A second call has a form also where scales are contiguous, whatever their strides along one column are."""
+        for shown in SHOWN:
+            with forms(shown), mock.patch.dict(os.environ, EXPAR_DEEP_EP_OUTPUTS="torch"):
+                buffer, (x, idx, _) = alone(), given(TOKENS, TOPK, 6, hidden=128)
+                found = []
+                for _ in range(3):
+                    found.append(buffer.low_latency_dispatch(x, idx, MOST, EXPERTS)[0][1])
+                    self.assertEqual(found[-1].stride()[1], 1)
+                    with mock.patch.object(buffer, "_first_dispatch", side_effect=AssertionError("a first call")):
+                        buffer.low_latency_dispatch(x, idx, MOST, EXPERTS)
+
     def test_statistics(self) -> None:
         """With calls that give them, between such as do not."""
         for shown in SHOWN:

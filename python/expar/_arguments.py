@@ -97,7 +97,7 @@ class Arguments:
         self.struct.handle = handle.pointer
 
 
-def output_of(pointer: int | None, stream: int | None, in_python: bool = False) -> Counted | None:
+def output_of(pointer: int | None, stream: int | None, in_python: bool = False) -> Output | None:
     """Returns the memory of a call's results; None if the caller provided all of it. stream: the stream of a call on a
     GPU. in_python: it may come from an allocator."""
     if pointer is None:

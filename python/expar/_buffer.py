@@ -11,7 +11,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from . import _abi, _numbered, _values
-from ._abi import DeviceType, Dtype, EpPath, EpSumOrder, EpWeightsOf
+from ._abi import DeviceType, Dtype, EpPart, EpPath, EpSumOrder, EpWeightsOf
 from ._arguments import Arguments, keep_call, Members, output_of
 from ._buffer_forms import CombineForm, DISPATCH_TENSORS, DispatchForm, ints_at, PATHS
 from ._called import create
@@ -24,7 +24,7 @@ from ._library import lib
 from ._quick import Forms
 from ._results import Combined, Dispatched, Handle, Layout, RecvCounts, Route
 from ._symmetric import stats_of
-from ._tensor import Counted, Tensor, pool_view, view_of
+from ._tensor import Output, Tensor, pool_view, view_of
 
 if TYPE_CHECKING:
     from ._types import Array, Device, Shape, Stream
@@ -39,7 +39,8 @@ _ZEROS = (0,) * 7
 _ALIGNMENT = 128  # for tensors in one allocation
 
 # Members of enumerations, and the size of a struct, looked up once. Looking them up takes longer than some calls.
-_DTYPES = {dtype.value: dtype for dtype in Dtype}
+_ELEMENT_BYTES = {dtype.value: size for dtype, size in ELEMENT_BYTES.items()}
+_F32, _X = Dtype.F32.value, EpPart.X.value
 _RECEIVED = Members(
     _abi.EpDispatchResult,
     "recv_x recv_scales recv_topk_idx recv_topk_weights recv_row_map recv_src_token recv_src_metadata recv_row_weights",
@@ -172,10 +173,13 @@ class Buffer(Owned):
     def _call(self, function: Any, *arguments: Any) -> None:
         """Makes a call of the library that may use the allocator. An error of the allocator becomes the cause of the
         call's error."""
+        if self._allocator is None:
+            function(self.pointer, *arguments)
+            return
         try:
             function(self.pointer, *arguments)
         except Error as error:
-            failure = self._allocator.failure() if self._allocator is not None else None
+            failure = self._allocator.failure()
             if failure is None:
                 raise
             raise error from failure
@@ -184,7 +188,7 @@ class Buffer(Owned):
         """Returns whether calls may go by forms: not of a closed buffer, and not with memory from Python."""
         return self._pointer is not None and self._allocator is None
 
-    def _output(self, pointer: int | None, stream: int | None) -> Counted | None:
+    def _output(self, pointer: int | None, stream: int | None) -> Output | None:
         return output_of(pointer, stream, self._allocator is not None)
 
     # ---- routing -----------------------------------------------------------------------------------------------------
@@ -499,17 +503,22 @@ class Buffer(Owned):
         handle = _values.one_of(handle, "handle", Handle)
         call.handle(handle)
         call.event(wait_event)
-        wanted: list[tuple[tuple[int, ...], Dtype]] = []
+        call.tensors(("out_y", "out_topk_weights"), (out_y, out_topk_weights))
+        wanted: list[tuple[tuple[int, ...], int]] = []
         if out_y is None and x is not None:  # the library rejects a call without x
-            wanted.append(((handle.num_tokens, args.x.shape[1]), _DTYPES[args.x.dtype]))
+            rows = args.x
+            wanted.append(((handle.num_tokens, rows.shape[1]), rows.dtype))
         if topk_weights is not None and out_topk_weights is None:
-            wanted.append(((handle.num_tokens, handle.num_topk), Dtype.F32))
+            wanted.append(((handle.num_tokens, handle.num_topk), _F32))
         if wanted:
             sums = self._alloc(call.stream, *wanted)
-            out_y = sums.pop(0) if out_y is None and x is not None else out_y
-            out_topk_weights = sums[0] if sums else out_topk_weights
-        args.out_y = view_of(out_y, "out_y", call.kept, stream=call.stream, writable=True)
-        call.tensors(("out_topk_weights",), (out_topk_weights,))
+            call.kept += sums
+            if out_y is None and x is not None:
+                out_y = sums[0]
+                args.out_y = sums[0]._view
+            if topk_weights is not None and out_topk_weights is None:
+                out_topk_weights = sums[-1]
+                args.out_topk_weights = sums[-1]._view
         result = _abi.EpCombineResult(struct_size=ctypes.sizeof(_abi.EpCombineResult))
         self._call(lib.expar_ep_combine, ctypes.byref(args), ctypes.byref(result))
         if plain is not None:
@@ -533,23 +542,21 @@ class Buffer(Owned):
         """Allocates contiguous uninitialized memory from the pool, for rows of a combine, which reads them in place.
         Local. stream: on a GPU, the stream that fills it, ordered after this rank's calls so far. Error: ERR_MEMORY,
         ERR_BUSY."""
-        wanted = (_values.extents_of(shape, 0), dtype_of(dtype))
+        wanted = (_values.extents_of(shape, 0), dtype_of(dtype).value)
         return self._alloc(stream_for(stream, self.device), wanted)[0]
 
-    def _alloc(self, stream: int | None, *wanted: tuple[tuple[int, ...], Dtype]) -> list[Tensor]:
+    def _alloc(self, stream: int | None, *wanted: tuple[tuple[int, ...], int]) -> list[Tensor]:
         """Returns tensors of these extents and dtypes in one allocation, because an allocation takes longer than some
         calls."""
         total, begins = 0, []
         for extents, element in wanted:
             begins.append(total)
-            total += _values.bytes_for(extents, ELEMENT_BYTES[element]) + _ALIGNMENT - 1 & -_ALIGNMENT
+            total += _values.bytes_for(extents, _ELEMENT_BYTES[element]) + _ALIGNMENT - 1 & -_ALIGNMENT
         pointer = ctypes.c_void_p()
         self._call(lib.expar_ep_alloc, max(total, 1), ctypes.byref(pointer))
         output = self._output(pointer.value, stream)
         assert output is not None
-        bytes_of_it = _abi.Tensor()
-        lib.expar_ep_output_get_tensor(output.pointer, _abi.EpPart.X, ctypes.byref(bytes_of_it))
-        start = bytes_of_it.data or 0
+        start = output.part(_X).data or 0
         return [
             Tensor(pool_view(start + begin, element, extents, self.device), output)
             for begin, (extents, element) in zip(begins, wanted)

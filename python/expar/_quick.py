@@ -95,11 +95,12 @@ class Form:
 
     def _tell(self, stream: int, tensors: Sequence[Any]) -> None:
         """Tells PyTorch's allocator that the stream uses these tensors."""
-        reader = torch_stream(stream, self._device[1])
+        reader = None
         for each in tensors:
             if each is None or type(each) is Tensor:
                 continue
             if each.is_cuda:
+                reader = reader or torch_stream(stream, self._device[1])
                 each.record_stream(reader)
             else:
                 keep_unordered(stream, self._device, [each])
@@ -141,7 +142,9 @@ class Forms:
 
     def wants(self, x: Any) -> bool:
         """Returns whether a form should be made of a call with that x."""
-        return _exchange.is_tensor(x) or (type(x) is Tensor and _exchange.tensor_type is not _exchange.Nothing)
+        if type(x) is not Tensor:
+            return _exchange.is_tensor(x)
+        return _exchange.tensor_type is not _exchange.Nothing and x._as_argument() is not None
 
     def keep(self, name: str, options: Options, usual: Options, form: Form) -> None:
         if len(self._forms) >= _MOST_FORMS:

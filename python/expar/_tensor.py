@@ -49,7 +49,7 @@ def _keep_template(key: Any, template: bytes) -> None:
 
 
 def make_view(
-    data: int | None, dtype: Dtype, shape: Sequence[int], strides: Sequence[int], device: tuple[int, int]
+    data: int | None, dtype: int, shape: Sequence[int], strides: Sequence[int], device: tuple[int, int]
 ) -> _abi.Tensor:
     """Makes a view. TypeError for more than four dimensions."""
     if len(shape) > 4:
@@ -69,9 +69,10 @@ def contiguous(shape: Sequence[int]) -> list[int]:
     return strides
 
 
-def pool_view(data: int | None, dtype: Dtype, shape: tuple[int, ...], device: tuple[int, int]) -> _abi.Tensor:
-    """Returns a contiguous view of memory on that device."""
-    key = (dtype.value, shape, device)  # hashing a member of an enumeration takes longer
+def pool_view(data: int | None, dtype: int, shape: tuple[int, ...], device: tuple[int, int]) -> _abi.Tensor:
+    """Returns a contiguous view of memory on that device. dtype: a number, since hashing a member of an enumeration
+    takes longer."""
+    key = (dtype, shape, device)
     template = _templates.get(key)
     if template is None:
         template = bytes(make_view(None, dtype, shape, contiguous(shape), device))
@@ -286,7 +287,10 @@ class Counted(Shared):
         return managed.value
 
 
-# It never waits, and releasing the interpreter's lock would take longer than the call.
+# These never wait, and releasing the interpreter's lock would take longer than the calls.
+_part_of = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(
+    ("expar_ep_output_get_tensor", lib)
+)
 _read_on = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(("expar_ep_output_read_on", lib))
 
 
@@ -297,6 +301,14 @@ class Output(Counted):
     _retain = lib.expar_ep_output_retain
     _release = lib.expar_ep_output_release
     read_on = lib.expar_ep_output_read_on
+
+    def part(self, number: int) -> _abi.Tensor:
+        """Returns the view of a part (EpPart)."""
+        view = _abi.Tensor()
+        status = _part_of(self.pointer, number, ctypes.addressof(view))
+        if status:
+            _check(status, lib.expar_ep_output_get_tensor, ())
+        return view
 
     def serve(self, stream: int) -> None:
         if self.stream is not None:
@@ -343,10 +355,8 @@ class Tensor(SharedMemory):
     @property
     def _view(self) -> _abi.Tensor:
         if self._seen is None:
-            assert self._owner is not None
-            view = _abi.Tensor()
-            lib.expar_ep_output_get_tensor(self._owner.pointer, self._part, ctypes.byref(view))
-            self._seen = view
+            assert isinstance(self._owner, Output)
+            self._seen = self._owner.part(self._part)
         return self._seen
 
     @property
@@ -470,9 +480,11 @@ class Tensor(SharedMemory):
         return from_dlpack(self.__dlpack__(stream=-1)).view(torch_dtype(self.dtype))
 
     def _as_argument(self) -> Any:
-        """Returns a PyTorch tensor of the same memory, for one call of the library. None if there is no such tensor."""
-        if self._ready is None and self._owner is not None and not self._owner.in_python and _exchange.maker():
-            self._ready = self._made_torch()
+        """Returns a PyTorch tensor of the same memory, for one call of the library. None if there is none. On a GPU it
+        is only made together with the result, since PyTorch may have no GPUs."""
+        if self._ready is None and self._owner is not None and not self._owner.in_python:
+            if self._view.device.type == DeviceType.CPU and _exchange.maker():
+                self._ready = self._made_torch()
         return self._ready
 
     def _lent_torch(self, torch: Any) -> Any:

@@ -83,7 +83,8 @@ def _device_of(tensor: Any, name: str) -> tuple[int, int]:
 def strides_of(tensor: Any) -> Sequence[int]:
     """Returns the tensor's strides in a view. Those of a contiguous tensor are those of its shape, as for
     expar_python_run, although PyTorch may have others along extents of 1."""
-    return _tensor.contiguous(tensor.shape) if tensor.is_contiguous() else tensor.stride()  # type: ignore[no-any-return]
+    found: Sequence[int] = _tensor.contiguous(tensor.shape) if tensor.is_contiguous() else tensor.stride()
+    return found
 
 
 def put(args: Any, offset: int, tensor: Any, name: str) -> None:

@@ -17,7 +17,7 @@ from ._arguments import keep_unordered
 from ._device import CPU, current_stream, stream_of, torch_stream
 from ._event import Event, keep_until
 from ._library import _check
-from ._tensor import Tensor
+from ._tensor import is_warned_of_gradients, Tensor
 
 _MOST_FORMS = 256
 _VIEW_BYTES = sizeof(_abi.Tensor)
@@ -107,14 +107,14 @@ class Form:
 
 
 def items_of(tensors: Sequence[Any]) -> Sequence[Any] | None:
-    """Returns the tensors as PyTorch's. None if one is of another kind, or requires gradients, of which the general way
-    warns."""
+    """Returns the tensors as PyTorch's. None if one is of another kind, or requires gradients that the general way
+    warns of."""
     kind, items = _exchange.tensor_type, tensors
     for place, each in enumerate(tensors):
         if each is None:
             continue
         if type(each) is kind:
-            if each.requires_grad:
+            if each.requires_grad and is_warned_of_gradients():
                 return None
             continue
         found = each._as_argument() if type(each) is Tensor else None
@@ -137,7 +137,7 @@ class Forms:
         """Returns the form of calls of that name with these options, or None. usual: the options of most calls."""
         try:
             return self._forms.get(name if options == usual else (name, options, *map(type, options)))
-        except (TypeError, ValueError):  # an array among them, which has no hash and is not true or false
+        except (RuntimeError, TypeError, ValueError):  # an array among them: it has no hash, and is not true or false
             return None
 
     def wants(self, x: Any) -> bool:

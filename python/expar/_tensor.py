@@ -143,10 +143,15 @@ def _new_view_of_torch(tensor: Any, dtype: Dtype | None, argument: str) -> _abi.
 _warned_of_gradients = False
 
 
+def is_warned_of_gradients() -> bool:
+    """Returns whether a call on a tensor that requires gradients would warn."""
+    return not _warned_of_gradients and bool(sys.modules["torch"].is_grad_enabled())
+
+
 def warn_of_gradients(argument: str) -> None:
     """Warns once if the caller expects gradients that the call does not have. A function of autograd calls without."""
     global _warned_of_gradients
-    if not _warned_of_gradients and sys.modules["torch"].is_grad_enabled():
+    if is_warned_of_gradients():
         _warned_of_gradients = True
         warn(
             f"{argument} requires gradients, and this call has none: use expar.torch.dispatch and expar.torch.combine, "

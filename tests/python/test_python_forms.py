@@ -139,6 +139,11 @@ class Errors(Case):
             warnings.simplefilter("always")
             world.buffer.combine(x, world.rows.handle)
             world.buffer.combine(x, world.rows.handle)
+            self.assertEqual(len(told), 1)
+            with by_forms():
+                world.buffer.combine(x, world.rows.handle)
+            with mock.patch.object(_tensor, "_warned_of_gradients", False), torch.no_grad(), by_forms():
+                self.assertFalse(world.buffer.combine(x, world.rows.handle).y.torch().requires_grad)
         self.assertEqual(len(told), 1)
 
 

@@ -72,7 +72,7 @@ class Place:
 
     def turn_unless_on_comm(self, aside: bool) -> Turn | None:
         """Returns the streams of a call that waits for no event. None if a stream for communication is current."""
-        return None if self.on_comm() else self.turn(None, aside)
+        return Turn(self, None)
 
     def maker(self) -> Callable[..., Any]:
         """Returns a function that allocates uninitialized PyTorch memory by sizes, strides and dtype, for the results

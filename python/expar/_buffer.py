@@ -476,8 +476,8 @@ class Buffer(Owned):
         """
         options = (path, sum_order, weights_of, num_threads, num_sms, expert_major)
         biases = bias if isinstance(bias, (tuple, list)) else (bias,)
-        form = None
-        if self._repeats() and len(biases) <= 2:
+        form, repeats = None, len(biases) <= 2 and self._repeats()
+        if repeats:
             form = self._forms.find("combine", options, _USUAL_COMBINE)
             if form is not None:
                 first, second = (*biases, None, None)[:2]
@@ -491,7 +491,7 @@ class Buffer(Owned):
             call.choices(path=path, sum_order=sum_order, weights_of=weights_of)
             call.flags(expert_major=expert_major)
             args.num_sms = self._workers(num_threads, num_sms)
-        plain = bytes(args) if form is None and self._repeats() and self._forms.wants(x) else None
+        plain = bytes(args) if repeats and form is None and self._forms.wants(x) else None
         if async_finish is not False:
             call.flags(async_finish=async_finish)
         call.tensors(("x", "topk_weights", "expert_weights"), (x, topk_weights, expert_weights))

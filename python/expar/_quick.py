@@ -135,6 +135,8 @@ class Forms:
 
     def find(self, name: str, options: Options, usual: Options) -> Any:
         """Returns the form of calls of that name with these options, or None. usual: the options of most calls."""
+        if not self._forms:
+            return None
         try:
             return self._forms.get(name if options == usual else (name, options, *map(type, options)))
         except (RuntimeError, TypeError, ValueError):  # an array among them: it has no hash, and is not true or false

@@ -300,6 +300,20 @@ class Tensors(Case):
         group.close()
         self.assertTrue(torch.equal(first, x) and torch.equal(second, x) and torch.equal(y.torch(), x))
 
+    def test_without_the_table(self) -> None:
+        """A PyTorch that does not show its tensors to C takes capsules."""
+        with expar.Group.from_env() as group, expar.Buffer(group) as buffer, general():
+            with mock.patch.object(_exchange, "maker", lambda: None):
+                for dtype in (torch.float32, torch.bfloat16, torch.float8_e4m3fn):
+                    x = torch.randn(6, 64).to(dtype)
+                    scales = torch.rand(6, 1) if dtype is torch.float8_e4m3fn else None
+                    for _ in range(2):
+                        done = buffer.dispatch(x, torch.zeros(6, 1, dtype=torch.int64), None, 1, x_scales=scales)
+                        rows = done.x.torch()
+                        self.assertIs(rows.dtype, dtype)
+                        self.assertTrue(torch.equal(rows.view(torch.uint8), x.view(torch.uint8)))
+            del done, rows
+
     def test_inference(self) -> None:
         """A tensor is one of inference if it was asked for there, wherever the call was made."""
         with expar.Group.from_env() as group, expar.Buffer(group) as buffer:

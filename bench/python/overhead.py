@@ -48,6 +48,7 @@ class Arguments:
     """The arguments of calls, as NumPy arrays or PyTorch tensors, and as tensors of the library."""
 
     def __init__(self, of_torch: bool) -> None:
+        self.of_torch = of_torch
         self.x = numpy.zeros((0, HIDDEN), "float32")
         self.topk_idx = numpy.zeros((0, TOPK), "int64")
         self.weights = numpy.zeros((0, TOPK), "float32")
@@ -92,6 +93,29 @@ def normal(group: expar.Group, own: Arguments) -> dict[str, tuple[Callable[[], A
     def bare_combine() -> None:
         lib.expar_ep_combine(buffer.pointer, ctypes.byref(back), None)
 
+    only_rows = sized(_abi.EpDispatchArgs, handle=handle.pointer, x=own.views["x"])
+    only_sums = sized(_abi.EpCombineArgs, handle=handle.pointer, x=own.views["x"], out_y=own.written["out_y"])
+
+    def bare_rows() -> None:
+        lib.expar_ep_dispatch(buffer.pointer, ctypes.byref(only_rows), ctypes.byref(result))
+        lib.expar_ep_output_release(result.output)
+
+    def bare_sums() -> None:
+        lib.expar_ep_combine(buffer.pointer, ctypes.byref(only_sums), None)
+
+    def bare_layer() -> None:
+        bare_rows()
+        bare_sums()
+
+    # Engines take the results as PyTorch's tensors.
+    of_torch = {
+        "handle, x.torch()": (lambda: buffer.dispatch(own.x, handle=handle).x.torch(), bare_rows),
+        "combine, y.torch()": (lambda: buffer.combine(own.x, handle).y.torch(), bare_sums),
+        "both": (
+            lambda: buffer.combine(buffer.dispatch(own.x, handle=handle).x.torch(), handle).y.torch(),
+            bare_layer,
+        ),
+    }
     return {
         "dispatch": (lambda: buffer.dispatch(own.x, own.topk_idx, own.weights, EXPERTS), bare_dispatch),
         "dispatch with a handle": (
@@ -103,6 +127,7 @@ def normal(group: expar.Group, own: Arguments) -> dict[str, tuple[Callable[[], A
             lambda: buffer.combine(own.x, handle, own.weights, out_y=own.y, out_topk_weights=own.out_weights),
             bare_combine,
         ),
+        **(of_torch if own.of_torch else {}),
     }
 
 
@@ -123,12 +148,25 @@ def low_latency(group: expar.Group, own: Arguments) -> dict[str, tuple[Callable[
     def bare_combine() -> None:
         lib.expar_ll_combine(buffer.pointer, ctypes.byref(back), ctypes.byref(summed))
 
+    def pair_of_torch() -> None:
+        made = buffer.dispatch(own.x, own.topk_idx)
+        rows = made.x.torch(), made.count.torch()
+        buffer.combine(rows[0], own.topk_idx, own.weights, made.handle).y.torch()
+
+    def bare_pair() -> None:
+        bare_dispatch()
+        lib.expar_ll_combine(buffer.pointer, ctypes.byref(alone), ctypes.byref(summed))
+        lib.expar_ep_output_release(summed.output)
+
+    alone = sized(_abi.LlCombineArgs, handle=held.handle.pointer, **{**own.views, "x": held.x._view})
+    of_torch = {"low-latency pair, torch()": (pair_of_torch, bare_pair)}
     return {
         "low-latency dispatch": (lambda: buffer.dispatch(own.x, own.topk_idx, own.weights), bare_dispatch),
         "low-latency combine": (
             lambda: buffer.combine(held.x, own.topk_idx, own.weights, held.handle, out_y=own.y),
             bare_combine,
         ),
+        **(of_torch if own.of_torch else {}),
     }
 
 

@@ -164,7 +164,7 @@ typedef struct expar_python_form {
     int32_t num_tensors;
     /* the items after them: whole numbers */
     int32_t num_words;
-    /* of the output, which become tensors; not of COMBINE and LAYOUT */
+    /* of the output, which become tensors; not of LAYOUT, and of COMBINE only in open forms */
     int32_t num_parts;
     /* [num_tensors] where in the arguments their views are, bytes */
     const int32_t *tensor_offsets;
@@ -181,14 +181,27 @@ typedef struct expar_python_form {
     int32_t forget_event;
     /* 1: expar_ep_query or expar_ll_query comes after the call, and may fail it; not of LAYOUT */
     int32_t query;
+    /* 1: the form is open. Tensors need not look like those in args, because the library's call checks them. See
+       expar_python_run; not of LAYOUT */
+    int32_t open;
 } expar_python_form;
 
 /* Makes one call. `self` is an integer, the address of a form; `items` are what the form describes. The caller holds
    the interpreter's lock, which is released while the library's call runs. Returns a new object:
    - a list of the output's tensors, then of what the kind names;
-   - None: the items do not fit the form, or a tensor differs from the form's in more than its data. Nothing was called;
+   - None: nothing was called. The items do not fit the form, or one is no tensor that the library knows. Or a tensor
+     differs from the form's in more than its data, and the form is not open;
    - an integer: the expar_status of a call that failed; expar_last_error has the text.
-   Returns NULL, with an exception set, when Python has no memory for the results. The results are then released. */
+   Returns NULL, with an exception set, when Python has no memory for the results. The results are then released.
+
+   Calls of an open form. A tensor that the items do not give stays as it is in args. The list is another one:
+   - A part that the output does not have is None.
+   - There are no src_info and range.
+   - The last numbers are the output, which the caller then owns, and of dispatches in normal mode num_recv_tokens,
+     num_dropped_tokens and path. Of FRESH num_local_experts comes after these. Negative numbers are their two's
+     complement.
+   A COMBINE allocates out_y and out_topk_weights from the pool if the call needs them and has none. The output has them
+   as its parts X and TOPK_WEIGHTS. */
 EXPAR_API void *expar_python_run(void *self, void *const *items, ptrdiff_t count);
 
 #ifdef __cplusplus

@@ -16,7 +16,7 @@ from typing import Any, Callable, Sequence
 
 import torch
 import torch.utils.dlpack as dlpack
-from expar import _abi, _interrupt, _tensor
+from expar import _abi, _exchange, _interrupt, _tensor
 from expar._abi import Dtype
 from expar._copies import Shared
 from expar._library import _check, lib
@@ -80,6 +80,13 @@ def _device_of(tensor: Any, name: str) -> tuple[int, int]:
     return _CUDA, tensor.device.index
 
 
+def strides_of(tensor: Any) -> Sequence[int]:
+    """Returns the tensor's strides in a view. Those of a contiguous tensor are those of its shape, as for
+    expar_python_run, although PyTorch may have others along extents of 1."""
+    found: Sequence[int] = _tensor.contiguous(tensor.shape) if tensor.is_contiguous() else tensor.stride()
+    return found
+
+
 def put(args: Any, offset: int, tensor: Any, name: str) -> None:
     """Writes the view of a tensor into args at that offset. name: the argument's name, for errors."""
     try:
@@ -103,10 +110,8 @@ def put(args: Any, offset: int, tensor: Any, name: str) -> None:
     dims = len(shape)
     if dims > 4:
         raise AssertionError(f"{name} has {dims} dimensions: expected at most 4")
-    fill = (0,) * (4 - dims)
-    _VIEW.pack_into(
-        args, offset, tensor.data_ptr(), code, dims, *shape, *fill, *tensor.stride(), *fill, kind, index
-    )
+    fill, strides = (0,) * (4 - dims), strides_of(tensor)
+    _VIEW.pack_into(args, offset, tensor.data_ptr(), code, dims, *shape, *fill, *strides, *fill, kind, index)
 
 
 def put_view(
@@ -174,42 +179,8 @@ _output_capsules = held(
 _handle_capsules = held("expar_python_put_ll_handle", ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
 
 
-class Exchange(ctypes.Structure):
-    """DLPack's DLPackExchangeAPI, version 1.x: functions of a Python library that C code may call."""
-
-    _fields_ = [
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("before", ctypes.c_void_p),  # the table of an earlier version, or NULL
-        ("allocate", ctypes.c_void_p),
-        ("managed_of", ctypes.c_void_p),
-        ("object_of", ctypes.c_void_p),
-        ("view_of", ctypes.c_void_p),
-        ("current_stream", ctypes.c_void_p),
-    ]
-
-
-def _exchange_of_torch() -> Any:
-    """Returns PyTorch's table. None if it has no table, or one that does not know FP8; FP8 then goes as bytes."""
-    capsule, name = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None), b"dlpack_exchange_api"
-    at = _tensor._pointer_in(capsule, name) if _tensor._is_valid(capsule, name) else None
-    try:
-        dlpack.from_dlpack(torch.empty(1, dtype=FP8, device="cpu"))
-    except Exception:  # whatever PyTorch says of what it does not know
-        return None
-    while at:
-        found = Exchange.from_address(at)
-        if found.major == 1:
-            return found
-        at = found.before
-    return None
-
-
-exchange = _exchange_of_torch()
-_python = _abi.PythonObjects(
-    *(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in ("PyCapsule_New", "PyList_SetItem")),
-    exchange.object_of if exchange is not None else None,
-)
+exchange = _exchange.table()  # None: tensors go by capsules
+_python = _exchange.objects
 _python_at = addressof(_python)
 _release = lib.expar_ep_output_release
 # The function that torch.utils.dlpack calls for a capsule, without its check that it is a capsule.

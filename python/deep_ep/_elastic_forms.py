@@ -130,10 +130,10 @@ class FreshForm:
         tensors do not look alike, or an argument is wrong."""
         mode, asked = self._mode, self._asked
         place = mode.place
-        if place.on_comm():
+        turn = place.turn_unless_on_comm(asked)
+        if turn is None:
             return None
         rows, scales = x if type(x) is tuple else (x, None)
-        turn = place.turn(None, asked)
         memory = turn.run(place.maker(), self._words, _ONE_BY_ONE, torch.int64)
         at, copy_at = memory.data_ptr(), self._copy_at
         made = self._call.call(
@@ -183,11 +183,11 @@ class AgainForm:
         """Does what the buffer's dispatch does, but returns an EventHandle or None as the event. Returns None if the
         tensors do not look alike, or an argument is wrong."""
         mode, asked = self._mode, self._asked
-        if mode.place.on_comm():
+        turn = mode.place.turn_unless_on_comm(asked)
+        if turn is None:
             return None
         rows, scales = x if type(x) is tuple else (x, None)
         tensors = rows, scales, handle.topk_idx, topk_weights
-        turn = mode.place.turn(None, asked)
         beside = turn.asynchronous(asked)
         made = self._call.call(*tensors, handle._routing.pointer, turn.stream, beside, turn.reader)
         if type(made) is not list:
@@ -222,9 +222,9 @@ class CombineForm:
         wrong."""
         mode, asked, weights = self._mode, self._asked, None
         place = mode.place
-        if place.on_comm():
+        turn = place.turn_unless_on_comm(asked)
+        if turn is None:
             return None
-        turn = place.turn(None, asked)
         if self._weights is not None:
             weights = turn.run(place.matrix, *self._weights)
         y = turn.run(place.matrix, *self._y) if place.on_gpu else pool_tensor(mode.ep.pointer, *self._y)

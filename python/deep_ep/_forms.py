@@ -9,13 +9,12 @@ run here in Python.
 from __future__ import annotations
 
 import ctypes
-import os
-import weakref
 from ctypes import addressof, c_int32, c_void_p, sizeof
 from typing import Any, Callable, Dict
 
 from expar import _abi
 from expar._abi import PythonKind
+from expar._exchange import CallForm, READER
 from expar._library import lib
 
 from . import _call
@@ -24,52 +23,11 @@ from ._call import check, held, Output, Parts, plain, put, put_address
 _VIEW_BYTES = sizeof(_abi.Tensor)
 _DATA_BYTES = sizeof(c_void_p)  # the address, a view's first member
 _LIKE_FIRST = slice(_DATA_BYTES, _VIEW_BYTES)
-READER = -1  # EXPAR_PYTHON_READER
 _NO_PARTS = Parts((), ())
 
 
-# ---- function objects ------------------------------------------------------------------------------------------------
-
-
-class _Method(ctypes.Structure):
-    """PyMethodDef"""
-
-    _fields_ = [
-        ("name", ctypes.c_char_p),
-        ("function", c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
-
-
-_FASTCALL = 0x80
-_method = _Method(b"call", ctypes.cast(lib.expar_python_run, c_void_p), _FASTCALL, None)
-_new_function = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, ctypes.py_object, c_void_p)(
-    ("PyCFunction_NewEx", ctypes.pythonapi)
-)
-_functions = _abi.PythonFunctions(
-    objects=_call._python_at,
-    view=None if _call.exchange is None else _call.exchange.view_of,
-    none=id(None),
-    **{
-        member: ctypes.cast(getattr(ctypes.pythonapi, name), c_void_p).value
-        for member, name in {
-            "address": "PyLong_AsVoidPtr",
-            "number": "PyLong_FromVoidPtr",
-            "list_new": "PyList_New",
-            "retain": "Py_IncRef",
-            "release": "Py_DecRef",
-            "error": "PyErr_Occurred",
-            "clear": "PyErr_Clear",
-            "unlock": "PyEval_SaveThread",
-            "lock": "PyEval_RestoreThread",
-        }.items()
-    },
-)
 # Says whether calls are function objects. Otherwise their steps run in Python.
 shown = _call.exchange is not None
-if shown:
-    check(lib.expar_python_use(addressof(_functions)))
 
 _MOST_FORMS = 1024
 Forms = Dict[Any, Any]  # a buffer's forms, by the key that their calls share
@@ -160,47 +118,6 @@ class LayoutKind(Kind):
         return self.function(pointer, at, args.num_experts, at + _abi.PythonLayout.layout.offset), None
 
 
-class _Struct:
-    """An expar_python_form, with the memory that it points to."""
-
-    __slots__ = ("struct", "_args", "_parts", "__weakref__")
-
-    def __init__(self, kind: Kind, buffer: Any, args: bytes, parts: Parts, forget: bool, query: bool) -> None:
-        numbers = [number for number in parts.numbers if number >= 0]
-        self._args, self._parts = ctypes.create_string_buffer(args, len(args)), (c_int32 * len(numbers))(*numbers)
-        self.struct = _abi.PythonForm(
-            kind=kind.number,
-            num_tensors=len(kind.tensors),
-            num_words=len(kind.words),
-            num_parts=len(numbers),
-            tensor_offsets=addressof(kind.tensors_array),
-            word_offsets=addressof(kind.words_array),
-            parts=addressof(self._parts),
-            args=addressof(self._args),
-            object=buffer.pointer,
-            forget_event=forget,
-            query=query,
-        )
-        _structs.add(self)
-
-    def function(self) -> Any:
-        """Returns a function object. It works while this object lives."""
-        return _new_function(addressof(_method), addressof(self.struct), None)
-
-
-_structs: weakref.WeakSet[_Struct] = weakref.WeakSet()
-
-
-def _end_functions() -> None:
-    """Runs in a forked child, which is no rank. No call matches a form there any more, so the general path runs and
-    raises the error that says so."""
-    for each in _structs:
-        each.struct.num_words = -1
-
-
-os.register_at_fork(after_in_child=_end_functions)
-
-
 class _Steps:
     """The same as a function object, step by step in Python."""
 
@@ -277,11 +194,16 @@ class Form:
     ) -> None:
         """buffer: an expar buffer. parts: parts of the output to return as tensors. forget: the event is released at
         once. query: errors of earlier calls are raised."""
-        given = (kind, buffer, bytes(args), parts or _NO_PARTS, forget, query)
-        steps = _Steps(*given)
+        given, parts = bytes(args), parts or _NO_PARTS
+        steps = _Steps(kind, buffer, given, parts, forget, query)
         self.steps = steps.all
-        self._struct = _Struct(*given) if shown else None
-        self.call: Callable[..., Any] = steps.alike if self._struct is None else self._struct.function()
+        self.call: Callable[..., Any] = steps.alike
+        self._struct: CallForm | None = None
+        if shown:
+            numbers = [number for number in parts.numbers if number >= 0]
+            form = kind.number, buffer.pointer, given, kind.tensors_array, kind.words_array, numbers
+            self._struct = CallForm(*form, forget_event=forget, query=query)
+            self.call = self._struct.function()
 
 
 class _Objects:

@@ -18,7 +18,7 @@ from expar._copies import Shared
 from expar._library import lib
 
 from . import _handles, _place
-from ._call import CODES, FP8, Parts, check, lent_tensor, parts_of, plain, put, put_memory
+from ._call import CODES, FP8, Parts, check, lent_tensor, parts_of, plain, put, put_memory, strides_of
 from ._forms import Form, Forms, Kind
 from ._shrink import Shrink
 from ._signals import Signals, empty_signals
@@ -147,7 +147,9 @@ class _Results:
     def put(self, args: Any, device: tuple[int, int]) -> None:
         """Writes views of such results, which have no memory yet."""
         for offset, (sizes, strides, dtype) in zip(self._places, self.parts):
-            put_memory(args, offset, torch.empty(0, dtype=dtype, device="cpu"), sizes, strides, device)
+            like = torch.empty_strided(sizes, strides, dtype=dtype, device="meta")
+            named = tuple(strides_of(like))
+            put_memory(args, offset, torch.empty(0, dtype=dtype, device="cpu"), sizes, named, device)
 
     def make(self, strided: Callable[..., Any]) -> tuple[Any, ...]:
         """Allocates and returns (x, count, scales)."""

@@ -70,6 +70,10 @@ class Place:
         later work on the current stream."""
         return Turn(self, previous)
 
+    def turn_unless_on_comm(self, aside: bool) -> Turn | None:
+        """Returns the streams of a call that waits for no event. None if a stream for communication is current."""
+        return Turn(self, None)
+
     def maker(self) -> Callable[..., Any]:
         """Returns a function that allocates uninitialized PyTorch memory by sizes, strides and dtype, for the results
         of one call."""
@@ -206,16 +210,27 @@ class Gpu(Place):
         self.pair = (int(DeviceType.CUDA), index)
         self.device = torch.device("cuda", index)
         self._comm: Any = None
+        self._comm_address = -1  # of the stream for communication, if it exists
         self._num_sms = 0
         self._last_turn: GpuTurn | None = None  # the turn on the current stream, which holds nothing else
 
     def turn(self, previous: EventHandle | None, aside: bool) -> Turn:
         if aside or previous is not None:
             return AsideTurn(self, previous)
-        stream, last = self.address(), self._last_turn
+        return self._turn_on(self.address())
+
+    def _turn_on(self, stream: int) -> GpuTurn:
+        """Returns the turn of a call on the current stream, which has that address."""
+        last = self._last_turn
         if last is None or last.stream != stream:
             last = self._last_turn = GpuTurn(self, stream)
         return last
+
+    def turn_unless_on_comm(self, aside: bool) -> Turn | None:
+        stream = self.address()
+        if stream == self._comm_address:
+            return None
+        return AsideTurn(self, None) if aside else self._turn_on(stream)
 
     def maker(self) -> Callable[..., Any]:
         if strided_on_gpu is not None and _current_gpu() == self.index:
@@ -261,10 +276,11 @@ class Gpu(Place):
         """Returns the stream for communication, one for each GPU and process. It has a higher priority than others."""
         if self._comm is None:
             self._comm = _cuda.Stream(self.index, priority=-1)
+            self._comm_address = self._comm.cuda_stream
         return self._comm
 
     def on_comm(self) -> bool:
-        return self._comm is not None and bool(self._comm.cuda_stream == self.address())
+        return self._comm_address == self.address()
 
     def synchronize(self) -> None:
         """Waits for all work that is queued on the GPU now."""

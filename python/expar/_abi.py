@@ -1352,6 +1352,7 @@ class PythonForm(Structure):
     object: int | None
     forget_event: int
     query: int
+    open: int
     _fields_ = [
         ("kind", c_int),
         ("num_tensors", c_int32),
@@ -1364,6 +1365,7 @@ class PythonForm(Structure):
         ("object", c_void_p),
         ("forget_event", c_int32),
         ("query", c_int32),
+        ("open", c_int32),
     ]
 
 

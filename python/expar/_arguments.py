@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+import struct
+from typing import Any, Sequence
 
 from . import _abi, _values
 from ._device import CPU, keep_after, stream_for, torch_stream
 from ._event import Event, keep_until
-from ._library import lib
-from ._tensor import Counted, Tensor, tensor_or_none, View, view_of
+from ._tensor import Counted, Output, Tensor, View, view_of
 
 # Tensors that calls write to.
 _WRITTEN = {
@@ -55,8 +55,8 @@ class Arguments:
         if device != CPU or stream is not None:
             self.stream = struct.stream = stream_for(stream, device)
 
-    def tensors(self, **values: Any) -> None:
-        for name, value in values.items():
+    def tensors(self, names: Sequence[str], values: Sequence[Any]) -> None:
+        for name, value in zip(names, values):
             if value is not None:
                 view = view_of(value, name, self.kept, stream=self.stream, writable=name in _WRITTEN)
                 setattr(self.struct, name, view)
@@ -97,21 +97,39 @@ class Arguments:
         self.struct.handle = handle.pointer
 
 
-def output_of(pointer: int | None, stream: int | None, in_python: bool = False) -> Counted | None:
+def output_of(pointer: int | None, stream: int | None, in_python: bool = False) -> Output | None:
     """Returns the memory of a call's results; None if the caller provided all of it. stream: the stream of a call on a
     GPU. in_python: it may come from an allocator."""
     if pointer is None:
         return None
-    read_on = lib.expar_ep_output_read_on
-    output = Counted(pointer, lib.expar_ep_output_retain, lib.expar_ep_output_release, stream, read_on)
+    output = Output(pointer, stream)
     if in_python:
         output.hold_at_exit()
     return output
 
 
-def own_or_library(given: Any, view: _abi.Tensor, output: Counted | None) -> Any:
-    """Returns a tensor of a result: the caller's if it was given, else the library's, or None."""
-    return given if given is not None or output is None else tensor_or_none(view, output)
+class Members:
+    """Members of a result struct that are tensors, one after the other."""
+
+    def __init__(self, kind: Any, names: str) -> None:
+        self._names = names.split()
+        self._begin = getattr(kind, self._names[0]).offset
+        size = ctypes.sizeof(_abi.Tensor)
+        for place, name in enumerate(self._names):
+            assert getattr(kind, name).offset == self._begin + place * size
+        assert [getattr(_abi.Tensor, name).offset for name in ("data", "ndim")] == [0, 12]
+        self._heads = struct.Struct("@" + f"P4xi{size - 16}x" * len(self._names))  # data and ndim of each
+
+    def taken(self, result: Any, given: Sequence[Any], output: Counted | None) -> list[Any]:
+        """Returns the tensors: the caller's if it was given, else the library's, or None. Looking at all members at
+        once takes less time than making an object of each."""
+        heads = self._heads.unpack_from(result, self._begin)
+        found = list(given)
+        if output is not None:
+            for place, name in enumerate(self._names):
+                if found[place] is None and (heads[2 * place + 1] > 0 or heads[2 * place]):
+                    found[place] = Tensor(getattr(result, name), output)
+        return found
 
 
 def unordered(stream: int, device: tuple[int, int], kept: list[Any]) -> list[Any]:

@@ -11,8 +11,9 @@ import ctypes
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from . import _abi, _numbered, _values
-from ._abi import DeviceType, Dtype, EpPath, EpSumOrder, EpWeightsOf
-from ._arguments import Arguments, keep_call, output_of, own_or_library
+from ._abi import DeviceType, Dtype, EpPart, EpPath, EpSumOrder, EpWeightsOf
+from ._arguments import Arguments, keep_call, Members, output_of
+from ._buffer_forms import CombineForm, DISPATCH_TENSORS, DispatchForm, ints_at, PATHS
 from ._called import create
 from ._device import CPU, device_of, name_of_device, stream_for
 from ._dtypes import dtype_of, ELEMENT_BYTES
@@ -20,9 +21,10 @@ from ._errors import DroppedError, Error
 from ._event import Event
 from ._group import Group, Owned, fill
 from ._library import lib
+from ._quick import Forms
 from ._results import Combined, Dispatched, Handle, Layout, RecvCounts, Route
 from ._symmetric import stats_of
-from ._tensor import Counted, Tensor, pool_view, view_of
+from ._tensor import Output, Tensor, pool_view, view_of
 
 if TYPE_CHECKING:
     from ._types import Array, Device, Shape, Stream
@@ -37,13 +39,22 @@ _ZEROS = (0,) * 7
 _ALIGNMENT = 128  # for tensors in one allocation
 
 # Members of enumerations, and the size of a struct, looked up once. Looking them up takes longer than some calls.
-_PATHS = {path.value: path for path in EpPath}
-_DTYPES = {dtype.value: dtype for dtype in Dtype}
+_ELEMENT_BYTES = {dtype.value: size for dtype, size in ELEMENT_BYTES.items()}
+_F32, _X = Dtype.F32.value, EpPart.X.value
+_RECEIVED = Members(
+    _abi.EpDispatchResult,
+    "recv_x recv_scales recv_topk_idx recv_topk_weights recv_row_map recv_src_token recv_src_metadata recv_row_weights",
+)
 _DISPATCHED_BYTES = ctypes.sizeof(_abi.EpDispatchResult)
 
 
+# Options of most calls: in the order of `options` there.
+_USUAL_DISPATCH = (0,) * 16
+_USUAL_COMBINE = (0,) * 6
+
+
 def _ints(pointer: int | None, count: int) -> list[int] | None:
-    return list((ctypes.c_int32 * count).from_address(pointer)) if pointer else None
+    return ints_at(pointer, count) if pointer else None
 
 
 class Buffer(Owned):
@@ -124,6 +135,7 @@ class Buffer(Owned):
         self.group = group
         # Operators of PyTorch get these (torch.py). A compiler can read attributes, but not call the library.
         self._number, self._num_ranks = _numbered.add(self), group.size
+        self._forms = Forms()
 
     @staticmethod
     def bytes_needed(
@@ -161,15 +173,22 @@ class Buffer(Owned):
     def _call(self, function: Any, *arguments: Any) -> None:
         """Makes a call of the library that may use the allocator. An error of the allocator becomes the cause of the
         call's error."""
+        if self._allocator is None:
+            function(self.pointer, *arguments)
+            return
         try:
             function(self.pointer, *arguments)
         except Error as error:
-            failure = self._allocator.failure() if self._allocator is not None else None
+            failure = self._allocator.failure()
             if failure is None:
                 raise
             raise error from failure
 
-    def _output(self, pointer: int | None, stream: int | None) -> Counted | None:
+    def _repeats(self) -> bool:
+        """Returns whether calls may go by forms: not of a closed buffer, and not with memory from Python."""
+        return self._pointer is not None and self._allocator is None
+
+    def _output(self, pointer: int | None, stream: int | None) -> Output | None:
         return output_of(pointer, stream, self._allocator is not None)
 
     # ---- routing -----------------------------------------------------------------------------------------------------
@@ -239,7 +258,7 @@ class Buffer(Owned):
         call.numbers(num_experts=num_experts, expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens)
         call.numbers(num_expert_rows=num_expert_rows)
         call.flags(keep_slots=keep_slots)
-        call.tensors(topk_idx=topk_idx, token_in_rank=token_in_rank)
+        call.tensors(("topk_idx", "token_in_rank"), (topk_idx, token_in_rank))
         call.event(wait_event)
         call.struct.tokens_per_expert = self._counts(tokens_per_expert, num_experts, call.kept)
         if recv_counts is not None:
@@ -341,33 +360,38 @@ class Buffer(Owned):
         Rows are ordered by source rank, then by the source's token. DroppedError if more rows come than
         num_worst_tokens. Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_MISMATCH and others.
         """
+        options = (
+            num_experts, expert_alignment, num_worst_tokens, num_expert_rows, src_stride, num_threads, num_sms, path,
+            expert_major, zero_padding, keep_slots, src_tokens, global_experts, row_weights, column_scales,
+            handle is None,
+        )  # fmt: skip
+        tensors = (
+            x, topk_idx, topk_weights, x_scales, token_in_rank, out_x, out_topk_idx, out_topk_weights, out_scales,
+            out_row_map, out_src_token, out_src_metadata, out_row_weights, topk_idx_copy,
+        )  # fmt: skip
+        repeats = tokens_per_expert is None and recv_counts is None and type(num_experts) is int and self._repeats()
+        form = self._forms.find("dispatch", options, _USUAL_DISPATCH) if repeats else None
+        if form is not None:
+            made: Dispatched | None = form.dispatch(tensors, handle, wait_event, async_finish, stream)
+            if made is not None:
+                return made
         call = Arguments(_abi.EpDispatchArgs(), self.device, stream)
         call.numbers(num_experts=num_experts)
-        numbers = (expert_alignment, num_worst_tokens, num_expert_rows, src_stride, num_threads, num_sms, path)
+        numbers = options[1:8]
         if not _values.all_zero(numbers, _ZEROS):
             call.numbers(expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens, src_stride=src_stride)
             call.numbers(num_expert_rows=num_expert_rows)
             call.struct.num_sms = self._workers(num_threads, num_sms)
             call.choices(path=path)
-        flags = (
-            expert_major,
-            zero_padding,
-            keep_slots,
-            src_tokens,
-            global_experts,
-            row_weights,
-            column_scales,
-        )
-        if not _values.all_zero(flags, _ZEROS):
+        if not _values.all_zero(options[8:15], _ZEROS):
             call.flags(expert_major=expert_major, zero_padding=zero_padding, keep_slots=keep_slots)
             call.flags(src_tokens=src_tokens, global_experts=global_experts, row_weights=row_weights)
             call.flags(column_scales=column_scales)
+        repeats = repeats and form is None and self._forms.wants(x)
+        plain = bytes(call.struct) if repeats else None
         if async_finish is not False:
             call.flags(async_finish=async_finish)
-        call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, x_scales=x_scales, token_in_rank=token_in_rank)
-        outs = dict(out_x=out_x, out_scales=out_scales, out_topk_idx=out_topk_idx, out_topk_weights=out_topk_weights)
-        call.tensors(**outs, out_row_map=out_row_map, out_src_token=out_src_token)
-        call.tensors(out_row_weights=out_row_weights, out_src_metadata=out_src_metadata, topk_idx_copy=topk_idx_copy)
+        call.tensors(DISPATCH_TENSORS, tensors)
         call.event(wait_event)
         if handle is not None:
             call.handle(_values.one_of(handle, "handle", Handle))
@@ -385,26 +409,31 @@ class Buffer(Owned):
         if handle is None:
             assert result.handle is not None
             handle = Handle(result.handle)
-
+        rows, scales, idx, weights, row_map, src_token, metadata, of_rows = _RECEIVED.taken(
+            result, (out_x, out_scales, out_topk_idx, out_topk_weights, *tensors[9:13]), output
+        )
         done = Dispatched(  # by position, which takes half the time
-            own_or_library(out_x, result.recv_x, output),
-            own_or_library(out_topk_idx, result.recv_topk_idx, output),
-            own_or_library(out_topk_weights, result.recv_topk_weights, output),
-            own_or_library(out_scales, result.recv_scales, output),
-            own_or_library(out_row_map, result.recv_row_map, output),
-            own_or_library(out_src_token, result.recv_src_token, output),
-            own_or_library(out_src_metadata, result.recv_src_metadata, output),
-            own_or_library(out_row_weights, result.recv_row_weights, output),
+            rows,
+            idx,
+            weights,
+            scales,
+            row_map,
+            src_token,
+            metadata,
+            of_rows,
             _ints(result.recv_tokens_per_expert, result.num_local_experts),
             result.num_recv_tokens,
             result.num_dropped_tokens,
             handle,
-            _PATHS[result.path],
+            PATHS[result.path],
             keep_call(result.event, call, output),
         )
         if dropped is not None:
             dropped.result = done
             raise dropped
+        if plain is not None and not (num_worst_tokens or num_expert_rows):  # such calls may drop rows
+            made_form = DispatchForm(self.pointer, self.device, plain, options[15])
+            self._forms.keep("dispatch", options, _USUAL_DISPATCH, made_form)
         return done
 
     # ---- combine -----------------------------------------------------------------------------------------------------
@@ -445,38 +474,55 @@ class Buffer(Owned):
 
         y[t] is the sum over the ranks that had token t, ascending, in FP32, biases first, rounded once.
         """
+        options = (path, sum_order, weights_of, num_threads, num_sms, expert_major)
+        biases = bias if isinstance(bias, (tuple, list)) else (bias,)
+        form, repeats = None, len(biases) <= 2 and self._repeats()
+        if repeats:
+            form = self._forms.find("combine", options, _USUAL_COMBINE)
+            if form is not None:
+                first, second = (*biases, None, None)[:2]
+                tensors = (x, topk_weights, expert_weights, first, second, out_y, out_topk_weights)
+                made: Combined | None = form.combine(tensors, handle, wait_event, async_finish, stream)
+                if made is not None:
+                    return made
         call = Arguments(_abi.EpCombineArgs(), self.device, stream)
         args = call.struct
-        choices = (path, sum_order, weights_of, num_threads, num_sms, expert_major)
-        if not _values.all_zero(choices, _ZEROS[:6]):
+        if not _values.all_zero(options, _ZEROS[:6]):
             call.choices(path=path, sum_order=sum_order, weights_of=weights_of)
             call.flags(expert_major=expert_major)
             args.num_sms = self._workers(num_threads, num_sms)
+        plain = bytes(args) if repeats and form is None and self._forms.wants(x) else None
         if async_finish is not False:
             call.flags(async_finish=async_finish)
-        call.tensors(x=x, topk_weights=topk_weights, expert_weights=expert_weights)
+        call.tensors(("x", "topk_weights", "expert_weights"), (x, topk_weights, expert_weights))
         if bias is not None:
-            pair = bias if isinstance(bias, (tuple, list)) else (bias,)
-            if len(pair) > len(args.bias):
-                raise ValueError(f"bias has {len(pair)} tensors: expected one, or a pair")
-            for index, each in enumerate(pair):
+            if len(biases) > len(args.bias):
+                raise ValueError(f"bias has {len(biases)} tensors: expected one, or a pair")
+            for index, each in enumerate(biases):
                 args.bias[index] = view_of(each, f"bias[{index}]", call.kept, stream=call.stream)
         handle = _values.one_of(handle, "handle", Handle)
         call.handle(handle)
         call.event(wait_event)
-        wanted: list[tuple[tuple[int, ...], Dtype]] = []
+        call.tensors(("out_y", "out_topk_weights"), (out_y, out_topk_weights))
+        wanted: list[tuple[tuple[int, ...], int]] = []
         if out_y is None and x is not None:  # the library rejects a call without x
-            wanted.append(((handle.num_tokens, args.x.shape[1]), _DTYPES[args.x.dtype]))
+            rows = args.x
+            wanted.append(((handle.num_tokens, rows.shape[1]), rows.dtype))
         if topk_weights is not None and out_topk_weights is None:
-            wanted.append(((handle.num_tokens, handle.num_topk), Dtype.F32))
+            wanted.append(((handle.num_tokens, handle.num_topk), _F32))
         if wanted:
-            made = self._alloc(call.stream, *wanted)
-            out_y = made.pop(0) if out_y is None and x is not None else out_y
-            out_topk_weights = made[0] if made else out_topk_weights
-        args.out_y = view_of(out_y, "out_y", call.kept, stream=call.stream, writable=True)
-        call.tensors(out_topk_weights=out_topk_weights)
+            sums = self._alloc(call.stream, *wanted)
+            call.kept += sums
+            if out_y is None and x is not None:
+                out_y = sums[0]
+                args.out_y = sums[0]._view
+            if topk_weights is not None and out_topk_weights is None:
+                out_topk_weights = sums[-1]
+                args.out_topk_weights = sums[-1]._view
         result = _abi.EpCombineResult(struct_size=ctypes.sizeof(_abi.EpCombineResult))
         self._call(lib.expar_ep_combine, ctypes.byref(args), ctypes.byref(result))
+        if plain is not None:
+            self._forms.keep("combine", options, _USUAL_COMBINE, CombineForm(self.pointer, self.device, plain))
         return Combined(out_y, out_topk_weights, keep_call(result.event, call))
 
     # ---- memory and numbers ------------------------------------------------------------------------------------------
@@ -496,23 +542,21 @@ class Buffer(Owned):
         """Allocates contiguous uninitialized memory from the pool, for rows of a combine, which reads them in place.
         Local. stream: on a GPU, the stream that fills it, ordered after this rank's calls so far. Error: ERR_MEMORY,
         ERR_BUSY."""
-        wanted = (_values.extents_of(shape, 0), dtype_of(dtype))
+        wanted = (_values.extents_of(shape, 0), dtype_of(dtype).value)
         return self._alloc(stream_for(stream, self.device), wanted)[0]
 
-    def _alloc(self, stream: int | None, *wanted: tuple[tuple[int, ...], Dtype]) -> list[Tensor]:
+    def _alloc(self, stream: int | None, *wanted: tuple[tuple[int, ...], int]) -> list[Tensor]:
         """Returns tensors of these extents and dtypes in one allocation, because an allocation takes longer than some
         calls."""
         total, begins = 0, []
         for extents, element in wanted:
             begins.append(total)
-            total += _values.bytes_for(extents, ELEMENT_BYTES[element]) + _ALIGNMENT - 1 & -_ALIGNMENT
+            total += _values.bytes_for(extents, _ELEMENT_BYTES[element]) + _ALIGNMENT - 1 & -_ALIGNMENT
         pointer = ctypes.c_void_p()
         self._call(lib.expar_ep_alloc, max(total, 1), ctypes.byref(pointer))
         output = self._output(pointer.value, stream)
         assert output is not None
-        bytes_of_it = _abi.Tensor()
-        lib.expar_ep_output_get_tensor(output.pointer, _abi.EpPart.X, ctypes.byref(bytes_of_it))
-        start = bytes_of_it.data or 0
+        start = output.part(_X).data or 0
         return [
             Tensor(pool_view(start + begin, element, extents, self.device), output)
             for begin, (extents, element) in zip(begins, wanted)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import re
 import sys
-from typing import Any
+from typing import Any, Callable
 
 from . import _values
 from ._abi import DeviceType
@@ -53,6 +53,10 @@ def name_of_device(device: tuple[int, int]) -> str:
 _usable: Any = None  # PyTorch's module for GPUs once it has said that there are some; asking takes microseconds
 
 
+# Returns the address of PyTorch's current stream without an object for it. Some builds lack it.
+_raw_stream: Callable[[int], int] | None = None
+
+
 def _cuda_of_torch() -> Any:
     """Returns PyTorch's module for GPUs, if the program uses it."""
     global _usable
@@ -74,11 +78,12 @@ def _current_gpu() -> int:
 def current_stream(index: int) -> int:
     """Returns the address of PyTorch's or CuPy's current stream. Without them it is 0, the default stream. index: the
     GPU; -1 stands for the current one."""
+    global _raw_stream
+    if _raw_stream is not None and index >= 0:
+        return _raw_stream(index)
     cuda = _cuda_of_torch()
     if cuda is not None:
-        raw = getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)
-        if raw is not None and index >= 0:  # makes no stream object
-            return int(raw(index))
+        _raw_stream = getattr(sys.modules["torch"]._C, "_cuda_getCurrentRawStream", None)
         return int(cuda.current_stream(index if index >= 0 else None).cuda_stream)
     cupy = sys.modules.get("cupy")
     return int(cupy.cuda.get_current_stream().ptr) if cupy is not None else 0

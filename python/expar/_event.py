@@ -22,7 +22,8 @@ class Event(Shared):
     """An event, which happens once. Calls with async_finish return one. `Event()` makes one for a call to wait for,
     which `signal` sets. Any thread may use it."""
 
-    __slots__ = ("__weakref__", "_release", "_pointer", "_process")
+    __slots__ = ("__weakref__", "_pointer", "_process")
+    _release = lib.expar_event_release
     _no_pickle = "wait for it in this process"
 
     def __init__(self, pointer: int | None = None) -> None:
@@ -32,8 +33,7 @@ class Event(Shared):
             assert made.value is not None
             pointer = made.value
         self._pointer: int = pointer
-        self._process = _values.this_process()
-        self._release = lib.expar_event_release
+        self._process = _values._process
 
     def __del__(self) -> None:
         self._release(self._pointer)

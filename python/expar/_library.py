@@ -18,6 +18,7 @@ from . import _abi, _interrupt
 from ._called import in_python
 from ._errors import DroppedError, Error
 
+_raised = _interrupt._raised
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _SONAME = "libexpar.so." + ".".join(_abi.VERSION.split(".")[:2])
 _SCALARS: dict[str, Any] = {
@@ -132,7 +133,7 @@ def _compare(lib: ctypes.CDLL) -> None:
 
 def _check(status: int, function: Any, arguments: tuple[Any, ...]) -> int:
     """Raises the exception of a status other than 0. If a signal ended the wait, it raises what the handler raised."""
-    if _interrupt.has_raised():
+    if _raised and _interrupt.has_raised():
         raise _interrupt.take(lib)
     if status == 0:
         return status

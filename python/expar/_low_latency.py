@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple, overload
 
 from . import _abi, _numbered, _values
 from ._abi import Dtype, LlFormat, LlSum
-from ._arguments import Arguments, keep_call, keep_unordered, output_of, own_or_library
+from ._arguments import Arguments, keep_call, keep_unordered, Members, output_of
 from ._called import create
 from ._copies import Shared
 from ._device import CPU, device_of, stream_for
@@ -21,6 +21,8 @@ from ._dtypes import dtype_of
 from ._event import Event, end_calls_with
 from ._group import Group, Owned, fill
 from ._library import lib
+from ._low_latency_forms import COMBINE_TENSORS, CombineForm, DISPATCH_TENSORS, DispatchForm, Received, Summed
+from ._quick import Forms
 from ._results import same_object
 from ._symmetric import stats_of
 from ._tensor import Counted, Tensor, make_view, view_of
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 # In the order of the arguments.
 _SHAPE = ("max_tokens", "hidden", "max_topk", "num_experts")
 _OPTIONS = ("max_row_bytes", "sums", "num_threads", "num_sms", "unmapped", "reserve_bytes", "masking", "late_limit_ms")
-_ZEROS = (0,) * 4
+_RECEIVED = Members(_abi.LlDispatchResult, "recv_x recv_scales recv_count")
+_ZEROS, _MORE_ZEROS = (0,) * 4, (0,) * 5
 
 
 def _config(shape: tuple[int, ...], options: tuple[int, ...], device: Device | None) -> _abi.LlConfig:
@@ -47,9 +50,11 @@ class LowLatencyHandle(Counted):
 
     __slots__ = ("_known",)
     _no_pickle = "each rank gets its own handle from its dispatch"
+    _retain = lib.expar_ll_handle_retain
+    _release = lib.expar_ll_handle_release
 
     def __init__(self, pointer: int, stream: int | None = None) -> None:
-        super().__init__(pointer, lib.expar_ll_handle_retain, lib.expar_ll_handle_release, stream)
+        super().__init__(pointer, stream)
         self._known: _abi.LlHandleInfo | None = None
 
     @property
@@ -222,6 +227,7 @@ class LowLatencyBuffer(Owned):
         self.group = group
         # Operators of PyTorch get these (torch.py). A compiler can read attributes, but not call the library.
         self._number, self._num_ranks, self._max_tokens = _numbered.add(self), group.size, max_tokens
+        self._forms = Forms()
         self._lent: dict[int, Callable[[], LentTensor | None]] = {}
 
     @staticmethod
@@ -320,24 +326,38 @@ class LowLatencyBuffer(Owned):
 
         Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_STATE (two are open), ERR_REMOTE, ERR_MISMATCH, …
         """
+        options = (format, hook, async_finish, num_sms)
+        tensors = (x, topk_idx, topk_weights, global_scale, out_x, out_scales, out_count, expert_recv_stats, wait_ns)
+        form = self._forms.find("dispatch", options, _ZEROS) if self._pointer is not None else None
+        if form is not None:
+            made: Received | None = form.dispatch(tensors, wait_event, stream)
+            if made is not None:
+                rows, scales, count, pointer, waits, event, on, memory = made
+                handle = LowLatencyHandle(pointer, on)
+                kept = (*tensors, wait_event, memory, handle)
+                received = Hook(waits, [each for each in kept if each is not None], self.device) if waits else None
+                end = form.end(event, on, tensors, kept[-3:])
+                return LowLatencyDispatched(rows, scales, count, handle, received, end)
         call = Arguments(_abi.LlDispatchArgs(), self.device, stream)
         call.sms(num_sms)
-        if not _values.all_zero((format, hook, async_finish), _ZEROS[:3]):
+        if not _values.all_zero(options[:3], _ZEROS[:3]):
             call.choices(format=format)
             call.flags(hook=hook, async_finish=async_finish)
-        call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, global_scale=global_scale)
-        call.tensors(out_x=out_x, out_scales=out_scales, out_count=out_count)
-        call.tensors(expert_recv_stats=expert_recv_stats, wait_ns=wait_ns)
+        plain = bytes(call.struct) if form is None and self._forms.wants(x) else None
+        call.tensors(DISPATCH_TENSORS, tensors)
         call.event(wait_event)
         result = _abi.LlDispatchResult(struct_size=ctypes.sizeof(_abi.LlDispatchResult))
         lib.expar_ll_dispatch(self.pointer, ctypes.byref(call.struct), ctypes.byref(result))
+        if plain is not None:
+            self._forms.keep("dispatch", options, _ZEROS, DispatchForm(self.pointer, self.device, plain))
         output = output_of(result.output, call.stream)
         assert result.handle is not None
         handle = LowLatencyHandle(result.handle, call.stream)
+        rows, scales, count = _RECEIVED.taken(result, tensors[4:7], output)
         return LowLatencyDispatched(
-            own_or_library(out_x, result.recv_x, output),
-            own_or_library(out_scales, result.recv_scales, output),
-            own_or_library(out_count, result.recv_count, output),
+            rows,
+            scales,
+            count,
             handle,
             Hook(result.hook, [*call.kept, output, handle], self.device) if result.hook else None,
             keep_call(result.event, call, output),
@@ -372,19 +392,32 @@ class LowLatencyBuffer(Owned):
 
         Errors are as of dispatch, and ERR_HANDLE, ERR_UNSUPPORTED.
         """
+        options = (sum, format, hook, async_finish, num_sms)
+        tensors = (x, topk_idx, topk_weights, out_y, wait_ns)
+        form = self._forms.find("combine", options, _MORE_ZEROS) if self._pointer is not None else None
+        if form is not None and type(handle) is LowLatencyHandle:
+            made: Summed | None = form.combine(tensors, handle.pointer, wait_event, stream)
+            if made is not None:
+                y, waits, event, on, memory = made
+                kept = (*tensors, handle, wait_event, memory)
+                received = Hook(waits, [each for each in kept if each is not None], self.device) if waits else None
+                return LowLatencyCombined(y, received, form.end(event, on, tensors, kept[-3:]))
         call = Arguments(_abi.LlCombineArgs(), self.device, stream)
         call.sms(num_sms)
-        if not _values.all_zero((sum, format, hook, async_finish), _ZEROS):
+        if not _values.all_zero(options[:4], _ZEROS):
             call.choices(sum=sum, format=format)
             call.flags(hook=hook, async_finish=async_finish)
-        call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, out_y=out_y, wait_ns=wait_ns)
+        plain = bytes(call.struct) if form is None and self._forms.wants(x) else None
+        call.tensors(COMBINE_TENSORS, tensors)
         call.handle(_values.one_of(handle, "handle", LowLatencyHandle))
         call.event(wait_event)
         result = _abi.LlCombineResult(struct_size=ctypes.sizeof(_abi.LlCombineResult))
         lib.expar_ll_combine(self.pointer, ctypes.byref(call.struct), ctypes.byref(result))
+        if plain is not None:
+            self._forms.keep("combine", options, _MORE_ZEROS, CombineForm(self.pointer, self.device, plain))
         output = output_of(result.output, call.stream)
         return LowLatencyCombined(
-            own_or_library(out_y, result.y, output),
+            out_y if out_y is not None or output is None else Tensor(result.y, output),
             Hook(result.hook, [*call.kept, output], self.device) if result.hook else None,
             keep_call(result.event, call, output),
         )

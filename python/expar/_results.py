@@ -39,9 +39,11 @@ class Handle(Counted):
 
     __slots__ = ("_known",)
     _no_pickle = "send topk_idx instead, and make a handle there by Buffer.route"
+    _retain = lib.expar_ep_handle_retain
+    _release = lib.expar_ep_handle_release
 
     def __init__(self, pointer: int) -> None:
-        super().__init__(pointer, lib.expar_ep_handle_retain, lib.expar_ep_handle_release)
+        super().__init__(pointer)
         self._known: _abi.EpHandleInfo | None = None
 
     @property

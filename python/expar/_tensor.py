@@ -11,13 +11,14 @@ import ctypes
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Sequence
 
-from . import _abi, _values
+from . import _abi, _exchange, _values
 from ._abi import DeviceType, Dtype
 from ._copies import Shared, SharedMemory
+from ._device import current_stream, LEGACY, let_follow
 from ._dtypes import dtype_of, dtype_of_array, dtype_of_torch, ELEMENT_BYTES, torch_dtype, TYPESTR, typed
-from ._library import lib
+from ._library import _check, lib
 from ._warning import warn
 
 if TYPE_CHECKING:
@@ -25,28 +26,30 @@ if TYPE_CHECKING:
     import torch
 
 _DLPACK_NAMES = (b"dltensor_versioned", b"dltensor")
-_DLPACK_1_1 = 1 << 16 | 1
-_CPU = (DeviceType.CPU, 0)
+_DLPACK_1_1 = _exchange.VERSION
+_is_valid, _pointer_in = _exchange.is_valid, _exchange.pointer_in
+_CPU = (int(DeviceType.CPU), 0)
 
 # Views without addresses, by the attributes of their tensors. The same few come again in every step.
 _templates: dict[Any, bytes] = {}
 _MOST_TEMPLATES = 4096
 
 
-def _by_template(key: Any, data: int, make: Callable[[], _abi.Tensor]) -> _abi.Tensor:
-    template = _templates.get(key)
-    if template is None:
-        template = bytes(make())
-        if len(_templates) >= _MOST_TEMPLATES:
-            _templates.clear()
-        _templates[key] = template
+def _at(template: bytes, data: int | None) -> _abi.Tensor:
+    """Returns that view with that address."""
     view = _abi.Tensor.from_buffer_copy(template)
-    view.data = data
+    view.data = data or 0
     return view
 
 
+def _keep_template(key: Any, template: bytes) -> None:
+    if len(_templates) >= _MOST_TEMPLATES:
+        _templates.clear()
+    _templates[key] = template
+
+
 def make_view(
-    data: int | None, dtype: Dtype, shape: Sequence[int], strides: Sequence[int], device: tuple[int, int]
+    data: int | None, dtype: int, shape: Sequence[int], strides: Sequence[int], device: tuple[int, int]
 ) -> _abi.Tensor:
     """Makes a view. TypeError for more than four dimensions."""
     if len(shape) > 4:
@@ -66,13 +69,15 @@ def contiguous(shape: Sequence[int]) -> list[int]:
     return strides
 
 
-def pool_view(data: int | None, dtype: Dtype, shape: tuple[int, ...], device: tuple[int, int]) -> _abi.Tensor:
-    """Returns a contiguous view of memory on that device."""
-
-    def make() -> _abi.Tensor:
-        return make_view(None, dtype, shape, contiguous(shape), device)
-
-    return _by_template((dtype.value, shape, device), data or 0, make)
+def pool_view(data: int | None, dtype: int, shape: tuple[int, ...], device: tuple[int, int]) -> _abi.Tensor:
+    """Returns a contiguous view of memory on that device. dtype: a number, since hashing a member of an enumeration
+    takes longer."""
+    key = (dtype, shape, device)
+    template = _templates.get(key)
+    if template is None:
+        template = bytes(make_view(None, dtype, shape, contiguous(shape), device))
+        _keep_template(key, template)
+    return _at(template, data)
 
 
 def _type_name(array: Any) -> str:
@@ -86,48 +91,67 @@ def _view_of_interface(
     typestr, shape, in_bytes = interface["typestr"], tuple(interface["shape"]), interface.get("strides")
     # ml_dtypes' types have a name, and V in place of a kind.
     name = _type_name(value) if typestr[1] == "V" else ""
+    key = (typestr, name, shape, in_bytes, dtype and dtype.value, device)
+    template = _templates.get(key)
+    if template is None:
+        template = bytes(_new_view(value, interface, dtype, device, name, argument))
+        _keep_template(key, template)
+    return _at(template, interface["data"][0])
 
-    def make() -> _abi.Tensor:
-        found = dtype or dtype_of_array(typestr, name or _type_name(value), argument)
-        size = ELEMENT_BYTES[found]
-        if int(typestr[2:]) != size:
-            raise TypeError(f"elements of {typestr} do not have the {size} bytes of {found.name}")
-        if in_bytes is not None and any(stride % size for stride in in_bytes):
-            raise TypeError(f"strides of {in_bytes} bytes are no multiples of an element's {size}")
-        strides = contiguous(shape) if in_bytes is None else [stride // size for stride in in_bytes]
-        return make_view(None, found, shape, strides, device)
 
-    key = (typestr, name, shape, in_bytes, dtype and dtype.value, device[0], device[1])
-    return _by_template(key, interface["data"][0], make)
+def _new_view(
+    value: Any, interface: dict[str, Any], dtype: Dtype | None, device: tuple[int, int], name: str, argument: str
+) -> _abi.Tensor:
+    """Returns such a view without an address."""
+    typestr, shape, in_bytes = interface["typestr"], tuple(interface["shape"]), interface.get("strides")
+    found = dtype or dtype_of_array(typestr, name or _type_name(value), argument)
+    size = ELEMENT_BYTES[found]
+    if int(typestr[2:]) != size:
+        raise TypeError(f"elements of {typestr} do not have the {size} bytes of {found.name}")
+    if in_bytes is not None and any(stride % size for stride in in_bytes):
+        raise TypeError(f"strides of {in_bytes} bytes are no multiples of an element's {size}")
+    strides = contiguous(shape) if in_bytes is None else [stride // size for stride in in_bytes]
+    return make_view(None, found, shape, strides, device)
 
 
 def _view_of_torch(tensor: Any, dtype: Dtype | None, argument: str) -> _abi.Tensor:
-    def make() -> _abi.Tensor:
-        device = tensor.device
-        kinds = {"cpu": DeviceType.CPU, "cuda": DeviceType.CUDA}
-        if device.type not in kinds:
-            raise TypeError(f"a tensor lies on {device}: expected the CPU or a CUDA device")
-        found = dtype or dtype_of_torch(tensor.dtype, argument)
-        if tensor.element_size() != ELEMENT_BYTES[found]:
-            raise TypeError(f"elements of {tensor.dtype} do not have the {ELEMENT_BYTES[found]} bytes of {found.name}")
-        where = (kinds[device.type], device.index or 0)
-        # Strides of a tensor without elements may be anything, such as 0 if it was made from an array.
-        strides = tensor.stride() if tensor.numel() > 0 else contiguous(tensor.shape)
-        return make_view(None, found, tensor.shape, strides, where)
-
     if tensor.requires_grad:
         warn_of_gradients(argument)
     key = (tensor.dtype, tensor.shape, tensor.stride(), tensor.device, dtype and dtype.value)
-    return _by_template(key, tensor.data_ptr(), make)
+    template = _templates.get(key)
+    if template is None:
+        template = bytes(_new_view_of_torch(tensor, dtype, argument))
+        _keep_template(key, template)
+    return _at(template, tensor.data_ptr())
+
+
+def _new_view_of_torch(tensor: Any, dtype: Dtype | None, argument: str) -> _abi.Tensor:
+    """Returns such a view without an address."""
+    device = tensor.device
+    kinds = {"cpu": DeviceType.CPU, "cuda": DeviceType.CUDA}
+    if device.type not in kinds:
+        raise TypeError(f"a tensor lies on {device}: expected the CPU or a CUDA device")
+    found = dtype or dtype_of_torch(tensor.dtype, argument)
+    if tensor.element_size() != ELEMENT_BYTES[found]:
+        raise TypeError(f"elements of {tensor.dtype} do not have the {ELEMENT_BYTES[found]} bytes of {found.name}")
+    where = (kinds[device.type], device.index or 0)
+    # Strides of a tensor without elements may be anything, such as 0 if it was made from an array.
+    strides = tensor.stride() if tensor.numel() > 0 else contiguous(tensor.shape)
+    return make_view(None, found, tensor.shape, strides, where)
 
 
 _warned_of_gradients = False
 
 
+def is_warned_of_gradients() -> bool:
+    """Returns whether a call on a tensor that requires gradients would warn."""
+    return not _warned_of_gradients and bool(sys.modules["torch"].is_grad_enabled())
+
+
 def warn_of_gradients(argument: str) -> None:
     """Warns once if the caller expects gradients that the call does not have. A function of autograd calls without."""
     global _warned_of_gradients
-    if not _warned_of_gradients and sys.modules["torch"].is_grad_enabled():
+    if is_warned_of_gradients():
         _warned_of_gradients = True
         warn(
             f"{argument} requires gradients, and this call has none: use expar.torch.dispatch and expar.torch.combine, "
@@ -198,7 +222,7 @@ def view_of(
         interface = getattr(value, "__cuda_array_interface__", None)
         if interface is not None:
             device = int(getattr(getattr(value, "device", None), "id", 0))
-            on = (DeviceType.CUDA, device)
+            on = (int(DeviceType.CUDA), device)
             return _view_of_interface(value, _writable(interface, writable), dtype, on, name)
     except TypeError as error:
         raise TypeError(f"{name}: {error}") from None
@@ -219,15 +243,17 @@ def _writable(interface: dict[str, Any], wanted: bool) -> dict[str, Any]:
 class Counted(Shared):
     """A counted object of the library. This holds one reference to it, and releases it at its end."""
 
-    __slots__ = ("__weakref__", "_release", "_retain", "in_python", "pointer", "read_on", "stream")
+    __slots__ = ("__weakref__", "in_python", "pointer", "stream")
 
-    def __init__(self, pointer: int, retain: Any, release: Any, stream: int | None = None, read_on: Any = None) -> None:
+    # Calls of the library for objects of a class. read_on tells it that a stream reads the object, if it must know.
+    _retain: Any
+    _release: Any
+    read_on: Any = None
+
+    def __init__(self, pointer: int, stream: int | None = None) -> None:
         self.pointer = pointer
         self.in_python = False  # whether its end calls Python: `hold_at_exit`
         self.stream = stream  # on a GPU: the stream that fills it
-        self.read_on = read_on  # tells the library that a stream reads it, if it must know
-        self._retain = retain
-        self._release = release
 
     def __del__(self) -> None:
         # It may run on any thread, and while the interpreter exits, because it only calls C code.
@@ -246,9 +272,8 @@ class Counted(Shared):
     def serve(self, stream: int) -> None:
         """Makes later work on that stream see the content. The stream may read it until the last reference is gone."""
         if self.stream is not None:
-            from ._device import LEGACY, let_follow
-
-            let_follow(stream, self.stream)
+            if stream != self.stream:
+                let_follow(stream, self.stream)
             if self.read_on is not None:
                 self.read_on(self.pointer, stream or LEGACY)
 
@@ -265,6 +290,38 @@ class Counted(Shared):
             raise
         assert managed.value is not None
         return managed.value
+
+
+# These never wait, and releasing the interpreter's lock would take longer than the calls.
+_part_of = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(
+    ("expar_ep_output_get_tensor", lib)
+)
+_read_on = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(("expar_ep_output_read_on", lib))
+
+
+class Output(Counted):
+    """The memory of a call's results."""
+
+    __slots__ = ()
+    _retain = lib.expar_ep_output_retain
+    _release = lib.expar_ep_output_release
+    read_on = lib.expar_ep_output_read_on
+
+    def part(self, number: int) -> _abi.Tensor:
+        """Returns the view of a part (EpPart)."""
+        view = _abi.Tensor()
+        status = _part_of(self.pointer, number, ctypes.addressof(view))
+        if status:
+            _check(status, lib.expar_ep_output_get_tensor, ())
+        return view
+
+    def serve(self, stream: int) -> None:
+        if self.stream is not None:
+            if stream != self.stream:
+                let_follow(stream, self.stream)
+            status = _read_on(self.pointer, stream or LEGACY)
+            if status:
+                _check(status, self.read_on, ())
 
 
 _held_at_exit: weakref.WeakSet[Counted] = weakref.WeakSet()
@@ -289,12 +346,23 @@ class Tensor(SharedMemory):
     `torch()` are shortcuts. Memory is shared and may be written to.
     """
 
-    __slots__ = ("__weakref__", "_owner", "_view")
+    __slots__ = ("__weakref__", "_owner", "_part", "_ready", "_seen")
     _no_pickle = "pickle its numpy() or torch() instead"
 
-    def __init__(self, view: _abi.Tensor, owner: Counted | None) -> None:
-        self._view = view
+    def __init__(self, view: _abi.Tensor | None, owner: Counted | None, part: int = 0, ready: Any = None) -> None:
+        """view: None for a part of the owner, which is an output then. ready: a PyTorch tensor of the same memory that
+        nobody has."""
+        self._seen = view
         self._owner = owner
+        self._part = part
+        self._ready = ready
+
+    @property
+    def _view(self) -> _abi.Tensor:
+        if self._seen is None:
+            assert isinstance(self._owner, Output)
+            self._seen = self._owner.part(self._part)
+        return self._seen
 
     @property
     def dtype(self) -> Dtype:
@@ -379,6 +447,15 @@ class Tensor(SharedMemory):
 
     def torch(self) -> torch.Tensor:
         """Returns the same memory as a PyTorch tensor. On a GPU PyTorch's current stream sees the content."""
+        ready = self._ready
+        if ready is not None:
+            self._ready = None
+            # The call may have been made in inference mode, and this caller is not in it.
+            if ready.is_inference() == sys.modules["torch"].is_inference_mode_enabled():
+                if self._owner is not None and self._owner.stream is not None:
+                    self._owner.serve(current_stream(ready.get_device()))
+                made: torch.Tensor = ready
+                return made
         if self._owner is None or self._owner.in_python:
             import torch
 
@@ -391,19 +468,32 @@ class Tensor(SharedMemory):
             return torch.from_numpy(array.view("int16") if array.dtype == "uint16" else array).view(
                 torch_dtype(self.dtype)
             )
+        if self._view.device.type != DeviceType.CPU:
+            self._owner.serve(current_stream(self._view.device.index))
+        whole: torch.Tensor = self._made_torch()
+        return whole
+
+    def _made_torch(self) -> Any:
+        """Returns a PyTorch tensor with a reference to the owner of the memory. The caller orders streams."""
+        assert self._owner is not None
+        make = _exchange.maker()
+        if make is not None:
+            return make(self._owner.export(self._view, _DLPACK_1_1))
         from torch.utils.dlpack import from_dlpack
 
         # A capsule takes half the time of an object with __dlpack__, which PyTorch would ask for device and stream.
-        if self._view.device.type != DeviceType.CPU:
-            from ._device import current_stream
-
-            self._owner.serve(current_stream(self._view.device.index))
         return from_dlpack(self.__dlpack__(stream=-1)).view(torch_dtype(self.dtype))
+
+    def _as_argument(self) -> Any:
+        """Returns a PyTorch tensor of the same memory, for one call of the library. None if there is none. On a GPU it
+        is only made together with the result, since PyTorch may have no GPUs."""
+        if self._ready is None and self._owner is not None and not self._owner.in_python:
+            if self._view.device.type == DeviceType.CPU and _exchange.maker():
+                self._ready = self._made_torch()
+        return self._ready
 
     def _lent_torch(self, torch: Any) -> Any:
         """Returns a PyTorch tensor made from the address. It keeps this object."""
-        from ._device import current_stream
-
         index = self._view.device.index
         if self._owner is not None:
             self._owner.serve(current_stream(index))
@@ -426,20 +516,11 @@ class _CudaArray:
         }
 
 
-def tensor_or_none(view: _abi.Tensor, owner: Counted) -> Tensor | None:
-    """Returns that member of a result, or None if the call returned none. The member's struct lives on with the
-    tensor."""
-    return Tensor(view, owner) if view.ndim > 0 or view.data else None
-
-
 # ---- capsules --------------------------------------------------------------------------------------------------------
 
-_api = ctypes.pythonapi
 _make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
-    ("PyCapsule_New", _api)
+    ("PyCapsule_New", ctypes.pythonapi)
 )
-_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
-_pointer_in = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
 _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 # Capsules without a destructor. A destructor in Python could not run everywhere that capsules are freed, for example
 # while an exception is raised. So a capsule that nobody has taken stays here, and is freed when the next one is made.

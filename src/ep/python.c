@@ -79,16 +79,16 @@ static size_t arguments_bytes(expar_python_kind kind)
     return 0;
 }
 
-/* False: the item is not as the one in the form's arguments. */
-static bool put_tensor(const expar_python_functions *python, void *item, expar_tensor *there)
+/* False: the item is no tensor, or not as the one in the arguments of a form that is not open. */
+static bool put_tensor(const expar_python_functions *python, bool open, void *item, expar_tensor *there)
 {
-    if (item == python->none) return !there->data && there->ndim == 0;
+    if (item == python->none) return open || (!there->data && there->ndim == 0);
     expar_tensor view = EXPAR_TENSOR_NONE;
     if (dlpack_view_object(run_name, python->view, item, &view) != EXPAR_OK) {
         python->clear();
         return false;
     }
-    if (!dlpack_look_alike(&view, there)) return false;
+    if (!open && !dlpack_look_alike(&view, there)) return false;
     *there = view;
     return true;
 }
@@ -98,7 +98,7 @@ static bool fill(const expar_python_functions *python, const expar_python_form *
 {
     memcpy(args->bytes, form->args, arguments_bytes(form->kind));
     for (int32_t i = 0; i < form->num_tensors; i++)
-        if (!put_tensor(python, items[i], (void *)(args->bytes + form->tensor_offsets[i]))) return false;
+        if (!put_tensor(python, form->open, items[i], (void *)(args->bytes + form->tensor_offsets[i]))) return false;
     for (int32_t i = 0; i < form->num_words; i++) {
         void *word = python->address(items[form->num_tensors + i]);
         if (form->word_offsets[i] == EXPAR_PYTHON_READER)
@@ -111,6 +111,8 @@ static bool fill(const expar_python_functions *python, const expar_python_form *
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
+#define SUM_ALIGNMENT 128 /* of a combine's results in one piece of the pool */
+
 /* The results of a call. */
 typedef struct results {
     expar_ep_output *output;
@@ -118,8 +120,10 @@ typedef struct results {
     expar_ll_handle *handle;
     expar_ll_hook *hook;
     expar_event *event;
-    int64_t num_recv_tokens;
     const int32_t *tokens_per_expert;
+    int64_t num_recv_tokens, num_dropped_tokens;
+    int32_t num_local_experts;
+    expar_ep_path path;
 } results;
 
 static void results_let_go(results *self)
@@ -132,11 +136,23 @@ static void results_let_go(results *self)
     *self = (results){0};
 }
 
+static results results_of(const expar_ep_dispatch_result *result)
+{
+    return (results){.output = result->output,
+                     .routing = result->handle,
+                     .event = result->event,
+                     .tokens_per_expert = result->recv_tokens_per_expert,
+                     .num_recv_tokens = result->num_recv_tokens,
+                     .num_dropped_tokens = result->num_dropped_tokens,
+                     .num_local_experts = result->num_local_experts,
+                     .path = result->path};
+}
+
 static expar_status dispatch(const expar_python_form *form, const arguments *args, results *out)
 {
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     expar_status status = expar_ep_dispatch(form->object, &args->dispatch, &result);
-    if (status == EXPAR_OK) *out = (results){.output = result.output, .event = result.event};
+    if (status == EXPAR_OK) *out = results_of(&result);
     return status;
 }
 
@@ -146,11 +162,7 @@ static expar_status fresh(const expar_python_form *form, expar_python_fresh *wit
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     with->args.recv_counts = with->counts.struct_size ? &with->counts : NULL;
     const expar_status status = expar_ep_dispatch(form->object, &with->args, &result);
-    *out = (results){.output = result.output,
-                     .routing = result.handle,
-                     .event = result.event,
-                     .num_recv_tokens = result.num_recv_tokens,
-                     .tokens_per_expert = result.recv_tokens_per_expert};
+    *out = results_of(&result);
     if (status != EXPAR_OK) results_let_go(out);
     return status;
 }
@@ -160,11 +172,48 @@ static expar_status layout(const expar_python_form *form, const expar_python_lay
     return expar_ep_get_layout(form->object, &args->topk_idx, args->num_experts, &args->layout);
 }
 
-static expar_status combine(const expar_python_form *form, const arguments *args, results *out)
+/* The bytes of y. If there is no such size, it is one that no pool has. */
+static size_t sum_bytes(const expar_ep_combine_args *args, const expar_ep_handle_info *info)
+{
+    size_t bytes;
+    const bool overflows = size_mul_overflows(info->num_tokens, args->x.shape[1], &bytes) ||
+                           size_mul_overflows(bytes, expar_dtype_bytes(args->x.dtype), &bytes);
+    return overflows || bytes > PTRDIFF_MAX ? PTRDIFF_MAX : bytes;
+}
+
+/* Allocates the sums for which the caller has no memory, as parts of one output. */
+static expar_status allocate_sums(const expar_python_form *form, expar_ep_combine_args *args, results *out)
+{
+    const bool y = args->out_y.ndim == 0, weights = args->topk_weights.ndim && args->out_topk_weights.ndim == 0;
+    if (!y && !weights) return EXPAR_OK;
+    expar_ep_handle_info info = EXPAR_EP_HANDLE_INFO_INIT;
+    expar_status status = expar_ep_handle_get_info(args->handle, &info);
+    if (status != EXPAR_OK) return status;
+    const size_t begin = y ? align_up(sum_bytes(args, &info), SUM_ALIGNMENT) : 0;
+    const size_t bytes = begin + (weights ? (size_t)info.num_tokens * (size_t)info.num_topk * sizeof(float) : 0);
+    status = expar_ep_alloc(form->object, bytes ? bytes : 1, &out->output);
+    if (status != EXPAR_OK) return status;
+    expar_tensor *parts = out->output->parts, memory = parts[EXPAR_EP_PART_X];
+    unsigned char *data = memory.data;
+    parts[EXPAR_EP_PART_X] = EXPAR_TENSOR_NONE;
+    if (y)
+        args->out_y = parts[EXPAR_EP_PART_X] =
+            expar_tensor_2d_on(memory.device, data, args->x.dtype, info.num_tokens, args->x.shape[1]);
+    if (weights)
+        args->out_topk_weights = parts[EXPAR_EP_PART_TOPK_WEIGHTS] =
+            expar_tensor_2d_on(memory.device, data + begin, EXPAR_F32, info.num_tokens, info.num_topk);
+    return EXPAR_OK;
+}
+
+static expar_status combine(const expar_python_form *form, arguments *args, results *out)
 {
     expar_ep_combine_result result = EXPAR_EP_COMBINE_RESULT_INIT;
-    expar_status status = expar_ep_combine(form->object, &args->combine, &result);
-    if (status == EXPAR_OK) *out = (results){.event = result.event};
+    expar_status status = form->open ? allocate_sums(form, &args->combine, out) : EXPAR_OK;
+    if (status == EXPAR_OK) status = expar_ep_combine(form->object, &args->combine, &result);
+    if (status == EXPAR_OK)
+        out->event = result.event;
+    else
+        results_let_go(out);
     return status;
 }
 
@@ -227,8 +276,15 @@ static expar_status carry_out(const expar_python_form *form, arguments *args, vo
 
 /* ---- objects of results ------------------------------------------------------------------------------------------ */
 
+enum { MOST_NUMBERS = 8 };
+
+static void *number(int64_t value)
+{
+    return (void *)(intptr_t)value;
+}
+
 /* Items of a list that are numbers, up to its end. */
-static int32_t numbers_of(expar_python_kind kind, const results *from, void *numbers[5])
+static int32_t numbers_of(expar_python_kind kind, const results *from, void *numbers[MOST_NUMBERS])
 {
     switch (kind) {
     case EXPAR_PYTHON_DISPATCH:
@@ -243,7 +299,7 @@ static int32_t numbers_of(expar_python_kind kind, const results *from, void *num
         return 2;
     case EXPAR_PYTHON_FRESH:
         numbers[0] = from->routing, numbers[1] = from->output, numbers[2] = from->event;
-        numbers[3] = (void *)(intptr_t)from->num_recv_tokens, numbers[4] = (void *)(uintptr_t)from->tokens_per_expert;
+        numbers[3] = number(from->num_recv_tokens), numbers[4] = (void *)(uintptr_t)from->tokens_per_expert;
         return 5;
     case EXPAR_PYTHON_LAYOUT:
         return 0;
@@ -251,27 +307,66 @@ static int32_t numbers_of(expar_python_kind kind, const results *from, void *num
     return 0;
 }
 
+/* Those that an open form has beside them. */
+static int32_t more_numbers_of(expar_python_kind kind, const results *from, void **numbers)
+{
+    int32_t count = 0;
+    if (kind != EXPAR_PYTHON_FRESH) numbers[count++] = from->output;
+    if (kind == EXPAR_PYTHON_DISPATCH) numbers[count++] = number(from->num_recv_tokens);
+    if (kind == EXPAR_PYTHON_DISPATCH || kind == EXPAR_PYTHON_FRESH) {
+        numbers[count++] = number(from->num_dropped_tokens);
+        numbers[count++] = number(from->path);
+    }
+    if (kind == EXPAR_PYTHON_FRESH) numbers[count++] = number(from->num_local_experts);
+    return count;
+}
+
 static expar_status put_numbers(const expar_python_functions *python, void *list, int32_t first, void *const *numbers,
                                 int32_t count)
 {
     for (int32_t i = 0; i < count; i++) {
-        void *number = python->number(numbers[i]);
-        if (!number || python->objects->list_set_item(list, first + i, number) != 0)
+        void *item = python->number(numbers[i]);
+        if (!item || python->objects->list_set_item(list, first + i, item) != 0)
             return error_set(EXPAR_ERR_MEMORY, "%s: Python has no number, or no item in its list", run_name);
     }
     return EXPAR_OK;
 }
 
+static bool has_part(const expar_ep_output *output, int32_t part)
+{
+    expar_tensor view;
+    return output && expar_ep_output_get_tensor(output, (expar_ep_part)part, &view) == EXPAR_OK && view.ndim > 0;
+}
+
+/* The same as expar_python_put_output, with None for a part that the output does not have. */
+static expar_status put_open_parts(const expar_python_functions *python, const expar_python_form *form,
+                                   expar_ep_output *output, void *list)
+{
+    int32_t parts[EP_OUTPUT_PARTS];
+    const int32_t count = form->num_parts < EP_OUTPUT_PARTS ? form->num_parts : EP_OUTPUT_PARTS;
+    for (int32_t i = 0; i < count; i++) {
+        parts[i] = has_part(output, form->parts[i]) ? form->parts[i] : -1;
+        if (parts[i] >= 0) continue;
+        python->retain(python->none);
+        if (python->objects->list_set_item(list, i, python->none) != 0)
+            return error_set(EXPAR_ERR_MEMORY, "%s: Python has no item in its list", run_name);
+    }
+    return expar_python_put_output(output, parts, count, python->objects, list);
+}
+
 static expar_status make_list(const expar_python_functions *python, const expar_python_form *form, results *from,
                               void **list)
 {
-    void *numbers[5];
-    const int32_t count = numbers_of(form->kind, from, numbers);
-    const int32_t of_handle = from->handle ? 2 : 0;
+    void *numbers[MOST_NUMBERS];
+    int32_t count = numbers_of(form->kind, from, numbers);
+    if (form->open) count += more_numbers_of(form->kind, from, numbers + count);
+    const int32_t of_handle = from->handle && !form->open ? 2 : 0;
     *list = python->list_new(form->num_parts + of_handle + count);
     if (!*list) return error_set(EXPAR_ERR_MEMORY, "%s: Python has no list", run_name);
     expar_status status = EXPAR_OK;
-    if (form->num_parts)
+    if (form->open)
+        status = put_open_parts(python, form, from->output, *list);
+    else if (form->num_parts)
         status = expar_python_put_output(from->output, form->parts, form->num_parts, python->objects, *list);
     if (status == EXPAR_OK && of_handle)
         status = ll_handle_put_in_list(run_name, from->handle, python->objects, *list, form->num_parts);
@@ -290,7 +385,7 @@ static void *objects_of(const expar_python_functions *python, const expar_python
     void *list;
     expar_status status = make_list(python, form, from, &list);
     if (status == EXPAR_OK) {
-        if (form->kind != EXPAR_PYTHON_FRESH) expar_ep_output_release(from->output);
+        if (form->kind != EXPAR_PYTHON_FRESH && !form->open) expar_ep_output_release(from->output);
         return list;
     }
     if (list) python->release(list);

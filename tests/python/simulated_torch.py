@@ -74,6 +74,9 @@ class PlayedGpu(_place.Gpu):
     def turn(self, previous: Any, aside: bool) -> Any:
         return _AsideTurn(self, previous) if aside or previous is not None else _Turn(self, self.address())
 
+    def turn_unless_on_comm(self, aside: bool) -> Any:
+        return None if self.on_comm() else self.turn(None, aside)
+
     def maker(self) -> Callable[..., Any]:
         return _call.strided_on_cpu
 

@@ -15,6 +15,7 @@ import torch
 
 import deep_ep
 from deep_ep import _call, _forms, _place
+from expar import _exchange
 from deep_ep_threads import FakeComm
 
 TOKENS, TOPK, EXPERTS, HIDDEN, MOST = 3, 2, 4, 256, 8
@@ -79,6 +80,18 @@ class Looks(unittest.TestCase):
                     self.assertIs(pair(buffer, x, idx, weights, out=out), out)
                     self.assertTrue(torch.equal(out, weighted(x, weights)))
                 self.assertGreater(len(buffer._forms), 4)
+
+    def test_scales_of_one_column(self) -> None:
+        """A second call has a form also where scales are contiguous, whatever their strides along one column are."""
+        for shown in SHOWN:
+            with forms(shown), mock.patch.dict(os.environ, EXPAR_DEEP_EP_OUTPUTS="torch"):
+                buffer, (x, idx, _) = alone(), given(TOKENS, TOPK, 6, hidden=128)
+                found = []
+                for _ in range(3):
+                    found.append(buffer.low_latency_dispatch(x, idx, MOST, EXPERTS)[0][1])
+                    self.assertEqual(found[-1].stride()[1], 1)
+                    with mock.patch.object(buffer, "_first_dispatch", side_effect=AssertionError("a first call")):
+                        buffer.low_latency_dispatch(x, idx, MOST, EXPERTS)
 
     def test_statistics(self) -> None:
         """With calls that give them, between such as do not."""
@@ -457,7 +470,7 @@ class Wrong(unittest.TestCase):
     @unittest.skipUnless(_forms.shown, "this PyTorch does not show tensors to C")
     def test_table(self) -> None:
         with self.assertRaisesRegex(RuntimeError, r"functions->view is NULL"):
-            functions = type(_forms._functions).from_buffer_copy(_forms._functions)
+            functions = type(_exchange.functions).from_buffer_copy(_exchange.functions)
             functions.view = None
             _forms.lib.expar_python_use(_call.addressof(functions))
 

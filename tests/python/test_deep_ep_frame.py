@@ -12,7 +12,8 @@ from unittest import mock
 import torch
 
 import deep_ep
-from deep_ep import _call, _frame
+from deep_ep import _frame
+from expar import _exchange
 
 PLACES = _frame.Places(x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights")
 TOKENS, TOPK, EXPERTS, HIDDEN = 3, 2, 4, 64
@@ -74,11 +75,11 @@ class Views(unittest.TestCase):
     @SHOWN
     def test_of_other_pytorchs(self) -> None:
         """The object of that name is another, or does not know FP8: all goes as without it."""
-        self.assertIsNotNone(_call._exchange_of_torch())
+        self.assertIsNotNone(_exchange._table_of(torch))
         with mock.patch.object(torch.Tensor, "__dlpack_c_exchange_api__", 5):
-            self.assertIsNone(_call._exchange_of_torch())
+            self.assertIsNone(_exchange._table_of(torch))
         with mock.patch.object(torch.utils.dlpack, "from_dlpack", side_effect=BufferError("float8_e4m3fn is not there")):
-            self.assertIsNone(_call._exchange_of_torch())
+            self.assertIsNone(_exchange._table_of(torch))
 
 
 def wide() -> Any:

@@ -108,6 +108,30 @@ def far_ahead(group: expar.Group, card: Any) -> None:
         assert (simulated.values_of(last.y, stream) == rows).all()
 
 
+def behind(group: expar.Group, card: Any) -> None:
+    """Calls of forms on a stream that stands still. Another stream, which reads their results, waits for them."""
+    import torch
+
+    with card.lane() as lane, expar.Buffer(group, device="cuda:0", num_sms=2, pool_bytes=1 << 20) as buffer:
+        own, later = lane["stream"], dict(**lane, async_finish=True)
+        x = torch.ones((64, 512))
+        handle = buffer.dispatch(x, torch.zeros((64, 1), dtype=torch.int64), num_experts=1, **lane).handle
+        for _ in range(2):
+            last = buffer.combine(buffer.dispatch(x, handle=handle, **later).x.torch(), handle, **later)
+        last.event.wait()
+        assert len(buffer._forms._forms) == 3
+        with mock.patch("expar._buffer.Arguments", side_effect=AssertionError("the general way")):
+            with own.held():
+                rows = buffer.dispatch(x + 1, handle=handle, **later).x
+                sums = buffer.combine(rows, handle, **later)
+                with card.lane() as other:
+                    taken = rows.torch(), sums.y.torch()
+                    assert not other["stream"].query(), "the reader does not wait"
+                del rows, sums
+            other["stream"].synchronize()
+            assert all((each == 2).all() for each in taken)
+
+
 class Driver(unittest.TestCase):
     def test_settings_are_held(self) -> None:
         """Threads ask the simulated driver while this thread changes the environment."""
@@ -138,6 +162,26 @@ class Gpu(unittest.TestCase):
         for body in gpu_calls.ALL:
             with self.subTest(body=body.__name__):
                 ranks.on_threads(2, _with_card, body)
+
+    def test_calls_with_torch(self) -> None:
+        """The same with PyTorch's tensors, of which later calls are function objects."""
+        ranks.torch_for(self)
+        from expar import _exchange
+
+        if _exchange.table() is None:
+            self.skipTest("this PyTorch does not show its tensors to C")
+        import simulated_exchange
+
+        def on_card(group: expar.Group, body: Any) -> None:
+            simulated.driver()
+            body(group, simulated_exchange.Card())
+
+        with simulated_exchange.played():
+            for body in gpu_calls.ALL:
+                if body is not gpu_calls.allocators:  # whose memory goes to PyTorch by CUDA's array interface
+                    with self.subTest(body=body.__name__):
+                        ranks.on_threads(2, on_card, body)
+            ranks.on_threads(1, on_card, behind)
 
     def test_streams(self) -> None:
         for body in (streams_of_dlpack, events):

@@ -226,18 +226,24 @@ static void dispatch_by_form(lowlat_call *call)
     CHECK(lowlat_is_right(call), "a dispatch by a form");
 }
 
-/* And a combine, whose result is the library's; without memory for its tensor it is told so. */
-static void combine_by_form(lowlat_call *call, bool memory)
+/* And a combine, whose result is the library's; without memory for its tensor it is told so. An open form has no
+   tensors, and its list ends with the output. */
+static void combine_by_form(lowlat_call *call, bool memory, bool open)
 {
+    static const int32_t parts_of_open[] = {EXPAR_EP_PART_SCALES, EXPAR_EP_PART_X};
+    expar_ll_combine_args without = call->back_args;
+    without.x = without.topk_idx = without.topk_weights = EXPAR_TENSOR_NONE;
+    const int32_t first = open ? 1 : 0, length = open ? 5 : 3;
     const expar_python_form form = {.kind = EXPAR_PYTHON_LL_COMBINE,
                                     .num_tensors = 3,
                                     .num_words = 2,
-                                    .num_parts = 1,
+                                    .num_parts = 1 + first,
                                     .tensor_offsets = back_tensors,
                                     .word_offsets = back_words,
-                                    .parts = parts_of_back,
-                                    .args = &call->back_args,
-                                    .object = call->ll};
+                                    .parts = open ? parts_of_open : parts_of_back,
+                                    .args = open ? &without : &call->back_args,
+                                    .object = call->ll,
+                                    .open = open};
     object tensors[3] = {tensor_item(&call->back_args.x), tensor_item(&call->back_args.topk_idx),
                          tensor_item(&call->back_args.topk_weights)};
     void *words[] = {(void *)call->back_args.handle, NULL};
@@ -249,14 +255,22 @@ static void combine_by_form(lowlat_call *call, bool memory)
         release(list);
         return;
     }
-    if (!CHECK(list->length == 3, "a combine has a list of %d", (int)list->length)) return;
-    const expar_dl_tensor *dl = &list->items[0]->managed->tensor;
+    if (!CHECK(list->length == length, "a combine has a list of %d", (int)list->length)) return;
+    CHECK(!open || list->items[0] == &none, "there are scales of a combine");
+    const expar_dl_tensor *dl = &list->items[first]->managed->tensor;
     call->back.y = (expar_tensor){.data = dl->data, .dtype = call->back_args.x.dtype, .ndim = 2};
     call->back.y.device.type = EXPAR_CPU;
     memcpy(call->back.y.shape, dl->shape, sizeof *dl->shape * 2);
     memcpy(call->back.y.strides, dl->strides, sizeof *dl->strides * 2);
-    CHECK(!address_of(list->items[1]) && !address_of(list->items[2]), "there is a hook or an event");
+    CHECK(!address_of(list->items[first + 1]) && !address_of(list->items[first + 2]), "there is a hook or an event");
     CHECK(lowlat_is_right(call), "a combine by a form");
+    if (open) {
+        expar_ep_output *output = address_of(list->items[4]);
+        expar_tensor y;
+        CHECK_OK(expar_ep_output_get_tensor(output, EXPAR_EP_PART_X, &y));
+        CHECK(y.data == dl->data, "the output is another one");
+        expar_ep_output_release(output);
+    }
     release(list);
 }
 
@@ -278,7 +292,7 @@ static void trial_rank(expar_group *group, void *shared)
         lowlat_prepare_dispatch(&there, ll, h->traffic, rank, &own);
         dispatch_by_form(&there);
         lowlat_prepare_combine(&back, ll, h->traffic, h->back, rank, &plain, there.there.handle);
-        combine_by_form(&back, round < 3);
+        combine_by_form(&back, round < 3, round == 2);
         lowlat_clean(&back);
         lowlat_clean(&there);
     }

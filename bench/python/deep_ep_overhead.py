@@ -9,7 +9,8 @@ in microseconds, which other work on the machine changes little. It needs PyTorc
 the tensors lie on the current GPU, which has nothing to do when a call is made. With --profile there is no table but,
 for each call, a profile by cProfile. With --steps the table has the steps of each call of the module
 (deep_ep_steps.py), the library's by itself among them.
-usage: PYTHONPATH=python bench/python/deep_ep_overhead.py [--device cpu|cuda] [--profile | --steps] [ROUNDS]
+With --only TEXT it makes only calls whose names contain the text.
+usage: PYTHONPATH=python bench/python/deep_ep_overhead.py [--device cpu|cuda] [--profile | --steps] [--only TEXT] [ROUNDS]
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ try:
 
     import deep_ep
     import deep_ep_steps
+    import deep_ep_third
     import expar
     from deep_ep import _handles, _place
     from deep_ep._call import put
@@ -250,7 +252,7 @@ def show(own: Arguments, calls: dict[str, Pair], rounds: int) -> None:
     for name, pair in calls.items():
         both = [[own.microseconds(call) for call in pair] for _ in range(rounds)]
         module, bare = (min(each) for each in zip(*both))
-        print(f"{name:28}{module:9.1f}{bare:9.1f}{module - bare:9.1f}", flush=True)
+        print(f"{name:37}{module:9.1f}{bare:9.1f}{module - bare:9.1f}", flush=True)
 
 
 def profile(own: Arguments, calls: dict[str, Pair], rounds: int) -> None:
@@ -282,6 +284,7 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--profile", action="store_true", help="what calls spend their time in, instead of the table")
     parser.add_argument("--steps", action="store_true", help="a table of the steps of each call")
+    parser.add_argument("--only", default="", metavar="TEXT", help="only calls whose names contain this")
     options = parser.parse_args()
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     world, own = torch.distributed.group.WORLD, Arguments(options.device)
@@ -291,13 +294,22 @@ def main() -> None:
     if options.steps:
         print(deep_ep_steps.heading())
     elif not options.profile:
-        print(f"{'T 1, one rank, us':28}{'deep_ep':>9}{'bare':>9}{'between':>9}")
-    told = profile if options.profile else steps if options.steps else show
+        print(f"{'T 1, one rank, us':37}{'deep_ep':>9}{'bare':>9}{'between':>9}")
+    table = profile if options.profile else steps if options.steps else show
+
+    def told(own: Arguments, calls: dict[str, Pair], rounds: int) -> None:
+        table(own, {name: pair for name, pair in calls.items() if options.only in name}, rounds)
+
     buffer = deep_ep.Buffer(world, explicitly_destroy=True)
     second = deep_ep.ElasticBuffer(world, num_max_tokens_per_rank=TOKENS, hidden=HIDDEN, explicitly_destroy=True)
     told(own, normal(buffer, own), options.rounds)
     told(own, low_latency(buffer, own), options.rounds)
     told(own, elastic(second, own), options.rounds)
+    third = deep_ep.EPBuffer(world, num_max_tokens_per_rank=TOKENS, hidden=HIDDEN, explicitly_destroy=True)
+    told(own, deep_ep_third.third(third, own, view, EXPERTS), options.rounds)
+    hybrid = deep_ep.HybridEPBuffer(world, HIDDEN, TOKENS, EXPERTS)
+    told(own, deep_ep_third.hybrid(hybrid, own, view, EXPERTS), options.rounds)
+    third.destroy()
     second.destroy()
     buffer.destroy()
     torch.distributed.destroy_process_group()

@@ -18,7 +18,9 @@ import time
 from typing import Any, Callable
 
 try:
+    import deep_ep
     from deep_ep import _call, _elastic, _forms, _handles, _normal, _normal_forms, _place
+    from deep_ep.utils.event import EventHandle
 except ModuleNotFoundError as error:
     raise SystemExit(
         f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
@@ -26,14 +28,17 @@ except ModuleNotFoundError as error:
 
 CALLS = 20  # one after the other
 _now = time.perf_counter_ns
+_NAMES = "_normal", "_elastic", "_hybrid", "_late_sums"  # an older package lacks some
+_WITH_CALLS = [getattr(deep_ep, name) for name in _NAMES if hasattr(deep_ep, name)]
 
 # Modules, and the names by which they call what belongs to a step.
 _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "library": tuple(
         (module, name)
-        for module in (_normal, _elastic)
-        for name in ("_dispatch", "_combine", "_route")
+        for module in _WITH_CALLS
+        for name in ("_dispatch", "_combine", "_route", "_find_terms", "_sum_terms")
     ),
+    "wait": ((EventHandle, "_await"),),
     "query": ((_normal_forms, "_query"), (_elastic, "_query")),
     "reader": ((_place, "_read_on"),),
     "event": ((_place, "_forget"),),
@@ -48,8 +53,8 @@ _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "tensor": ((_call, "_from_capsule"),),
     "owner": ((_call, "give_owner"), (_handles, "give_owner")),
     "views": (
-        *((module, name) for module in (_normal, _elastic) for name in ("fill", "put")),
-        (_elastic, "put_view"),
+        *((module, name) for module in _WITH_CALLS for name in ("fill", "put")),
+        *((module, "put_view") for module in _WITH_CALLS),
     ),
     "looks": ((_place, "of"),),
     "handle": (
@@ -185,7 +190,7 @@ def _measure_steps(
 
 
 def heading() -> str:
-    return f"{'T 1, one rank, us':27}" + "".join(
+    return f"{'T 1, one rank, us':37}" + "".join(
         f"{name:>8}" for name in ("least", "median", "in row", "let go", *_Times().steps_ns, "rest")
     )
 
@@ -202,6 +207,6 @@ def table(calls: dict[str, Callable[[], Any]], settle: Callable[[], None], round
             _measure(all_times[name], call, settle)
             _measure_steps(all_times[name], call, settle, clock, way_ns)
     return [
-        f"{name:27}" + "".join(f"{number / 1000:8.1f}" for number in times.numbers())
+        f"{name:37}" + "".join(f"{number / 1000:8.1f}" for number in times.numbers())
         for name, times in all_times.items()
     ]

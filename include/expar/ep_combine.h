@@ -133,6 +133,63 @@ typedef struct expar_ep_combine_result {
 EXPAR_API expar_status expar_ep_combine(expar_ep *ep, const expar_ep_combine_args *args,
                                         expar_ep_combine_result *result);
 
+/* ---- sums that are made later ------------------------------------------------------------------------------------
+ *
+ * A combine adds biases first, so all of its sums need them at the call. A caller whose biases come later makes the
+ * same sums in two steps. First the rows of each token return to its rank by themselves, by a dispatch whose topk_idx
+ * names the rank of each row's token. Then that rank adds them. Both calls here are local, for any thread, and need no
+ * buffer. They work where their tensors are, in host memory or on a GPU. There they are put on the stream and not
+ * waited for, also in a graph. */
+
+typedef struct expar_ep_terms_args {
+    /* set by EXPAR_EP_TERMS_ARGS_INIT */
+    size_t struct_size;
+    /* [T][K] i32 or i64, K contiguous: that of the dispatch that brought the tokens */
+    expar_tensor topk_idx;
+    /* E, at most 2^22 */
+    int32_t num_experts;
+    /* BY_SLOT: one row of each rank returns, and rows come by rank, then by token. EACH_SLOT: one row of each slot
+       returns, and rows come by expert, then by token, then by slot. Not BY_RANK */
+    expar_ep_sum_order sum_order;
+    /* ROUNDED or ONE_ORDER; without effect on one node */
+    expar_ep_nodes_sum nodes_sum;
+    /* [T][K] i64, K contiguous */
+    expar_tensor out_terms;
+    /* CUDA: a CUstream of the tensors' GPU; NULL: the default stream */
+    void *stream;
+} expar_ep_terms_args;
+#define EXPAR_EP_TERMS_ARGS_INIT EXPAR_STRUCT_INIT(expar_ep_terms_args)
+
+/* Finds the terms of each token's sum: the row at each slot, or -1. Bits 32 and up of a term have the number of its
+ * node plus 1, or 0 if the row is added by itself. Nothing is written on an error. An index out of range counts as -1
+ * on a GPU. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE,
+ * EXPAR_ERR_ALIGNMENT, EXPAR_ERR_MEMORY, EXPAR_ERR_UNSUPPORTED, EXPAR_ERR_CUDA. EXPAR_ERR_INDEX: an index is outside
+ * [-1, E). EXPAR_ERR_DEVICE: a tensor is elsewhere. EXPAR_ERR_STATE: the group has ended. */
+EXPAR_API expar_status expar_ep_find_terms(const expar_group *group, const expar_ep_terms_args *args);
+
+typedef struct expar_ep_sum_args {
+    /* set by EXPAR_EP_SUM_ARGS_INIT */
+    size_t struct_size;
+    /* [rows][H] bf16, f16 or f32, H contiguous */
+    expar_tensor x;
+    /* [T][K] i64 as expar_ep_find_terms makes them, or i32, which are rows that are added by themselves; K contiguous.
+       What is less than 0, or names no row of x, adds nothing */
+    expar_tensor terms;
+    /* [T][H], as out_y, each or none: added before all rows */
+    expar_tensor bias[2];
+    /* [T][H], dtype of x, H contiguous */
+    expar_tensor out_y;
+    /* CUDA: a CUstream of the tensors' GPU; NULL: the default stream */
+    void *stream;
+} expar_ep_sum_args;
+#define EXPAR_EP_SUM_ARGS_INIT EXPAR_STRUCT_INIT(expar_ep_sum_args)
+
+/* Sums rows: y[t] = round(bias 0 + bias 1 + Σ x[terms[t][k]], k ascending), in FP32 from +0, with one rounding to
+ * nearest even. Rows of one node are first summed by themselves, from +0, and rounded. That sum is added at the last of
+ * their slots. With terms of expar_ep_find_terms y has the bits of an expar_ep_combine with these biases and orders.
+ * All rows are aligned to 16 bytes, and have a multiple of 16 bytes. Errors as of expar_ep_find_terms. */
+EXPAR_API expar_status expar_ep_sum_terms(const expar_group *group, const expar_ep_sum_args *args);
+
 #ifdef __cplusplus
 }
 #endif

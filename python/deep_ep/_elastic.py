@@ -25,7 +25,7 @@ from ._frame import (
     COUNTS_BYTES,
     fill,
     Frame,
-    Places,
+    places_of_dispatch,
     RESULT_AT,
     RESULT_BYTES,
     W_ASYNC,
@@ -46,7 +46,7 @@ from ._frame import (
     Words,
 )
 from ._elastic_forms import AGAIN, AgainForm, COMBINE, CombineForm, FRESH, FRESH_EXPANDED, FreshForm, Tensors
-from ._deferred import Launched, PendingSums, rows_of, SumPlan
+from ._deferred import Launched
 from ._elastic_handle import EPHandle, Routing
 from .utils.event import EventHandle
 from .utils.math import align
@@ -77,9 +77,8 @@ _OUT = {
 _PARTS = (int(EpPart.X), int(EpPart.SCALES), int(EpPart.TOPK_IDX), int(EpPart.TOPK_WEIGHTS))
 _EXPANDED_PARTS = (*_PARTS[:3], int(EpPart.ROW_WEIGHTS))
 _TOPK_IDX_COPY = _Args.topk_idx_copy.offset
-_TENSORS = Places(x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights")
+_TENSORS = places_of_dispatch(x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights")
 _ONE_BY_ONE = (1,)  # strides
-_FEWEST_COLUMNS = 8  # bf16 columns of a row of 16 bytes
 # The results with one row for each row of recv_x. The others have one for each token.
 _OF_ROWS = ("x", "scales", "row_weights")  #
 
@@ -138,8 +137,8 @@ class ElasticMode:
 
     def __init__(self, group: Group, place: _place.Place) -> None:
         self.ep = EpBuffer(group, device=place.pair)
-        self.place = place
-        self._size = group.size
+        self.place, self.group = place, group
+        self.ranks = group.size
         self._on_gpu = place.on_gpu
         self._across = group.num_nodes > 1
         self._meeting: Any = None  # the handle of a dispatch in which all ranks take part
@@ -295,48 +294,10 @@ class ElasticMode:
             handle._learn()
         if made.memory is not None:
             self.place.claim((made.memory,))
+        if made.found:
+            turn.give(made.output.pointer)
+            return self.only_rows(made.found, handle, form, turn)
         return self._results(made.output, handle, form, turn) if made.own is None else _mine(made.own)
-
-    def send(self, rows: Any, owners: Any, most: int, turn: _place.Turn) -> tuple[Output, Any]:
-        """Sends rows [n, H] to the ranks in owners, int64 [n, 1], of which -1 stands for none. Returns the output of at
-        most that many rows, ordered by source rank and then by row, and the library's event."""
-        args, result = _Args(ARGS_BYTES), _Result(RESULT_BYTES)
-        turn.begin(args)
-        put(args, _Args.x.offset, rows, "x")
-        put(args, _Args.topk_idx.offset, owners, "owners")
-        args.num_experts, args.num_worst_tokens = self._size, max(most, 1)  # 0 stands for "not given"
-        args.async_finish = turn.asynchronous(True)
-        check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
-        _release_handle(result.handle)
-        return Output(result.output or 0), result.event
-
-    def send_back(
-        self,
-        x: Any,
-        handle: EPHandle,
-        topk_weights: Any,
-        biases: tuple[Any, ...],
-        each_slot: bool,
-        one_order: bool,
-        nodes: int,
-        workers: int,
-        turn: _place.Turn,
-    ) -> PendingSums:
-        """Makes a combine whose biases are read later. The library adds biases first, so the rows of each token come
-        back unsummed, and the first wait sums them.
-
-        nodes: those that have a rounded sum each. The other arguments are those of `combine`."""
-        weights = first = None
-        if topk_weights is not None:  # by a combine of its own, of rows of zeros
-            few = turn.run(self.place.zeros, (x.shape[0], _FEWEST_COLUMNS), x.dtype)
-            _, weights, first = self.combine(few, handle, topk_weights, (), each_slot, one_order, workers, turn, True)
-        with turn.work():
-            plan = SumPlan(handle, each_slot, nodes)
-            rows, owners = rows_of(x, handle, each_slot)
-            output, event = self.send(rows, owners, plan.most, turn)
-        made = turn.end(event, [x, rows, owners, *plan.tensors], plan.tensors, True)
-        self.ask()
-        return PendingSums(self, output, plan, biases, weights, first, made)
 
     # ---- forms that repeat -------------------------------------------------------------------------------------------
 
@@ -345,7 +306,7 @@ class ElasticMode:
         `_own`."""
         routing = form.routing
         assert routing is not None
-        if not (routing.synced or self._on_gpu):
+        if not (routing.synced or routing.deferred or self._on_gpu):
             return None
         args = _abi.PythonFresh()
         memmove(addressof(args), form.frame, ARGS_BYTES)
@@ -366,13 +327,13 @@ class ElasticMode:
         """Orders streams: work after it in this call's stream starts after all work that the ranks enqueued before
         it."""
         with turn.work():
-            x = self.place.zeros((self._size, 8), torch.bfloat16)
+            x = self.place.zeros((self.ranks, 8), torch.bfloat16)
             if self._meeting is None:
-                everybody = torch.arange(self._size, dtype=torch.int64, device=self.place.device).view(-1, 1)
-                form = Form(self._size, routing=Routing(1, self._size, self._size, 1, self._size))
+                everybody = torch.arange(self.ranks, dtype=torch.int64, device=self.place.device).view(-1, 1)
+                form = Form(self.ranks, routing=Routing(1, self.ranks, self.ranks, 1, self.ranks))
                 first = x, None, everybody, None
                 self._meeting = self.dispatch(first, None, self.frame(form, first), form, turn, False)[1]
-            self.again((x, None, None), self._meeting, Form(self._size), turn)
+            self.again((x, None, None), self._meeting, Form(self.ranks), turn)
 
     def again(self, given: tuple[Any, Any, Any], handle: EPHandle, form: Form, turn: _place.Turn) -> Any:
         """Returns the received x of a dispatch with a handle, without keeping its form. given: x, scales,

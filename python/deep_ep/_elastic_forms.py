@@ -13,6 +13,7 @@ from expar import _abi
 from expar._abi import PythonKind
 
 from ._call import check, Output, pool_tensor
+from ._deferred import Launched, PendingDispatch
 from ._elastic_handle import EPHandle
 from ._forms import Form as CallForm, FreshKind, Kind
 from ._place import Place
@@ -128,13 +129,34 @@ class FreshForm:
     def dispatch(self, x: Any, topk_idx: Any, topk_weights: Any, _: Any) -> Made | None:
         """Does what the buffer's dispatch does, but returns an EventHandle or None as the event. Returns None if the
         tensors do not look alike, or an argument is wrong."""
-        mode, asked = self._mode, self._asked
-        place = mode.place
-        turn = place.turn_unless_on_comm(asked)
+        turn = self._mode.place.turn_unless_on_comm(self._asked)
         if turn is None:
             return None
+        made = self._call_library(x, topk_idx, topk_weights, turn, turn.reader)
+        if made is None:
+            return None
+        found, handle, _, _, event = made
+        recv_x, recv_scales, idx, weights = self._mode.only_rows(found, handle, self._form, turn)
+        return (recv_x, recv_scales) if type(x) is tuple else recv_x, idx, weights, handle, event
+
+    def launch(self, x: Any, topk_idx: Any, topk_weights: Any) -> tuple[PendingDispatch, EventHandle | None] | None:
+        """Does the same for a deferred dispatch: returns what makes its results, and its event."""
+        turn = self._mode.place.turn_unless_on_comm(self._asked)
+        made = None if turn is None else self._call_library(x, topk_idx, topk_weights, turn, 0)
+        if made is None:
+            return None
+        found, handle, output, memory, event = made
+        launched = Launched(handle, output, None, memory, found)
+        return PendingDispatch(self._mode, launched, self._form, type(x) is tuple), event
+
+    def _call_library(self, x: Any, topk_idx: Any, topk_weights: Any, turn: Any, reader: int) -> Any:
+        """Makes the call. Returns the results with space for all rows, the handle, the output, the handle's memory, and
+        an EventHandle or None. None for what `dispatch` does not take.
+
+        reader: the stream that reads the results, or 0 if it is not known yet."""
+        mode, asked = self._mode, self._asked
         rows, scales = x if type(x) is tuple else (x, None)
-        memory = turn.run(place.maker(), self._words, _ONE_BY_ONE, torch.int64)
+        memory = turn.run(mode.place.maker(), self._words, _ONE_BY_ONE, torch.int64)
         at, copy_at = memory.data_ptr(), self._copy_at
         made = self._call.call(
             rows,
@@ -147,22 +169,22 @@ class FreshForm:
             at,
             at + self._per_expert_at,
             at + self._places_at,
-            turn.reader,
+            reader,
         )
         if type(made) is not list:
             if made is None:
                 return None
             check(made)
-        routing, output, event, many, aligned = made[-5:]
+        routing, pointer, event, many, aligned = made[-5:]
         made[-1] = None
         found: Sequence[Any] = self._pick(made)
-        handle = mode.handle(routing, Output(output), many, aligned, topk_idx, memory, self._form)
+        output = Output(pointer)
+        handle = mode.handle(routing, output, many, aligned, topk_idx, memory, self._form)
         if event or turn.ends:
             event = turn.end(event, [rows, scales, topk_idx, topk_weights, *found, handle], (memory,), asked)
             mode.ask()
         check(0)
-        recv_x, recv_scales, idx, weights = mode.only_rows(found, handle, self._form, turn)
-        return recv_x if scales is None else (recv_x, recv_scales), idx, weights, handle, event or None
+        return found, handle, output, memory, event or None
 
 
 class AgainForm:

@@ -209,9 +209,9 @@ class EPHandle:
         """Learns how many rows came, for a caller that gets these. The dispatch is done; on a GPU the host waits for
         the counts."""
         if self._unlearnt:
-            ranks, local = self._form.ranks, self._form.local
+            ranks, local, alignment = self._form.ranks, self._form.local, self._form.alignment
             counts = self._counts[: ranks + local].tolist()
-            aligned = [align(count, self._form.alignment) for count in counts[ranks:]]
+            aligned = counts[ranks:] if alignment == 1 else [align(count, alignment) for count in counts[ranks:]]
             self.num_recv_tokens = counts[ranks - 1]
             self.num_expanded_tokens, self.num_recv_tokens_per_expert_list = sum(aligned), aligned
             self._unlearnt = False

@@ -54,7 +54,6 @@ W_MADE, W_OUTPUT, W_EVENT, W_NUM_RECV, W_ROUNDED = _words(
 )
 COUNTS_AT, RESULT_AT = getattr(Frame, "counts").offset, getattr(Frame, "result").offset
 _DIFFERING_AT = getattr(Frame, "differing").offset
-_W_DIFFERING = _DIFFERING_AT // sizeof(c_uint64)
 _VIEW_BYTES = sizeof(_abi.Tensor)
 _DATA_BYTES = sizeof(c_void_p)  # the address, a view's first member
 
@@ -65,16 +64,24 @@ _item = ctypes.cast(ctypes.pythonapi.PyTuple_GetItem, c_void_p).value
 
 
 class Places:
-    """The arguments of a dispatch that are tensors, and their names in errors."""
+    """The arguments of a call that are tensors: their names in errors, and where in the call's frame their views are.
 
-    __slots__ = ("names", "offsets", "views", "at")
+    differing: the word of the frame that counts the views of the last `fill` that differ from those before."""
 
-    def __init__(self, **names: str) -> None:
-        """Maps members of EpDispatchArgs to names."""
-        self.names = tuple(names.values())
-        self.offsets = (c_int32 * len(names))(*(getattr(EpDispatchArgs, member).offset for member in names))
-        self.views = _abi.PythonViews(_item, _view, id(None), addressof(self.offsets), len(names), _DIFFERING_AT)
+    __slots__ = ("names", "offsets", "views", "at", "differing")
+
+    def __init__(self, places: Sequence[tuple[str, int]], differing_at: int) -> None:
+        """places: names and offsets. differing_at: the offset of `differing`."""
+        self.names = tuple(name for name, _ in places)
+        self.offsets = (c_int32 * len(places))(*(offset for _, offset in places))
+        self.differing = differing_at // sizeof(c_uint64)
+        self.views = _abi.PythonViews(_item, _view, id(None), addressof(self.offsets), len(places), differing_at)
         self.at = addressof(self.views)
+
+
+def places_of_dispatch(**names: str) -> Places:
+    """Returns the places in a `Frame`. It maps members of EpDispatchArgs to names."""
+    return Places([(name, getattr(EpDispatchArgs, member).offset) for member, name in names.items()], _DIFFERING_AT)
 
 
 def fill(frame: Any, at: int, places: Places, tensors: tuple[Any, ...]) -> bool:
@@ -85,7 +92,7 @@ def fill(frame: Any, at: int, places: Places, tensors: tuple[Any, ...]) -> bool:
     if _view:
         try:
             if not _put_views(places.at, id(tensors), at):
-                return not frame[_W_DIFFERING]
+                return not frame[places.differing]
         except Exception:  # an error of PyTorch; the code below reports what is wrong
             pass
     return _fill_one_by_one(frame, at, places, tensors)

@@ -104,6 +104,6 @@ def wrong_answers(hidden: Any, probs: Any, columns: int | None = None) -> str | 
 
 
 def _wrong_floats(tensor: Any, name: str, wanted: tuple[int, ...]) -> str | None:
-    if tensor.dtype is torch.float32 and tuple(tensor.shape) == wanted:
+    if tensor.dtype is torch.float32 and tensor.shape == wanted:
         return None
     return f"{name} is {tensor.dtype} {tuple(tensor.shape)}: expected torch.float32 {wanted}"

@@ -149,7 +149,7 @@ class Replicas:
         """Returns the rows that come, by expert. idx: the experts of each row of x. rows: their number, which the host
         knows."""
         topk = torch.tensor(idx, dtype=torch.int32).view(x.shape[0], -1).to(mode.place.device)
-        found, _, _ = mode.dispatch(x, None, Slots(topk, False, experts, None), 1, rows, max(rows, 1))
+        found, *_ = mode.dispatch(x, None, Slots(topk, False, experts, None), 1, rows, max(rows, 1))
         return found[0][:rows]
 
     # ---- calls -------------------------------------------------------------------------------------------------------

@@ -135,8 +135,10 @@ class HybridEPBuffer(Shared):
         known = self.configurer.buffer_config
         if tokens > known.max_num_of_tokens_per_rank:
             known.max_num_of_tokens_per_rank = align(tokens, _UNIT_TOKENS)
-        known.hidden_dim = max(known.hidden_dim, hidden)
-        known.num_of_experts_per_rank = max(known.num_of_experts_per_rank, local)
+        if hidden > known.hidden_dim:
+            known.hidden_dim = hidden
+        if local > known.num_of_experts_per_rank:
+            known.num_of_experts_per_rank = local
 
     def _config(self, hidden: int, local: int, pad_multiple: int | None, dtype: Any) -> HybridEpConfigInstance:
         known = self.configurer.buffer_config
@@ -191,11 +193,20 @@ class HybridEPBuffer(Shared):
         same = rows if rows.dtype is hidden.dtype else rows.view(hidden.dtype)
         return without_padding(same, hidden.shape[1])
 
-    def _wrong_rows(self, hidden: Any, use_fp8: bool, scaling_factor: Any, others: dict[str, Any]) -> str | None:
-        wrong = checks.wrong_hidden(hidden, use_fp8, scaling_factor)
+    @staticmethod
+    def _check_tensors(hidden: Any, others: dict[str, Any]) -> None:
+        """AssertionError if one of them is no tensor; others may be None."""
+        checks.check_tensor(hidden, "hidden", needed=True)
         for name, tensor in others.items():
-            if not wrong and tensor is not None and tensor.device != hidden.device:
-                wrong = f"{name} lies on {tensor.device}: expected {hidden.device}, as hidden"
+            if tensor is not None:
+                checks.check_tensor(tensor, name)
+
+    @staticmethod
+    def _wrong_rows(hidden: Any, use_fp8: bool, others: dict[str, Any]) -> str | None:
+        wrong, device = checks.wrong_hidden(hidden, use_fp8, others["scaling_factor"]), hidden.device
+        for name, tensor in others.items():
+            if tensor is not None and tensor.device != device:
+                wrong = wrong or f"{name} lies on {tensor.device}: expected {device}, as hidden"
         return wrong
 
     def _wrong_map(self, hidden: Any, routing_map: Any, probs: Any) -> str | None:
@@ -262,12 +273,11 @@ class HybridEPBuffer(Shared):
             warnings.warn("use_host_meta is old: use non_blocking, its opposite", DeprecationWarning, 2)
             non_blocking = not use_host_meta
         fp8 = self.use_fp8 if use_fp8 is None else bool(use_fp8)
-        checks.check_tensor(hidden, "hidden", needed=True)
-        given = dict(topk_idx=topk_idx, topk_weights=topk_weights, routing_map=routing_map, probs=probs)
         scales = scaling_factor if fp8 else None
-        for name, tensor in given.items():
-            checks.check_tensor(tensor, name)
-        checks.check_tensor(scales, "scaling_factor")
+        given = dict(
+            topk_idx=topk_idx, topk_weights=topk_weights, routing_map=routing_map, probs=probs, scaling_factor=scales
+        )
+        self._check_tensors(hidden, given)
         alignment = checks.check_padding(pad_multiple)
         rows = None if num_permuted_tokens is None else checks.check_rows(num_permuted_tokens)
         routing = None if handle is None else find(handle, True)
@@ -278,7 +288,7 @@ class HybridEPBuffer(Shared):
             if probs is None and topk_idx is not None and topk_weights is not None:
                 probs = indices_to_map(topk_idx, topk_weights, hidden.shape[0], routing.experts)[1]
             mode = self._at(place)
-            wrong = self._wrong_rows(hidden, fp8, scales, {**given, "scaling_factor": scales})
+            wrong = self._wrong_rows(hidden, fp8, given)
             wrong = wrong or self._wrong_again(hidden, routing, probs) or self._wrong_capacity(routing, rows)
             if wrong:
                 mode.reject_dispatch(wrong)
@@ -296,7 +306,7 @@ class HybridEPBuffer(Shared):
                 f"num_permuted_tokens is {shown}: expected a multiple of pad_multiple, {alignment}, with non_blocking"
             )
         mode = self._at(place)
-        wrong = self._wrong_rows(hidden, fp8, scales, {**given, "scaling_factor": scales})
+        wrong = self._wrong_rows(hidden, fp8, given)
         if routing_map is not None:
             wrong = wrong or self._wrong_map(hidden, routing_map, probs)
         else:
@@ -326,18 +336,18 @@ class HybridEPBuffer(Shared):
         if non_blocking:
             worst = self.group_size * self.configurer.buffer_config.max_num_of_tokens_per_rank
         carried = self._carried(hidden, fp8)
-        found, routing, dispatched = mode.dispatch(
+        found, routing, dispatched, owner = mode.dispatch(
             carried, contiguous(scales), slots, max(pad_multiple or 1, 1), rows, worst
         )
         counts = routing.counts
         assert counts is not None
         if not non_blocking and rows is not None and counts.rows > rows:
             raise AssertionError(f"num_permuted_tokens is {rows}: expected at least the {counts.rows} rows that came")
-        owner = mode.place.vector(1, torch.int32)
         config = self._config(hidden.shape[1], local, pad_multiple, hidden.dtype)
         handle = wrap_permuted(routing, owner, mode.place.opaque(), dispatched, config)
-        cut = [None if each is None else _with_rows(each, routing.capacity) for each in found]
-        return self._given_back(cut[0], hidden), cut[2], cut[1], counts.padded, handle
+        if found[0].shape[0] != routing.capacity:
+            found = [None if each is None else _with_rows(each, routing.capacity) for each in found]
+        return self._given_back(found[0], hidden), found[2], found[1], counts.padded, handle
 
     @staticmethod
     def _wrong_capacity(routing: Routing, rows: int | None) -> str | None:
@@ -428,19 +438,18 @@ class HybridEPBuffer(Shared):
         Returns (rows [R, H], probs float32 [R, L*G] or None, scales float32 [R, H/128] or None, handle). There is one
         row for each token that has an expert here, by source rank, then token. Probs are those for the experts of this
         node. Arguments are as in dispatch_with_permute. num_dispatched_tokens… are hints without effect."""
-        checks.check_tensor(hidden, "hidden", needed=True)
         scales = scaling_factor if self.use_fp8 else None
-        given = dict(topk_idx=topk_idx, topk_weights=topk_weights, routing_map=routing_map, probs=probs)
-        for name, tensor in given.items():
-            checks.check_tensor(tensor, name)
-        checks.check_tensor(scales, "scaling_factor")
+        given = dict(
+            topk_idx=topk_idx, topk_weights=topk_weights, routing_map=routing_map, probs=probs, scaling_factor=scales
+        )
+        self._check_tensors(hidden, given)
         routing = None if handle is None else find(handle, False)
         place = _place.of(hidden, "hidden")
         if routing is None and routing_map is None and topk_idx is None:
             raise AssertionError("routing_map is not given: expected it, or topk_idx, or a handle")
         experts = routing_map.shape[-1] if routing_map is not None else self._experts_of(num_of_experts)
         mode = self._at(place)
-        wrong = self._wrong_rows(hidden, self.use_fp8, scales, {**given, "scaling_factor": scales})
+        wrong = self._wrong_rows(hidden, self.use_fp8, given)
         if routing is None and routing_map is None:
             wrong = wrong or self._wrong_topk(hidden, topk_idx, topk_weights, experts)
             if not wrong:
@@ -457,15 +466,16 @@ class HybridEPBuffer(Shared):
         self, mode: HybridMode, hidden: Any, scales: Any, routing_map: Any, probs: Any, routing: Routing | None, handle: Any
     ) -> tuple[Any, Any, Any, tuple[Any, ...]]:
         carried, scales = self._carried(hidden, self.use_fp8), contiguous(scales)
+        named = None
         if routing is None:
+            named = routing_map
             slots = mode.slots_of_map(routing_map, None)
             local = slots.experts // self.group_size
             self._raise_sizes(hidden.shape[1], hidden.shape[0], local)
             found, routing = mode.dispatch_plain(carried, scales, slots)
-            first = self.rank * local
-            here = found[2][:, first : first + local] >= 0
+            here = mode.named(_columns(found[2], self.rank * local, local))
             config = self._config(hidden.shape[1], local, None, hidden.dtype)
-            owner, dispatched = mode.place.vector(1, torch.int32), mode._on_host([routing.rows], torch.int32)
+            owner, dispatched = mode.place.vector(1, torch.int32), mode._one_on_host(routing.rows)
             handle = wrap_plain(routing, owner, mode.place.opaque(), dispatched, here, config)
         else:
             self._raise_sizes(hidden.shape[1], hidden.shape[0])
@@ -473,10 +483,10 @@ class HybridEPBuffer(Shared):
         received = None
         if probs is not None:
             # A prob goes only with its slot's rank. Those of the whole node come as rows of their own.
-            masked = torch.where(routing.slots >= 0, probs, 0.0)
+            masked = torch.where(mode.named(routing.slots) if named is None else named, probs, mode.nothing)
             sent = mode.dispatch_again(as_rows(masked), None, mode.slots_again(routing, None), routing, False)[0]
             begin, end = self._columns_of_node(routing)
-            received = sent[:, begin:end].contiguous()
+            received = contiguous(_columns(sent, begin, end - begin))
         return self._given_back(found[0], hidden), received, found[1], handle
 
     def _columns_of_node(self, routing: Routing) -> tuple[int, int]:
@@ -503,6 +513,11 @@ class HybridEPBuffer(Shared):
             weights[:, begin:end] = probs
         y, sums = mode.combine(as_rows(hidden), weights, routing, False)
         return without_padding(y, hidden.shape[1]), sums
+
+
+def _columns(tensor: Any, first: int, count: int) -> Any:
+    """Returns these columns of a matrix."""
+    return tensor if tensor.shape[1] == count else tensor[:, first : first + count]
 
 
 def _with_rows(tensor: Any, rows: int) -> Any:

@@ -998,6 +998,42 @@ class EpCombineResult(Structure):
     ]
 
 
+class EpTermsArgs(Structure):
+    struct_size: int
+    topk_idx: Tensor
+    num_experts: int
+    sum_order: int
+    nodes_sum: int
+    out_terms: Tensor
+    stream: int | None
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("topk_idx", Tensor),
+        ("num_experts", c_int32),
+        ("sum_order", c_int),
+        ("nodes_sum", c_int),
+        ("out_terms", Tensor),
+        ("stream", c_void_p),
+    ]
+
+
+class EpSumArgs(Structure):
+    struct_size: int
+    x: Tensor
+    terms: Tensor
+    bias: Array[Tensor]
+    out_y: Tensor
+    stream: int | None
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("x", Tensor),
+        ("terms", Tensor),
+        ("bias", Tensor * 2),
+        ("out_y", Tensor),
+        ("stream", c_void_p),
+    ]
+
+
 class GroupPlace(Structure):
     struct_size: int
     node: int
@@ -1399,6 +1435,8 @@ STRUCTS: dict[str, type[Structure]] = {
     "expar_ep_dispatch_result": EpDispatchResult,
     "expar_ep_combine_args": EpCombineArgs,
     "expar_ep_combine_result": EpCombineResult,
+    "expar_ep_terms_args": EpTermsArgs,
+    "expar_ep_sum_args": EpSumArgs,
     "expar_group_place": GroupPlace,
     "expar_network_stats": NetworkStats,
     "expar_cuda_gpu": CudaGpu,
@@ -1482,6 +1520,8 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_ep_trim": (Status, [c_void_p]),
     "expar_ep_query": (Status, [c_void_p]),
     "expar_ep_combine": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_ep_find_terms": (Status, [c_void_p, c_void_p]),
+    "expar_ep_sum_terms": (Status, [c_void_p, c_void_p]),
     "expar_ep_dispatch": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ep_handle_get_info": (Status, [c_void_p, c_void_p]),
     "expar_ep_handle_retain": (Status, [c_void_p]),

@@ -172,6 +172,8 @@ struct executor {
 
 struct expar_group;
 struct ep_count_step;
+struct ep_terms_step;
+struct ep_sum_step;
 typedef struct executor_plan {
     struct expar_group *group;
     /* number of the buffer, the same on all ranks: the wait registry names the waits of its calls by it (boot_topic) */
@@ -194,6 +196,9 @@ typedef struct executor_kind {
     /* Computes the layout alone, for callers without a buffer, where the indices lie. On a GPU it is put on the stream
        and not waited for. Indices out of range count as -1 there; on the CPU they are EXPAR_ERR_INDEX. */
     expar_status (*count)(const struct ep_count_step *step);
+    /* Both likewise. */
+    expar_status (*terms)(const struct ep_terms_step *step);
+    expar_status (*sum)(const struct ep_sum_step *step);
     bool grows; /* its buffers need no limits */
     /* the knobs with the default number of channels: for ranks that all map each other, and for others */
     knob_id num_channels, num_channels_across;

@@ -300,4 +300,37 @@ typedef struct ep_count_step {
     uint8_t *token_in_rank;                                         /* [T][N] */
 } ep_count_step;
 
+/* A term of a token's sum: the row, and its node plus 1 in the upper half; 0 there: it is added by itself. Negative:
+   there is none. */
+#define EP_TERM_NODE 32
+
+/* The terms that expar_ep_find_terms describes. */
+typedef struct ep_terms_step {
+    expar_device device;
+    void *stream; /* as above */
+    ep_route_view route;
+    int64_t tokens;
+    int32_t topk, experts;
+    int32_t key_experts; /* experts whose rows come together: 1, or those of a rank. Then a rank has one row a token */
+    bool each_slot;
+    int32_t node_experts; /* experts of a node whose rows are summed first; 0: there are no such sums */
+    int64_t *terms;       /* [T][K], out */
+    int64_t terms_pitch;
+} ep_terms_step;
+
+/* Sums of such terms, and of biases. */
+typedef struct ep_sum_step {
+    expar_device device;
+    void *stream;
+    const void *x;
+    int64_t rows, x_pitch_bytes, row_bytes;
+    const void *terms; /* [T][K] */
+    int32_t term_bytes, topk, dtype;
+    int64_t terms_pitch, tokens;
+    const void *bias[2];
+    int64_t bias_pitch_bytes[2];
+    void *y;
+    int64_t y_pitch_bytes;
+} ep_sum_step;
+
 #endif

@@ -22,6 +22,8 @@ expar_status mirror_ep_create(expar_group *group, const expar_ep_config *config,
 expar_status mirror_ep_destroy(expar_ep *ep);
 expar_status mirror_ep_get_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
                                   const expar_ep_layout *layout);
+expar_status mirror_ep_find_terms(const expar_group *group, const expar_ep_terms_args *args);
+expar_status mirror_ep_sum_terms(const expar_group *group, const expar_ep_sum_args *args);
 expar_status mirror_ep_route(expar_ep *ep, const expar_ep_route_args *args, expar_ep_route_result *result);
 expar_status mirror_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result);
 expar_status mirror_ep_combine(expar_ep *ep, const expar_ep_combine_args *args, expar_ep_combine_result *result);
@@ -34,6 +36,8 @@ void mirror_event_release(expar_event *event);
 #define expar_ep_create         mirror_ep_create
 #define expar_ep_destroy        mirror_ep_destroy
 #define expar_ep_get_layout     mirror_ep_get_layout
+#define expar_ep_find_terms     mirror_ep_find_terms
+#define expar_ep_sum_terms      mirror_ep_sum_terms
 #define expar_ep_route          mirror_ep_route
 #define expar_ep_dispatch       mirror_ep_dispatch
 #define expar_ep_combine        mirror_ep_combine

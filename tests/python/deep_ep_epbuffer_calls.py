@@ -18,6 +18,7 @@ from deep_ep_elastic_calls import (
     combinations,
     combine,
     dispatch,
+    gathered,
     payload,
     waited,
     without_tokens,
@@ -130,6 +131,64 @@ def late_biases(group: Any) -> None:
             same(event.wait()[0], e.combined(rank, of_all, expand, on, e.biases[rank]))
 
 
+def in_turns(group: Any) -> None:
+    """Calls of the same form take turns, deferred or not, with one bias and with two. Each has its own results."""
+    for on in (True, False):
+        buffer = deep_ep.EPBuffer(group, **HINTS, allow_multiple_reduction=on)
+        size, rank = buffer.num_ranks, buffer.rank_idx
+        for turn in range(3):
+            e = Elastic(World(size, 3 * size, 3, 64, 9, 4), 20 + turn)
+            for expand in (False, True):
+                pending = [launch(buffer, e, expand, synced) for synced in (True, False)]
+                made = buffer.dispatch(
+                    here(e.x[rank]), here(e.topk_idx[rank]), here(e.weights[rank]), **form_of(e), do_expand=expand,
+                    async_with_compute_stream=True,
+                )
+                made[4].wait()
+                check_launched(buffer, e, made[:4], expand, True)
+                for event, synced in zip(pending, (True, False)):
+                    found = event.wait()
+                    check_launched(buffer, e, found, expand, synced)
+                    mine, of_all = answers_of(e, found[3], rank, expand, 5)
+                    for count in (1, 2, 0, 2, 1):
+                        biases = e.biases[rank][:count]
+                        given = here((None, biases[0] if biases else None, biases)[count])
+                        y, none = buffer.combine(mine, found[3], bias=given, **ASIDE).wait()
+                        same(y, e.combined(rank, of_all, expand, on, biases))
+                        assert none is None
+
+
+def written_over(group: Any) -> None:
+    """A launch that has run has read its rows, so the caller may write to them. Rows of a replay have any length."""
+    buffer = deep_ep.EPBuffer(group, **HINTS)
+    size, rank = buffer.num_ranks, buffer.rank_idx
+    e = Elastic(World(size, 2 * size, 2, 64, 9, 2), 15)
+    for expand in (False, True):
+        x, idx, weights = here(e.x[rank]).clone(), here(e.topk_idx[rank]), here(e.weights[rank])
+        event = buffer.dispatch(x, idx, weights, **form_of(e), **ASIDE, do_expand=expand)
+        event.event.current_stream_wait()
+        x.fill_(7.0)
+        found = event.wait()
+        check_launched(buffer, e, found, expand, True)
+        mine, of_all = answers_of(e, found[3], rank, expand, 5)
+        for biases in ((), e.biases[rank]):
+            sent = mine.clone()
+            event = buffer.combine(sent, found[3], bias=here(biases) or None, **ASIDE)
+            event.event.current_stream_wait()
+            sent.fill_(7.0)
+            same(event.wait()[0], e.combined(rank, of_all, expand, True, biases))
+        for hidden in (8, 128):
+            wide = [torch.cat((each, each), dim=1)[:, :hidden].contiguous() for each in e.x]
+            rows = buffer.dispatch(here(wide[rank]), handle=found[3], do_expand=expand)[0]
+            there = [row for row in (e.expanded(rank) if expand else e.plain(rank)) if row is not None]
+            if not expand:
+                same(rows, gathered(wide, there))
+            rows = rows.nan_to_num()
+            bias = here(wide[rank]).clone()
+            late = buffer.combine(rows, found[3], bias=bias, **ASIDE)
+            same(late.wait()[0], buffer.combine(rows, found[3], bias=bias)[0].cpu())
+
+
 def odd_numbers(group: Any) -> None:
     """Infinities, numbers that are none, zeros of both signs, and tiny ones: a deferred sum has the bits of others."""
     buffer = deep_ep.EPBuffer(group, **HINTS)
@@ -218,6 +277,7 @@ def events(group: Any) -> None:
     size, rank = buffer.num_ranks, buffer.rank_idx
     e = Elastic(World(size, 2 * size, 2, 64, 9, 2), 11)
     event = launch(buffer, e, False, True)
+    assert not hasattr(event, "ev") and buffer.capture().current_stream_wait() is None
     with event as entered:
         assert entered is event
     assert event.wait() is None and event.hook_after_wait is None
@@ -467,4 +527,4 @@ def trained(group: Any) -> None:
         torch.testing.assert_close(one.cpu().double(), other, rtol=0.05, atol=0.05)
 
 
-EVERYWHERE = (pending, late_biases, odd_numbers, changed, events, counted, barriers, sglang, trained)
+EVERYWHERE = (pending, late_biases, in_turns, written_over, odd_numbers, changed, events, counted, barriers, sglang, trained)

@@ -10,6 +10,8 @@ import functools
 import inspect
 import io
 import itertools
+import os
+import threading
 import unittest
 import warnings
 import weakref
@@ -211,6 +213,27 @@ class Calls(unittest.TestCase):
         for body in (calls.host_goes_on, calls.refused, calls.late_rejection):
             with self.subTest(body=body.__name__):
                 on_ranks(2, body)
+
+    def test_lateness(self) -> None:
+        """The wait for a deferred dispatch ends with the time-out that the caller named, if a rank stays away."""
+        over = threading.Event()
+
+        def body(group: Any) -> None:
+            buffer = EPBuffer(group, **HINTS, num_cpu_timeout_secs=2)
+            e = Elastic(World(2, 4, 3, 64, 9), 8)
+            if buffer.rank_idx == 1:
+                assert over.wait(ranks.DEADLINE_S)
+                return
+            try:
+                heard = said(RuntimeError, calls.launch(buffer, e, False, True).wait)
+            finally:
+                over.set()
+            self.assertRegex(heard, r"timed out after 2000 ms \(the late limit\).*rank 1 is alive")
+
+        with mock.patch.dict(os.environ):
+            os.environ.pop("EXPAR_TIMEOUT", None)
+            os.environ.pop("EXPAR_LATE_LIMIT", None)
+            on_ranks(2, body)
 
     def test_memory(self) -> None:
         """Dropped calls leave no memory behind. Results of a deferred dispatch lie where its rows came."""

@@ -73,8 +73,15 @@ generate.main()
 
     def test_measurement(self) -> None:
         """A row for each call, whatever the numbers are."""
-        calls = ("get_dispatch_layout", "dispatch with a handle", "combine", "low_latency_combine")
-        for option, columns in ((), 3), (("--steps",), 19):
+        calls = (
+            "get_dispatch_layout",
+            "dispatch with a handle",
+            "combine",
+            "low_latency_combine",
+            "EP combine, bias, deferred",
+            "hybrid permuted, map",
+        )
+        for option, columns in ((), 3), (("--steps",), 20):
             said = self.run_here(sys.executable, str(ROOT / "bench" / "python" / "deep_ep_overhead.py"), *option, "1")
             for call in calls:
                 self.assertRegex(said, rf"(?m)^{call}( +-?\d+\.\d){{{columns}}}$")

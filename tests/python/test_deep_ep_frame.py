@@ -15,7 +15,7 @@ import deep_ep
 from deep_ep import _frame
 from expar import _exchange
 
-PLACES = _frame.Places(x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights")
+PLACES = _frame.places_of_dispatch(x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights")
 TOKENS, TOPK, EXPERTS, HIDDEN = 3, 2, 4, 64
 SHOWN = unittest.skipUnless(_frame._view, "this PyTorch does not show tensors to C")
 

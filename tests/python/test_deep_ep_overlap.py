@@ -254,6 +254,24 @@ class Constructor(unittest.TestCase):
         buffer = deep_ep.Buffer(None, 1 << 20, 1 << 20, num_nvl_peers=1, comm=FakeComm(1).rank(0))
         self.assertEqual((buffer.num_nvl_bytes, buffer.num_nvl_peers, buffer.group_size), (1 << 20, 1, 1))
 
+    def test_slime(self) -> None:
+        """Buffer.__init__ is replaced by a wrapper, which switches something off meanwhile."""
+        off: list[bool] = []
+        first = deep_ep.Buffer.__init__
+
+        def wrapped(self: Any, *arguments: Any, **options: Any) -> None:
+            off.append(True)
+            first(self, *arguments, **options)
+            off.append(False)
+
+        with mock.patch.object(deep_ep.Buffer, "__init__", wrapped):
+            buffer = deep_ep.Buffer(None, 1 << 20, comm=FakeComm(1).rank(0))
+        self.assertEqual((off, buffer.num_nvl_bytes), ([True, False], 1 << 20))
+        idx = torch.zeros((2, 1), dtype=torch.int64)
+        layout = buffer.get_dispatch_layout(idx, 2)
+        rows = buffer.dispatch(torch.ones((2, 64)).bfloat16(), None, layout[0], None, layout[3], layout[2], idx)[0]
+        self.assertEqual(rows.shape, (2, 64))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -22,6 +22,7 @@ from .._elastic import ElasticMode, Form
 from .._elastic_forms import AgainForm, combine_key, CombineForm, dispatch_key, fresh_key, FreshForm, Tensors
 from .._elastic_handle import EPHandle, Routing
 from .._forms import Forms, keep_form
+from .._late_sums import late_key, LateForm, send_back
 from ..utils.event import EventHandle, EventOverlap
 from .elastic_sizes import Sizes
 from .legacy import Runtime
@@ -310,19 +311,25 @@ class ElasticCore(Sizes, Shared):
         """Makes a dispatch. beside: it is asynchronous. before_epilogue: another event to wait for. copied: the handle
         has a copy of topk_idx. deferred: returns the event alone, whose first wait returns the results."""
         key: Any = None
-        if deferred:
-            pass
-        elif handle is not None and topk_idx is stats is previous_event is before_epilogue is None and not do_cpu_sync:
-            given_numbers = num_experts, num_max_tokens_per_rank, expert_alignment, num_sms, num_qps
-            key = dispatch_key(x, handle, given_numbers, topk_weights is None, layout, beside)
-        elif handle is stats is previous_event is before_epilogue is None:
+        given_numbers: tuple[Any, ...]
+        if handle is stats is previous_event is before_epilogue is None and (beside or not deferred):
             most = self.num_max_tokens_per_rank if num_max_tokens_per_rank is None else num_max_tokens_per_rank
             given_numbers = num_experts, most, expert_alignment, num_sms, num_qps
-            key = fresh_key(x, topk_weights, given_numbers, copied, do_cpu_sync is not False, layout, beside)
-        known: AgainForm | FreshForm | None = self._calls.get(key)
-        repeated = None if known is None else known.dispatch(x, topk_idx, topk_weights, handle)
-        if known is not None and repeated is not None:
-            return (*repeated[:4], self._event(known.place, repeated[4]))
+            options = copied, do_cpu_sync is not False, layout, beside, deferred
+            key = fresh_key(x, topk_weights, given_numbers, *options)
+        elif handle is not None and topk_idx is stats is previous_event is before_epilogue is None:
+            if not (do_cpu_sync or deferred):
+                given_numbers = num_experts, num_max_tokens_per_rank, expert_alignment, num_sms, num_qps
+                key = dispatch_key(x, handle, given_numbers, topk_weights is None, layout, beside)
+        known: Any = self._calls.get(key)
+        if known is not None and deferred:
+            launched = known.launch(x, topk_idx, topk_weights)
+            if launched is not None:
+                return self._deferred(known.place, launched[1], launched[0])
+        elif known is not None:
+            repeated = known.dispatch(x, topk_idx, topk_weights, handle)
+            if repeated is not None:
+                return (*repeated[:4], self._event(known.place, repeated[4]))
         scales = None
         if not isinstance(x, _Tensor):
             x, scales = checks.rows_and_scales(x)
@@ -356,8 +363,10 @@ class ElasticCore(Sizes, Shared):
         else:
             turn = self._turn(place, previous_event, before_epilogue, beside)
         if deferred:
-            launched, event = mode.launch(tensors, stats, handle, frame, form, turn)
-            return self._deferred(place, event, PendingDispatch(mode, launched, form, scales is not None))
+            pending, event = mode.launch(tensors, stats, handle, frame, form, turn)
+            if key is not None:
+                keep_form(self._calls, key, mode.fresh_form(tensors, form, beside))
+            return self._deferred(place, event, PendingDispatch(mode, pending, form, scales is not None))
         if handle is None:
             found, made, event = mode.dispatch(tensors, stats, frame, form, turn, beside)
             if key is not None:
@@ -392,6 +401,12 @@ class ElasticCore(Sizes, Shared):
             made = None if known is None else known.combine(x, handle, topk_weights)
             if known is not None and made is not None:
                 return made[0], made[1], self._event(known.place, made[2])
+        elif deferred and beside and topk_weights is previous_event is before_epilogue is None:
+            key = late_key(x, handle, bias, num_sms, num_qps)
+            form: LateForm | None = self._calls.get(key)
+            sums = None if form is None else form.combine(x, handle, bias if type(bias) is tuple else (bias,))
+            if form is not None and sums is not None:
+                return self._deferred(form.place, sums.event, sums)
         if not isinstance(handle, EPHandle):
             raise TypeError(f"handle is of type {type(handle).__name__}: expected the EPHandle that dispatch gave")
         if x is None:
@@ -416,8 +431,9 @@ class ElasticCore(Sizes, Shared):
         else:
             turn = self._turn(place, previous_event, before_epilogue, beside)
         if deferred and biases:
-            nodes = 1 if self._one_order else self.num_scaleout_ranks
-            sums = mode.send_back(x, handle, topk_weights, biases, each_slot, self._one_order, nodes, workers, turn)
+            sums, form = send_back(mode, x, handle, topk_weights, biases, each_slot, self._one_order, workers, turn)
+            if key is not None:
+                keep_form(self._calls, key, form)
             return self._deferred(place, sums.event, sums)
         y, weights, event = mode.combine(
             x, handle, topk_weights, biases, each_slot, self._one_order, workers, turn, beside

@@ -40,8 +40,9 @@ class EventHandle(Shared):
             self.point.wait()
             if self.work is not None and self.work.done:
                 self._await(self.work)
-        elif self.work is not None:
-            self._await(self.work)
+        elif (work := self.work) is not None:
+            self._await(work)
+            self.work = None  # later waits have nothing to ask
         if self._finish is not None:
             with _finishing:
                 if self._finish is not None:

@@ -14,6 +14,7 @@
  *   dispatch.c  the call; dispatch_check.c its checks, dispatch_results.c its results
  *   combine.c   the call; combine_check.c its checks
  *   layout.c    expar_ep_get_layout
+ *   sums.c      expar_ep_find_terms and expar_ep_sum_terms
  *   handle.c    the routing that a dispatch keeps; counted (base/life.h)
  *   memory.c    memory beside the pool: the caller's allocator, trim, statistics
  *   tools.h, times.c  facts of a buffer that the benchmark sees beyond the public calls */

@@ -331,6 +331,8 @@ static expar_status hold_until_nothing(expar_device device, void *stream, mem_bl
 /* The pool belongs to the group. */
 const executor_kind executor_cpu = {.create = cpu_create,
                                     .count = cpu_count,
+                                    .terms = cpu_terms,
+                                    .sum = cpu_sum,
                                     .grows = true,
                                     .num_channels = KNOB_CPU_CHANNELS,
                                     .num_channels_across = KNOB_CPU_CHANNELS,

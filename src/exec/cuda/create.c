@@ -170,6 +170,8 @@ static expar_status gpu_create(const executor_plan *plan, executor **out)
 /* The executor itself checks both bounds of num_sms, by the GPU's SMs (share_sms). */
 const executor_kind executor_cuda = {.create = gpu_create,
                                      .count = gpu_count,
+                                     .terms = gpu_terms,
+                                     .sum = gpu_sum,
                                      .grows = true,
                                      .num_channels = KNOB_CUDA_CHANNELS,
                                      /* there the host carries calls out */

@@ -395,6 +395,8 @@ size_t kernel_argument_bytes(cu_function function)
                  {"ep_combine_impl", sizeof(gpu_combine_args)},
                  {FAKE_SPIN, sizeof(fake_spin_args)},
                  {"ep_count", sizeof(gpu_count_args)},
+                 {"ep_find_terms", sizeof(gpu_terms_args)},
+                 {"ep_sum_terms", sizeof(gpu_sum_args)},
                  {"ep_map", sizeof(gpu_map_args)},
                  {"ep_expand", sizeof(gpu_expand_args)},
                  {"ep_reduce", sizeof(gpu_reduce_args)},

@@ -27,6 +27,8 @@
     X(ep_combine_impl, gpu_combine_args)                                                                               \
     X(ep_combine_impl_slots, gpu_combine_args)                                                                         \
     X(ep_count, gpu_count_args)                                                                                        \
+    X(ep_find_terms, gpu_terms_args)                                                                                   \
+    X(ep_sum_terms, gpu_sum_args)                                                                                      \
     X(ep_map, gpu_map_args)                                                                                            \
     X(ep_expand, gpu_expand_args)                                                                                      \
     X(ep_zero_padding, gpu_padding_args)                                                                               \

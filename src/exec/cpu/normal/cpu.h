@@ -13,6 +13,7 @@
  *     notify.c    headers with counts
  *     dispatch.c  rows from their source to their receivers; combine.c the way back
  *     expert.c    rows to expert-major order and back, on one rank
+ *     sums.c      sums of rows that came back by themselves, without a buffer
  *     report.c    texts about data that a failed wait was waiting for
  *     moves.h     declarations that dispatch.c and combine.c share with nodes/, which carries rows across nodes
  *     nodes.h     operations of nodes/ that a call uses
@@ -177,6 +178,10 @@ expar_status cpu_routing_make(ep_routing *routing, int32_t most_targets);
 
 /* ---- count.c ----------------------------------------------------------------------------------------------------- */
 expar_status cpu_count(const ep_count_step *step);
+
+/* ---- sums.c ------------------------------------------------------------------------------------------------------ */
+expar_status cpu_terms(const ep_terms_step *step);
+expar_status cpu_sum(const ep_sum_step *step);
 
 /* ---- layout.c ---------------------------------------------------------------------------------------------------- */
 /* Fills the layout part of the routing. EXPAR_ERR_INDEX names token and slot. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host copies of memory on the GPU, and the copies from and to it. The mover makes these between the GPU and pinned
  * memory, and from one place on the GPU to another one. Rows of other host memory pass through the run's bounce buffer.
- * Without the mover a stream of the executor's own makes the copies. Nothing on that stream waits: the host waits for the
- * inputs before it puts a copy there. */
+ * Without the mover a stream of the executor's own makes the copies. Nothing on that stream waits: the host waits for
+ * the inputs before it puts a copy there. */
 #include "base/interrupt.h"
 #include "exec/cuda/hosted/hosted.h"
 

@@ -7,7 +7,9 @@
  *   records.c   records and rings that grow
  *   programs.c  which kernels, compiled for which shape
  *   open.c      layout and notify, rows that are sent ahead, and the host's wait for the counts
+ *   loose.c     kernels of calls without a buffer
  *   count.c     the layout by itself, without a buffer
+ *   sums.c      sums of rows that came back by themselves, without a buffer
  *   counters.c  the counters of notify for each expert
  *   counts.c    the caller's counts of experts, copied through pinned memory
  *   rows.c      dispatch and combine
@@ -89,10 +91,28 @@ static inline bool gpu_by_slot(const ep_form *form)
 /* Returns the kernels for rows of this form, and compiles them at first use. */
 expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, const ep_form *form, const gpu_programs **out);
 
+/* ---- loose.c ----------------------------------------------------------------------------------------------------- */
+#define GPU_LOOSE_KERNELS 2
+/* A program for calls without a buffer. Each GPU that was asked for has its kernels, until the process ends. */
+typedef struct gpu_loose_program gpu_loose_program;
+typedef struct gpu_loose {
+    struct gpu_loose *next;
+    cuda_device *device;
+    cuda_program *program;
+    cu_function kernels[GPU_LOOSE_KERNELS];
+} gpu_loose;
+extern gpu_loose_program gpu_loose_counts, gpu_loose_sums;
+/* Returns the program's kernels on a GPU. The first call for it compiles them. Any thread. */
+expar_status gpu_loose_find(gpu_loose_program *program, int32_t device, const gpu_loose **out);
+/* Returns a number of blocks for this work: enough for all of it, but no more than the GPU has use for. */
+uint32_t gpu_loose_blocks(const gpu_loose *self, int64_t wanted);
+
 /* ---- count.c ----------------------------------------------------------------------------------------------------- */
 expar_status gpu_count(const ep_count_step *step);
-/* Loads the kernel of gpu_count, so that no call has to while kernels of other ranks run on the GPU (count.c). */
-expar_status gpu_count_open(int32_t device);
+
+/* ---- sums.c ------------------------------------------------------------------------------------------------------ */
+expar_status gpu_terms(const ep_terms_step *step);
+expar_status gpu_sum(const ep_sum_step *step);
 
 /* ---- memory.c ---------------------------------------------------------------------------------------------------- */
 /* Makes the addresses of the heaps, the kernels' state, counts and the report. The device has been entered. */

@@ -101,6 +101,14 @@ expar_status gpu_prepare(executor *base, const ep_form *form, int64_t row_bytes)
 
 /* ---- with the buffer --------------------------------------------------------------------------------------------- */
 
+/* No call without a buffer has to load its kernels then while those of other ranks run on the GPU. */
+static expar_status open_loose(int32_t device)
+{
+    const gpu_loose *unused;
+    expar_status status = gpu_loose_find(&gpu_loose_counts, device, &unused);
+    return status == EXPAR_OK ? gpu_loose_find(&gpu_loose_sums, device, &unused) : status;
+}
+
 expar_status gpu_programs_open(gpu_executor *self)
 {
     const cuda_macro ranks = {"EXPAR_RANKS", self->shape.ranks};
@@ -119,7 +127,7 @@ expar_status gpu_programs_open(gpu_executor *self)
     if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_tell_counts", 0, &self->tell_kernel);
     const gpu_programs any = {.any_shape = true};
     if (status == EXPAR_OK && self->core.shares_gpu) status = programs_add(self, &any);
-    return status == EXPAR_OK && self->core.shares_gpu ? gpu_count_open(self->core.device->index) : status;
+    return status == EXPAR_OK && self->core.shares_gpu ? open_loose(self->core.device->index) : status;
 }
 
 void gpu_programs_close(gpu_executor *self)

@@ -84,6 +84,30 @@ typedef struct gpu_count_args {
     int32_t unused;
 } gpu_count_args;
 
+/* As ep_terms_step. */
+typedef struct gpu_terms_args {
+    gpu_route route;
+    int64_t tokens;
+    int32_t topk, experts, key_experts, node_experts;
+    int32_t each_slot, unused;
+    int64_t *terms;
+    int64_t terms_pitch;
+} gpu_terms_args;
+
+/* As ep_sum_step. */
+typedef struct gpu_sum_args {
+    const uint8_t *x;
+    int64_t rows, x_pitch_bytes, row_bytes;
+    const void *terms;
+    int32_t term_bytes, topk;
+    int64_t terms_pitch, tokens;
+    const uint8_t *bias[2];
+    int64_t bias_pitch_bytes[2];
+    uint8_t *y;
+    int64_t y_pitch_bytes;
+    int32_t dtype, unused;
+} gpu_sum_args;
+
 /* As ep_counts_step. */
 typedef struct gpu_tell_args {
     const int32_t *expert_counts, *routing_prefix; /* the handle's: [L] unaligned, [N] */

@@ -16,7 +16,7 @@
 typedef struct cpu_carrier cpu_carrier;
 
 /* A sum: FP32 from +0, in the order of the rows. The carrier copies the list of rows. */
-typedef struct cpu_sum {
+typedef struct cpu_carried_sum {
     expar_dtype dtype; /* of the rows, and of the sum: BF16, F16, F32 */
     void *sum;
     bool wide;     /* the sum is FP32, and not rounded; otherwise it is rounded once to nearest even */
@@ -28,7 +28,7 @@ typedef struct cpu_sum {
     const void *const *group;
     int32_t group_count, group_at;
     bool wide_group; /* the group's sum is not rounded to the rows' type */
-} cpu_sum;
+} cpu_carried_sum;
 
 typedef struct cpu_carrier_ops {
     /* Comes before the rows of a call move. Returns for how many lanes there is memory: 1 at least, `lanes` at most.
@@ -36,7 +36,7 @@ typedef struct cpu_carrier_ops {
     int32_t (*begin)(cpu_carrier *self, int32_t lanes, int32_t rows);
     /* Ask for a copy, and for a sum. Their memory stays until they are complete. */
     void (*copy)(cpu_carrier *self, int32_t lane, void *dest, const void *source, int64_t bytes);
-    void (*sum)(cpu_carrier *self, int32_t lane, const cpu_sum *sum);
+    void (*sum)(cpu_carrier *self, int32_t lane, const cpu_carried_sum *sum);
     /* Returns the number of the work that the lane has asked for last. */
     uint64_t (*asked)(const cpu_carrier *self, int32_t lane);
     /* Lets the carrier begin with all that the lane has asked for. If `may_wait`, it waits for more while that is

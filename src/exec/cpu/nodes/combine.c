@@ -39,13 +39,13 @@ void rail_combine_begin(const cpu_combine_run *run)
 static void carry_node(const cpu_combine_run *run, int32_t channel, void *sum, const void *const *rows, int32_t count,
                        int64_t bytes)
 {
-    const cpu_sum node = {.dtype = (expar_dtype)run->step->form.dtype,
-                          .sum = sum,
-                          .wide = rail_is_exact(run),
-                          .bytes = bytes,
-                          .rows = rows,
-                          .count = count,
-                          .wide_from = count};
+    const cpu_carried_sum node = {.dtype = (expar_dtype)run->step->form.dtype,
+                                  .sum = sum,
+                                  .wide = rail_is_exact(run),
+                                  .bytes = bytes,
+                                  .rows = rows,
+                                  .count = count,
+                                  .wide_from = count};
     run->carrier->ops->sum(run->carrier, cpu_worker_of(run->self, channel), &node);
 }
 
@@ -377,7 +377,7 @@ void rail_add_weights(const cpu_combine_run *run, const cpu_token_part *part, co
 
 /* Has the rows of the own node, which follow the biases, added as a group at the place of the own node's sum. */
 static void group_own_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows, int32_t biases,
-                           cpu_sum *out)
+                           cpu_carried_sum *out)
 {
     static const char own = 0;
     const void **group = rows + 2 + run->self->shape.ranks; /* after biases, and a sum of each node */
@@ -398,11 +398,11 @@ static void carry_sums(const cpu_combine_run *run, const cpu_token_part *part, c
 {
     const ep_combine_step *step = run->step;
     const int32_t biases = cpu_find_biases(step, part, rows);
-    cpu_sum sum = {.dtype = (expar_dtype)step->form.dtype,
-                   .sum = (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin,
-                   .bytes = part->bytes,
-                   .rows = rows,
-                   .count = biases};
+    cpu_carried_sum sum = {.dtype = (expar_dtype)step->form.dtype,
+                           .sum = (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin,
+                           .bytes = part->bytes,
+                           .rows = rows,
+                           .count = biases};
     if (step->form.options & EP_OPTION_OWN_FIRST)
         sum.count += find_own_first(run, part, rows + biases);
     else

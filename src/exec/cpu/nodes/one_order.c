@@ -207,12 +207,12 @@ static void finish_part(const cpu_combine_run *run, const cpu_token_part *part)
     const expar_dtype dtype = (expar_dtype)step->form.dtype;
     const rail_gathered *gathered = gathered_of(run, part->channel);
     uint8_t *y = (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin;
-    const cpu_sum sum = {.dtype = dtype,
-                         .sum = y,
-                         .bytes = part->bytes,
-                         .rows = gathered->rows,
-                         .count = (int32_t)gathered->count,
-                         .wide_from = (int32_t)gathered->count};
+    const cpu_carried_sum sum = {.dtype = dtype,
+                                 .sum = y,
+                                 .bytes = part->bytes,
+                                 .rows = gathered->rows,
+                                 .count = (int32_t)gathered->count,
+                                 .wide_from = (int32_t)gathered->count};
     if (!run->carrier) {
         rail_round_sums(dtype, y, rail_scratch_of(run, part->channel, 0), elements_in(run, part));
         return;

@@ -161,7 +161,7 @@ static expar_status expand_share(void *context, int32_t worker)
 static void zero_row(const cpu_executor *self, const ep_arrange_step *step, int64_t row)
 {
     uint8_t *dest = (uint8_t *)step->out_x + row * step->row_bytes;
-    const cpu_sum none = {.dtype = EXPAR_F32, .sum = dest, .bytes = step->row_bytes};
+    const cpu_carried_sum none = {.dtype = EXPAR_F32, .sum = dest, .bytes = step->row_bytes};
     if (self->carrying)
         self->carrying->ops->sum(self->carrying, 0, &none);
     else
@@ -285,13 +285,13 @@ static void spread_weights(const ep_reduce_step *step, int64_t row)
 static void carry_sum(cpu_carrier *carrier, int32_t worker, const ep_reduce_step *step, void *out,
                       const void *const *rows, const float *weights, int32_t count)
 {
-    const cpu_sum sum = {.dtype = (expar_dtype)step->dtype,
-                         .sum = out,
-                         .bytes = step->row_bytes,
-                         .rows = rows,
-                         .count = count,
-                         .wide_from = count,
-                         .weights = weights};
+    const cpu_carried_sum sum = {.dtype = (expar_dtype)step->dtype,
+                                 .sum = out,
+                                 .bytes = step->row_bytes,
+                                 .rows = rows,
+                                 .count = count,
+                                 .wide_from = count,
+                                 .weights = weights};
     carrier->ops->sum(carrier, worker, &sum);
 }
 

@@ -131,7 +131,7 @@ static void carrier_copy(cpu_carrier *base, int32_t number, void *dest, const vo
     memcpy(add_entry(carrier_of(base), lane, &command), &row, sizeof row);
 }
 
-static void carrier_sum(cpu_carrier *base, int32_t number, const cpu_sum *sum)
+static void carrier_sum(cpu_carrier *base, int32_t number, const cpu_carried_sum *sum)
 {
     carrier_lane *lane = lane_of(base, number);
     const mover_command command = {

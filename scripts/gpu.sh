@@ -99,7 +99,7 @@ pack_python() {
     find "$1/python" -name __pycache__ -prune -exec rm -r {} +
     cp "$root"/tests/python/{gpu_torch,gpu_elastic,gpu_epbuffer,gpu_hybrid,gpu_times,gpu_calls,torch_card,simulated,reference,deep_ep_engines,deep_ep_ranks,deep_ep_reference}.py "$1/python-tests"
     cp "$root"/tests/python/deep_ep_{elastic_calls,elastic_layer,elastic_reference,epbuffer_calls,rows_calls}.py "$root"/tests/python/deep_ep_hybrid_{callers,calls,layer,reference}.py "$root"/tests/python/deep_ep_replicas_calls.py "$root"/examples/python/{generate,grouped_gemm,moe}.py "$1/python-tests"
-    cp "$root"/bench/python/{overhead,deep_ep_overhead,deep_ep_steps,deep_ep_third,engine_view,engine_times,long_waits}.py "$1/python-tests"
+    cp "$root"/bench/python/{overhead,deep_ep_overhead,deep_ep_steps,deep_ep_third,engine_view,engine_times,long_waits,node_times}.py "$1/python-tests"
 }
 
 # ---- where things lie, and how much time is left ---------------------------------------------------------------------

@@ -22,6 +22,7 @@ _NVLINK_GBS = 450.0
 RDMA_GBS = 50.0  # if the host has no RDMA port
 _FEWEST_SMS = 4
 _SMS_WITHOUT_OVERLAP = 64
+_SMS_ALONE = 24  # without links, where memory is the limit: what the library takes inside a node
 _MOST_QPS = 9  # without hybrid mode
 _QPS, _QPS_HYBRID, _QPS_HYBRID_MT4131 = 17, 129, 65
 
@@ -151,7 +152,7 @@ def theoretical_num_sms(
     of_links = copies * (scaleup - 1) / scaleup / (nvlink_gbs or _NVLINK_GBS)
     if scaleout > 1:
         of_links = max(of_links, nodes * (scaleout - 1) / scaleout / (rdma_gbs or get_rdma_gbs() or RDMA_GBS))
-    number = align(math.ceil(of_sm / of_links), 2) if of_links else 0
+    number = align(math.ceil(of_sm / of_links), 2) if of_links else _SMS_ALONE
     number = max(number, _FEWEST_SMS if overlaps else _SMS_WITHOUT_OVERLAP)
     return number if most is None else max(min(number, most // 2 * 2), _FEWEST_SMS)
 

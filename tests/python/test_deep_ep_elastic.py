@@ -183,6 +183,7 @@ class Surface(unittest.TestCase):
         fast, slow = (of(1, 8, 256, 8, 0, 0, gbs, 200, 50, True, None) for gbs in (450, 100))
         self.assertGreater(fast, slow)
         self.assertEqual(of(1, 8, 256, 8, 0, 0, 4500, 200, 50, True, 79), 78)
+        self.assertEqual(of(1, 1, 256, 8, 0, 0, 0, 200, 50, True, None), 24)  # no link is the limit
         with self.assertRaisesRegex(AssertionError, "num_experts is 9"):
             of(1, 8, 9, 8, 0, 0, 0, 200, 50, True, None)
 

@@ -3,7 +3,7 @@
 
 Both are dispatches of rows that are parts of an expert's bytes. To prefetch, each slot of a rank is an expert of the
 library, and the owner's rows name the slots. To reduce, each slot's rows name the expert. They come by rank, then by
-slot, which is the order of the additions.
+slot, which is the order of the additions. Each node has a group of its own for that, so it waits for no other node.
 
 Letters in shapes: G ranks of a node, L experts of a rank, C slots of a rank. Experts are numbered in the node: the
 owner's local rank * L + its local expert.
@@ -11,10 +11,11 @@ owner's local rank * L + its local expert.
 
 from __future__ import annotations
 
+from ctypes import sizeof
 from typing import Any, Sequence
 
 import torch
-from expar import Group
+from expar import _abi, Group, UniqueId
 
 from . import _place
 from ._hybrid import HybridMode, Slots
@@ -23,6 +24,7 @@ from .utils.event import event_of, EventHandle, EventOverlap
 _UNIT_BYTES = 16  # of rows of the library
 _MOST_ROW_BYTES = 16384
 _MOST_TENSORS = 16
+_ID_BYTES = sizeof(_abi.UniqueId)
 
 
 def _row_bytes(total: int) -> int:
@@ -63,20 +65,37 @@ def event_before(given: Any) -> EventHandle | None:
     return handle
 
 
-class Replicas:
-    """Moves experts and their gradients between the ranks of each node. Calls are collective over the group.
+def _group_of_node(group: Group) -> Group:
+    """Joins the ranks of this rank's node as a group of their own. Collective over the group."""
+    each = group.ranks_per_node
+    unique_id = UniqueId() if group.local_rank == 0 else None
+    try:
+        words = group.allgather(bytes(_ID_BYTES) if unique_id is None else bytes(unique_id))
+        return Group.from_id(words[group.node * each], group.local_rank, each, ranks_per_node=each)
+    finally:
+        if unique_id is not None:
+            unique_id.retire()
 
-    storage: uint8, the memory that destinations must lie in."""
+
+class Replicas:
+    """Moves experts and their gradients between the ranks of each node. Calls are collective over the node.
+
+    storage: uint8, the memory that destinations must lie in. Collective over the group, if there are several nodes."""
 
     def __init__(self, group: Group, storage: Any) -> None:
         self._group, self._storage = group, storage
+        self._own: Group | None = None
         self._modes: dict[_place.Place, HybridMode] = {}
+        if group.num_nodes > 1 and any(group.allgather(b"\1" if storage.numel() else b"\0")):
+            self._group = self._own = _group_of_node(group)
 
     def close(self) -> None:
-        """Destroys what calls have made. Collective."""
+        """Destroys what calls have made. Collective over the node."""
         modes, self._modes = self._modes, {}
-        for mode in modes.values():  # in the order of the first calls, which is that of all ranks
+        for mode in modes.values():  # in the order of the first calls, which is that of all ranks of the node
             mode.ep.close()
+        if self._own is not None:
+            self._own.close()
 
     def _at(self, place: _place.Place) -> HybridMode:
         found = self._modes.get(place)
@@ -186,13 +205,12 @@ class Replicas:
         if size == 0 or slots == 0 or local == 0:
             return
         columns = _row_bytes(size)
-        base = group.node * group.ranks_per_node  # slots are numbered over all ranks of the group
         wanted = [
-            [(base + r) * slots + c for r, row in enumerate(mapping) for c, expert in enumerate(row) if expert == first + l]
+            [r * slots + c for r, row in enumerate(mapping) for c, expert in enumerate(row) if expert == first + l]
             for l in range(local)
         ]
         counts = [sum(row.count(expert) for row in mapping) for expert in range(local * len(mapping))]
-        most = max(*counts, 1) if group.num_nodes == 1 else slots * len(mapping)
+        most = max(*counts, 1)
         idx = [[*each, *[-1] * (most - len(each))] for each in wanted for _ in range(size // columns)]
         mine = [c for c, expert in enumerate(mapping[group.local_rank]) if expert >= 0]
         rows = self._sent(mode, _as_bytes(source, columns), idx, group.size * slots, len(mine) * size // columns)
@@ -222,9 +240,9 @@ class Replicas:
         size = self._check_bytes(redundant, grads, ("slots", "experts"))
         if size == 0 or local == 0 or redundant.shape[0] == 0:
             return
-        columns, base = _row_bytes(size), group.node * len(mapping) * local
+        columns = _row_bytes(size)
         parts = size // columns
-        idx = [[base + expert if expert >= 0 else -1] for expert in mapping[group.local_rank] for _ in range(parts)]
+        idx = [[expert] for expert in mapping[group.local_rank] for _ in range(parts)]
         first = group.local_rank * local
         counts = [sum(row.count(first + l) for row in mapping) for l in range(local)]
         x = _as_bytes(redundant, columns)

@@ -90,6 +90,20 @@ def reduced(key: Any, hidden: int, slots: int, seed: int, one: int | None = None
     same(slot_grads, redundant[group.rank])
 
 
+def first_node_alone(key: Any) -> None:
+    """Ranks of the first node call, and no other rank does."""
+    group = group_for(key)
+    storage, (slots,) = _memory(torch.zeros(1, 8))
+    moved = Replicas(group, storage)
+    if group.node == 0:
+        mapping = torch.full((group.ranks_per_node, 1), EXPERTS * group.ranks_per_node - 1, dtype=torch.int32)
+        weights = here(torch.full((EXPERTS, 8), float(group.local_rank)))
+        moved.prefetch(slots, weights, here(mapping), None).current_stream_wait()
+        same(slots, torch.full((1, 8), float(group.ranks_per_node - 1)))
+    group.barrier()
+    moved.close()
+
+
 def everything(key: Any) -> None:
     prefetched(key, ((8, 4), (8,), (16,)), 4, 5)
     prefetched(key, ((8, 4), (4,), (32,)), 1, 6)

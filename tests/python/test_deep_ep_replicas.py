@@ -9,7 +9,7 @@ from typing import Any
 import ranks
 import torch
 from deep_ep_reference import same
-from deep_ep_replicas_calls import everything
+from deep_ep_replicas_calls import everything, first_node_alone
 from deep_ep_threads import in_turn, on_threads, said
 from test_deep_ep import arguments_of
 from test_python_group import FakeComm
@@ -25,7 +25,7 @@ class Moves(unittest.TestCase):
             ranks.on_threads(size, in_turn, (everything,))
 
     def test_on_two_nodes(self) -> None:
-        ranks.on_threads(4, in_turn, (everything,), ranks_per_node=2)
+        ranks.on_threads(4, in_turn, (everything, first_node_alone), ranks_per_node=2)
 
     def test_other_types(self) -> None:
         """Slots and experts may have other shapes and types, if an expert has as many bytes."""

@@ -138,6 +138,7 @@ typedef struct hosted_call {
 expar_status hosted_pool_make(hosted_executor *self, const executor_plan *plan);
 /* Collective: takes the memory that a mapped pool begins with. */
 expar_status hosted_pool_start(hosted_executor *self, const executor_plan *plan);
+/* Blocks that are out stay valid. A second time it does nothing. */
 void hosted_pool_close(hosted_executor *self);
 /* Collective: has the pool in a per-GPU state, if all ranks can use one and reach the GPUs of their nodes. */
 expar_status hosted_pool_map(hosted_executor *self);
@@ -175,8 +176,8 @@ void hosted_pause(hosted_executor *self, hosted_call *call);
 /* Makes the mover. If this rank cannot use it, logs why, and the buffer copies without it. It is not used where ranks
    of this process share the GPU: one rank's run would hold up what the driver does for the other. */
 void hosted_mover_make(hosted_executor *self, int32_t num_sms);
-/* Waits for the ends of all runs, and frees the mover, the carrier and the stages. If a run does not end, all of them
-   stay. */
+/* Waits for the ends of all runs, and frees the mover, the carrier, the stages and the pool. If a run does not end, all
+   of them stay. */
 void hosted_mover_close(hosted_executor *self);
 /* Launches the mover on the call's stream, after earlier calls. */
 expar_status hosted_run_begin(hosted_executor *self, const exec_call *call, hosted_run *run);

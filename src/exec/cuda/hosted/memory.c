@@ -266,6 +266,7 @@ void hosted_pool_close(hosted_executor *self)
     mem_pool_close(self->core.base.pool);
     self->core.base.pool = NULL;
     if (self->core.device_state) self->core.device_state->start_bytes -= self->start_bytes;
+    self->start_bytes = 0;
     if (!self->store || self->mapped) return;
     self->source->closer = pthread_self();
     atomic_store_explicit(&self->source->closed, true, memory_order_release);

@@ -303,6 +303,9 @@ void hosted_mover_close(hosted_executor *self)
     mover->on = false;
     hosted_carrier_close(self);
     hosted_stages_trim(self);
+    gpu_order_close(self->core.order);
+    hosted_pool_close(self);
+    gpu_order_open(self->core.order);
     pthread_mutex_destroy(&mover->lock);
     give_parts(self);
 }

@@ -205,7 +205,8 @@ expar_status mirror_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args
     given.tokens_per_expert = mirrored_give_numbers(t, args->tokens_per_expert, args->num_experts);
     given.stream = t->worker->stream;
     /* The library rejects values other than 0 and 1. */
-    if (args->async_finish == 0) given.async_finish = args->num_worst_tokens || !mirrored_is_plain();
+    if (args->async_finish == 0)
+        given.async_finish = args->num_worst_tokens ? !mirrored_is_plainest() : !mirrored_is_plain();
     expar_ep_dispatch_result got = EXPAR_EP_DISPATCH_RESULT_INIT;
     bool sound = result && result->struct_size == sizeof *result;
     mirrored_note(t, "lending what is dispatched");

@@ -24,6 +24,8 @@ typedef struct mirrored {
 
 /* Whether calls are made without an event where the test asks for none (EXPAR_TEST_PLAIN=1). */
 bool mirrored_is_plain(void);
+/* Likewise for dispatches with num_worst_tokens, which EXPAR_TEST_PLAIN=1 leaves asynchronous. */
+bool mirrored_is_plainest(void);
 /* By the thread that makes the call. */
 mirrored *mirrored_begin(buffer *b);
 /* A host matrix as the call is to see it: a copy on the GPU, in the device heap where the host's lies in symmetric

@@ -133,14 +133,13 @@ typedef struct expar_ep_combine_result {
 EXPAR_API expar_status expar_ep_combine(expar_ep *ep, const expar_ep_combine_args *args,
                                         expar_ep_combine_result *result);
 
-/* ---- sums that are made later ------------------------------------------------------------------------------------
- *
- * A combine adds biases first, so all of its sums need them at the call. A caller whose biases come later makes the
+/* ---- sums that are made later ------------------------------------------------------------------------------------ */
+
+/* A combine adds biases first, so all of its sums need them at the call. A caller whose biases come later makes the
  * same sums in two steps. First the rows of each token return to its rank by themselves, by a dispatch whose topk_idx
  * names the rank of each row's token. Then that rank adds them. Both calls here are local, for any thread, and need no
  * buffer. They work where their tensors are, in host memory or on a GPU. There they are put on the stream and not
  * waited for, also in a graph. */
-
 typedef struct expar_ep_terms_args {
     /* set by EXPAR_EP_TERMS_ARGS_INIT */
     size_t struct_size;

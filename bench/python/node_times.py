@@ -99,15 +99,30 @@ def rank_main(rank: int, port: int, wishes: argparse.Namespace) -> None:
     dist.barrier()
 
 
+def count(text: str) -> int:
+    """Returns the number that an option gives."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}': expected a whole number of 1 or more")
+    return int(text)
+
+
+def counts(text: str) -> list[int]:
+    return [count(part) for part in text.split(",")]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Times of dispatch and combine between ranks that are nodes.")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--tokens", type=lambda text: [int(part) for part in text.split(",")], default=[256, 4096])
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--ranks", type=count, default=2)
+    parser.add_argument("--tokens", type=counts, default=[256, 4096])
+    parser.add_argument("--rounds", type=count, default=15)
     wishes = parser.parse_args()
     if os.environ.get("EXPAR_TRANSPORTS") != "fabric":
         raise SystemExit("node_times.py: EXPAR_TRANSPORTS is not fabric, so ranks would be one node")
+    if EXPERTS % wishes.ranks:
+        parser.error(f"argument --ranks: {wishes.ranks}: expected a divisor of the {EXPERTS} experts")
+    if wishes.device == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("node_times.py: --device cuda: PyTorch sees no GPU")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -24,7 +24,7 @@ typedef struct mirrored {
 
 /* Whether calls are made without an event where the test asks for none (EXPAR_TEST_PLAIN=1). */
 bool mirrored_is_plain(void);
-/* Likewise for dispatches with num_worst_tokens, which EXPAR_TEST_PLAIN=1 leaves asynchronous. */
+/* Whether that holds for dispatches with num_worst_tokens, too (EXPAR_TEST_PLAIN=2). */
 bool mirrored_is_plainest(void);
 /* By the thread that makes the call. */
 mirrored *mirrored_begin(buffer *b);

@@ -108,7 +108,7 @@ def far_ahead(group: expar.Group, card: Any) -> None:
         assert (simulated.values_of(last.y, stream) == rows).all()
 
 
-def behind(group: expar.Group, card: Any) -> None:
+def held_stream(group: expar.Group, card: Any) -> None:
     """Calls of forms on a stream that stands still. Another stream, which reads their results, waits for them."""
     import torch
 
@@ -181,7 +181,7 @@ class Gpu(unittest.TestCase):
                 if body is not gpu_calls.allocators:  # whose memory goes to PyTorch by CUDA's array interface
                     with self.subTest(body=body.__name__):
                         ranks.on_threads(2, on_card, body)
-            ranks.on_threads(1, on_card, behind)
+            ranks.on_threads(1, on_card, held_stream)
 
     def test_streams(self) -> None:
         for body in (streams_of_dlpack, events):

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_get_layout alone: local, so that each test uses rank 0 of a group of threads that nobody else touches. */
 #include "ep/harness/check.h"
+#include "ep/harness/local_groups.h"
 #include "ep/harness/pitched.h"
 #include "ep/harness/ranks.h"
 #include "ep/harness/traffic.h"
 #include "oracle/unit.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,39 +60,6 @@ static void assert_equal_counts(const counts *got, const counts *expected)
     assert_memory_equal(got->routes, expected->routes, got->num_routes);
 }
 
-typedef struct setting {
-    int32_t num_ranks, ranks_per_node;
-    expar_group *groups[16];
-} setting;
-
-static setting setting_make(int32_t num_ranks, int32_t ranks_per_node)
-{
-    setting s = {.num_ranks = num_ranks, .ranks_per_node = ranks_per_node};
-    expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
-    options.ranks_per_node = ranks_per_node;
-    options.heap_bytes = 1 << 20;
-    assert_int_equal(expar_group_create_threads(num_ranks, &options, s.groups), EXPAR_OK);
-    return s;
-}
-
-static void *leave(void *group)
-{
-    return (void *)(intptr_t)expar_group_destroy(group);
-}
-
-/* Destroying is collective: one thread a rank. */
-static void setting_end(setting *s)
-{
-    pthread_t threads[16];
-    for (int32_t r = 0; r < s->num_ranks; r++)
-        assert_int_equal(pthread_create(&threads[r], NULL, leave, s->groups[r]), 0);
-    for (int32_t r = 0; r < s->num_ranks; r++) {
-        void *status;
-        pthread_join(threads[r], &status);
-        assert_int_equal((intptr_t)status, EXPAR_OK);
-    }
-}
-
 /* Rank 0's topk_idx as a tensor with the given gap. */
 static expar_tensor idx_tensor(const traffic *t, int64_t gap, bool null_if_empty)
 {
@@ -109,7 +76,7 @@ static expar_tensor idx_tensor(const traffic *t, int64_t gap, bool null_if_empty
     return idx;
 }
 
-static void check_layout(const setting *s, const traffic *t, int64_t gap)
+static void check_layout(const local_groups *s, const traffic *t, int64_t gap)
 {
     int64_t num_tokens = t->inputs[0].num_tokens;
     int32_t nodes = s->num_ranks / s->ranks_per_node;
@@ -128,7 +95,7 @@ static void check_layout(const setting *s, const traffic *t, int64_t gap)
     counts_free(&expected);
 }
 
-static traffic *draw(random_source *random, const setting *s)
+static traffic *draw(random_source *random, const local_groups *s)
 {
     int64_t num_tokens[16] = {random_between(random, 0, 300)};
     traffic_plan plan = {.num_ranks = s->num_ranks,
@@ -149,13 +116,13 @@ static void test_random_layouts(void **state)
     static const int32_t sizes[][2] = {{1, 1}, {2, 2}, {3, 1}, {4, 2}, {6, 3}, {8, 8}, {16, 4}};
     random_source random = random_start(random_test_seed("layouts"));
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        setting s = setting_make(sizes[i][0], sizes[i][1]);
+        local_groups s = local_groups_make(sizes[i][0], sizes[i][1]);
         for (int round = 0; round < 20; round++) {
             traffic *t = draw(&random, &s);
             check_layout(&s, t, random_between(&random, 0, 3));
             traffic_free(t);
         }
-        setting_end(&s);
+        local_groups_end(&s);
     }
 }
 
@@ -165,7 +132,7 @@ static const int64_t example[] = {0, 1, 1, 2, 2, 3, 0, 3};
 static void test_example(void **state)
 {
     (void)state;
-    setting s = setting_make(2, 2);
+    local_groups s = local_groups_make(2, 2);
     counts c = counts_make(2, 1, 4, 4);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     expar_ep_layout layout = layout_of(&c);
@@ -175,13 +142,13 @@ static void test_example(void **state)
     assert_memory_equal(c.experts, ((int32_t[]){2, 2, 2, 2}), 16);
     assert_memory_equal(c.routes, ((uint8_t[]){1, 0, 1, 1, 0, 1, 1, 1}), 8);
     counts_free(&c);
-    setting_end(&s);
+    local_groups_end(&s);
 }
 
 static void test_arrays_not_wanted(void **state)
 {
     (void)state;
-    setting s = setting_make(2, 2);
+    local_groups s = local_groups_make(2, 2);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     int32_t ranks[2] = {0};
     expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
@@ -189,7 +156,7 @@ static void test_arrays_not_wanted(void **state)
     layout.tokens_per_rank = ranks;
     assert_int_equal(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_OK);
     assert_memory_equal(ranks, ((int32_t[]){3, 3}), 8);
-    setting_end(&s);
+    local_groups_end(&s);
 }
 
 /* ---- rejections -------------------------------------------------------------------------------------------------- */
@@ -205,7 +172,7 @@ static void assert_rejected(expar_status got, expar_status expected, const char 
 /* Token 2's slot 1 has the value; nothing is written. */
 static void check_bad_index(int64_t value, const char *text)
 {
-    setting s = setting_make(2, 2);
+    local_groups s = local_groups_make(2, 2);
     counts c = counts_make(2, 1, 4, 4), untouched = counts_make(2, 1, 4, 4);
     int64_t values[8];
     expar_ep_layout layout = layout_of(&c);
@@ -217,7 +184,7 @@ static void check_bad_index(int64_t value, const char *text)
     assert_equal_counts(&c, &untouched);
     counts_free(&c);
     counts_free(&untouched);
-    setting_end(&s);
+    local_groups_end(&s);
 }
 
 static void test_index_too_large(void **state)
@@ -242,7 +209,7 @@ static void test_index_of_64_bits(void **state)
 static void test_null_arguments(void **state)
 {
     (void)state;
-    setting s = setting_make(1, 1);
+    local_groups s = local_groups_make(1, 1);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     expar_tensor no_data = expar_tensor_2d(NULL, EXPAR_I64, 4, 2);
     expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
@@ -250,13 +217,13 @@ static void test_null_arguments(void **state)
     ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], NULL, 4, &layout), EXPAR_ERR_NULL, "topk_idx");
     ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &no_data, 4, &layout), EXPAR_ERR_NULL, "topk_idx");
     ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, 4, NULL), EXPAR_ERR_NULL, "layout");
-    setting_end(&s);
+    local_groups_end(&s);
 }
 
 static void test_wrong_tensors(void **state)
 {
     (void)state;
-    setting s = setting_make(2, 2);
+    local_groups s = local_groups_make(2, 2);
     int64_t roomy[16] = {0}; /* so that what is wrong with a tensor leaves it inside */
     const expar_tensor good = expar_tensor_2d(roomy, EXPAR_I64, 4, 2);
     expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
@@ -272,32 +239,32 @@ static void test_wrong_tensors(void **state)
     bad = good;
     bad.data = (char *)bad.data + 1;
     ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_ALIGNMENT, "topk_idx", "8");
-    setting_end(&s);
+    local_groups_end(&s);
 }
 
 /* Host memory that says it is a GPU's. */
 static void test_indices_elsewhere(void **state)
 {
     (void)state;
-    setting s = setting_make(2, 2);
+    local_groups s = local_groups_make(2, 2);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
     idx.device.type = EXPAR_CUDA;
     ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_DEVICE, "topk_idx.data",
                     "is host memory; expected memory of GPU 0");
-    setting_end(&s);
+    local_groups_end(&s);
 }
 
 static void test_wrong_number_of_experts(void **state)
 {
     (void)state;
-    setting s = setting_make(2, 2);
+    local_groups s = local_groups_make(2, 2);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
     ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, 5, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "5", "2");
     ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, 0, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "0");
     ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, -2, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "-2");
-    setting_end(&s);
+    local_groups_end(&s);
 }
 
 /* As many as a buffer takes; beyond that nobody waits for memory that is not there. */
@@ -305,7 +272,7 @@ static void test_too_many_experts(void **state)
 {
     (void)state;
     const int32_t most = 1 << 22, wrong[] = {(1 << 22) + 1, INT32_MAX};
-    setting s = setting_make(1, 1);
+    local_groups s = local_groups_make(1, 1);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     counts c = counts_make(1, 1, most, 4), untouched = counts_make(1, 1, 1, 4);
     expar_ep_layout layout = layout_of(&c);
@@ -319,17 +286,17 @@ static void test_too_many_experts(void **state)
     assert_int_equal(c.experts[most - 1], 0);
     counts_free(&c);
     counts_free(&untouched);
-    setting_end(&s);
+    local_groups_end(&s);
 }
 
 static void test_struct_without_size(void **state)
 {
     (void)state;
-    setting s = setting_make(1, 1);
+    local_groups s = local_groups_make(1, 1);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     expar_ep_layout layout = {0};
     ASSERT_REJECTED(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_ARGUMENT, "struct_size", "0");
-    setting_end(&s);
+    local_groups_end(&s);
 }
 
 int main(void)

@@ -2,48 +2,15 @@
 /* expar_ep_find_terms and expar_ep_sum_terms: both are local, so that each test uses rank 0 of a group of threads that
  * nobody else touches. What they give is held against a search by hand. */
 #include "ep/harness/check.h"
+#include "ep/harness/local_groups.h"
 #include "ep/harness/ranks.h"
 #include "ep/harness/traffic.h"
 #include "oracle/oracle.h"
 #include "oracle/unit.h"
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define NODE_SHIFT 32
-
-typedef struct setting {
-    int32_t num_ranks, ranks_per_node;
-    expar_group *groups[16];
-} setting;
-
-static setting setting_make(int32_t num_ranks, int32_t ranks_per_node)
-{
-    setting s = {.num_ranks = num_ranks, .ranks_per_node = ranks_per_node};
-    expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
-    options.ranks_per_node = ranks_per_node;
-    options.heap_bytes = 1 << 20;
-    assert_int_equal(expar_group_create_threads(num_ranks, &options, s.groups), EXPAR_OK);
-    return s;
-}
-
-static void *leave(void *group)
-{
-    return (void *)(intptr_t)expar_group_destroy(group);
-}
-
-/* Destroying is collective: one thread a rank. */
-static void setting_end(setting *s)
-{
-    pthread_t threads[16];
-    for (int32_t r = 0; r < s->num_ranks; r++)
-        assert_int_equal(pthread_create(&threads[r], NULL, leave, s->groups[r]), 0);
-    for (int32_t r = 0; r < s->num_ranks; r++) {
-        void *status;
-        pthread_join(threads[r], &status);
-        assert_int_equal((intptr_t)status, EXPAR_OK);
-    }
-}
 
 /* ---- terms ------------------------------------------------------------------------------------------------------- */
 
@@ -55,7 +22,7 @@ typedef struct table {
     int64_t *idx, *terms;
 } table;
 
-static table draw_table(random_source *random, const setting *s)
+static table draw_table(random_source *random, const local_groups *s)
 {
     table t = {.tokens = random_between(random, 0, 2100),
                .topk = random_between(random, 1, 12),
@@ -218,7 +185,7 @@ static expar_ep_sum_args sum_args(const table *t, const sums *s)
     return args;
 }
 
-static void check_sums(const setting *at, const table *t, random_source *random)
+static void check_sums(const local_groups *at, const table *t, random_source *random)
 {
     sums s = draw_sums(random, t);
     expar_ep_sum_args args = sum_args(t, &s);
@@ -234,7 +201,7 @@ static void test_random_terms(void **state)
     static const int32_t sizes[][2] = {{1, 1}, {2, 2}, {3, 1}, {4, 2}, {6, 3}, {8, 8}, {16, 4}};
     random_source random = random_start(random_test_seed("terms"));
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        setting s = setting_make(sizes[i][0], sizes[i][1]);
+        local_groups s = local_groups_make(sizes[i][0], sizes[i][1]);
         for (int64_t round = 0; round < random_test_rounds(8); round++) {
             table t = draw_table(&random, &s);
             int64_t *expected = traffic_alloc((size_t)(t.tokens * t.topk) * sizeof *expected, 1);
@@ -246,7 +213,7 @@ static void test_random_terms(void **state)
             free(expected);
             table_free(&t);
         }
-        setting_end(&s);
+        local_groups_end(&s);
     }
 }
 
@@ -254,7 +221,7 @@ static void test_random_terms(void **state)
 static void test_plain_rows(void **state)
 {
     (void)state;
-    setting s = setting_make(1, 1);
+    local_groups s = local_groups_make(1, 1);
     float x[3][4] = {{1, 2, 3, 4}, {10, 20, 30, 40}, {100, 200, 300, 400}}, y[2][4];
     int32_t rows[2][4] = {{7, 2, -1, 0}, {7, 3, 1, -5}};
     expar_ep_sum_args args = EXPAR_EP_SUM_ARGS_INIT;
@@ -264,7 +231,7 @@ static void test_plain_rows(void **state)
     args.out_y = expar_tensor_2d(y, EXPAR_F32, 2, 4);
     assert_int_equal(expar_ep_sum_terms(s.groups[0], &args), EXPAR_OK);
     assert_memory_equal(y, ((float[2][4]){{101, 202, 303, 404}, {10, 20, 30, 40}}), sizeof y);
-    setting_end(&s);
+    local_groups_end(&s);
 }
 
 /* ---- rejections -------------------------------------------------------------------------------------------------- */
@@ -280,20 +247,20 @@ static void assert_rejected(expar_status got, expar_status expected, const char 
 static void test_index_out_of_range(void **state)
 {
     (void)state;
-    setting s = setting_make(2, 2);
+    local_groups s = local_groups_make(2, 2);
     int64_t idx[4] = {0, 1, 4, -1}, terms[4] = {9, 9, 9, 9};
     const table t = {.tokens = 2, .topk = 2, .experts = 4, .ranks = 2, .nodes = 1, .idx = idx, .terms = terms};
     expar_ep_terms_args args = terms_args(&t);
     ASSERT_REJECTED(expar_ep_find_terms(s.groups[0], &args), EXPAR_ERR_INDEX, "expar_ep_find_terms",
                     "topk_idx[1][0] is 4");
     assert_memory_equal(terms, ((int64_t[]){9, 9, 9, 9}), sizeof terms);
-    setting_end(&s);
+    local_groups_end(&s);
 }
 
 static void test_wrong_terms(void **state)
 {
     (void)state;
-    setting s = setting_make(2, 2);
+    local_groups s = local_groups_make(2, 2);
     int64_t idx[4] = {0, 1, 2, -1}, terms[4];
     const table t = {.tokens = 2, .topk = 2, .experts = 4, .ranks = 2, .nodes = 1, .idx = idx, .terms = terms};
     expar_ep_terms_args args = terms_args(&t);
@@ -316,13 +283,13 @@ static void test_wrong_terms(void **state)
     args = terms_args(&t);
     args.topk_idx = EXPAR_TENSOR_NONE;
     ASSERT_REJECTED(expar_ep_find_terms(s.groups[0], &args), EXPAR_ERR_NULL, "topk_idx");
-    setting_end(&s);
+    local_groups_end(&s);
 }
 
 static void test_wrong_sums(void **state)
 {
     (void)state;
-    setting s = setting_make(1, 1);
+    local_groups s = local_groups_make(1, 1);
     static float x[3][4], y[2][4], bias[2][4];
     static int64_t terms[2][2];
     expar_ep_sum_args good = EXPAR_EP_SUM_ARGS_INIT, args;
@@ -348,7 +315,7 @@ static void test_wrong_sums(void **state)
     args = good;
     args.out_y = EXPAR_TENSOR_NONE;
     ASSERT_REJECTED(expar_ep_sum_terms(s.groups[0], &args), EXPAR_ERR_NULL, "out_y");
-    setting_end(&s);
+    local_groups_end(&s);
 }
 
 int main(void)

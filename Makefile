@@ -29,7 +29,7 @@ test:
 # The tests that need a GPU; the others are in test. With fewer GPUs than ranks several ranks share one.
 test-gpu:
 	scripts/setup.sh test
-	cmake --preset release >/dev/null
+	cmake --preset release -DEXPAR_READY_TEST_KERNELS=ON >/dev/null
 	cmake --build --preset release -j $(JOBS)
 	scripts/gpu.sh test build/release
 

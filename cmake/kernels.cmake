@@ -8,14 +8,18 @@ endif()
 
 set(EXPAR_READY_FROM "" CACHE PATH "Folder kernels/ of another build tree, whose ready code serves here where it is of the same files")
 
+# Tests in CI run their kernels as CPU threads. On a GPU the run-time compiler can make them, which takes a minute.
+option(EXPAR_READY_TEST_KERNELS "Also compile the kernels of tests, for machines with a GPU" OFF)
+
 # A kernel has no registers to spill, and no local memory.
 set(kernel_warnings -Xptxas -warn-spills,-warn-lmem-usage)
 if(EXPAR_WERROR)
   set(kernel_warnings -Werror all-warnings ${kernel_warnings},-Werror)
 endif()
 
-# expar_embed_kernels(TARGET TABLE COUNT ROOTS FILES): adds a table of cuda_source to TARGET. TABLE is its name, COUNT
-# that of its length. FILES are kernels and the headers they include, named relative to one of ROOTS.
+# expar_embed_kernels(TARGET TABLE COUNT ROOTS FILES [TEXT]): adds a table of cuda_source to TARGET. TABLE is its name,
+# COUNT that of its length. FILES are kernels and the headers they include, named relative to one of ROOTS. With TEXT
+# no kernel is compiled.
 function(expar_embed_kernels target table count roots files)
   set(folder ${PROJECT_BINARY_DIR}/kernels/${table})
   set(embedded ${folder}/sources.c)
@@ -30,7 +34,7 @@ function(expar_embed_kernels target table count roots files)
   file(MAKE_DIRECTORY ${folder})
   foreach(source ${files})
     # No test that runs under ThreadSanitizer has a GPU, real or simulated.
-    if(NOT EXPAR_NVCC OR NOT source MATCHES "\\.cu$" OR EXPAR_SANITIZE STREQUAL "thread")
+    if("TEXT" IN_LIST ARGN OR NOT EXPAR_NVCC OR NOT source MATCHES "\\.cu$" OR EXPAR_SANITIZE STREQUAL "thread")
       continue()
     endif()
     get_filename_component(name ${source} NAME)

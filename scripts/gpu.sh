@@ -575,7 +575,7 @@ case ${1:-}:$# in
     all:1)
         cd "$root"
         scripts/setup.sh test
-        cmake --preset release && cmake --build --preset release && test_and_measure build/release
+        cmake --preset release -DEXPAR_READY_TEST_KERNELS=ON && cmake --build --preset release && test_and_measure build/release
         ;;
     test:2) test_and_measure "$2" ;;
     pack:3) pack "$2" "$3" ;;

@@ -94,6 +94,31 @@ static void programs_of_a_buffer_are_compiled_at_the_same_time(void **state)
     assert_true(ranks_run(&plan, trial_first_ones, NULL));
 }
 
+/* A token of one rank has one row, so that sums by slot are those by rank. They take the kernel that there is. */
+static void trial_by_slot(expar_group *group, void *shared)
+{
+    idle_rank one;
+    (void)shared;
+    if (!idle_begin(&one, group)) return;
+    const fake_compiler_controls *controls = controls_find_compiler();
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    args.keep_slots = 1;
+    if (!CHECK(controls, "another compiler is open") || !CHECK_OK(expar_ep_dispatch(one.ep, &args, &one.came))) return;
+    const int begun = atomic_load(&controls->begun);
+    expar_ep_combine_args back = idle_combine_args(&one);
+    back.sum_order = EXPAR_EP_SUM_ORDER_BY_SLOT;
+    CHECK_OK(expar_ep_combine(one.ep, &back, NULL));
+    CHECK(atomic_load(&controls->begun) == begun, "%d sources were compiled", atomic_load(&controls->begun) - begun);
+    idle_end(&one);
+}
+
+static void sums_by_slot_of_one_rank_compile_nothing(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = RANKS_PROCESSES, .size = 1};
+    assert_true(ranks_run(&plan, trial_by_slot, NULL));
+}
+
 static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *walk)
 {
     (void)facts, (void)kind, (void)walk;
@@ -103,7 +128,8 @@ static int remove_one(const char *path, const struct stat *facts, int kind, stru
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_warm_start_compiles_nothing),
-                                       cmocka_unit_test(programs_of_a_buffer_are_compiled_at_the_same_time)};
+                                       cmocka_unit_test(programs_of_a_buffer_are_compiled_at_the_same_time),
+                                       cmocka_unit_test(sums_by_slot_of_one_rank_compile_nothing)};
     kind_read(argc, argv);
     if (!mkdtemp(root)) return 1;
     setenv("XDG_CACHE_HOME", root, 1);

@@ -83,10 +83,13 @@ static inline gpu_world gpu_world_of(const gpu_executor *self, const exec_call *
 /* ---- programs.c -------------------------------------------------------------------------------------------------- */
 expar_status gpu_programs_open(gpu_executor *self);
 void gpu_programs_close(gpu_executor *self);
-/* Says whether a combine takes the kernel that handles slots (combine_slots.cu). */
-static inline bool gpu_by_slot(const ep_form *form)
+/* Says whether a combine takes the kernel that handles slots (combine_slots.cu), which is slower. With one rank a token
+   has one row at most, and EP_SUM_BY_SLOT gives the same bytes as EP_SUM_BY_RANK. */
+static inline bool gpu_by_slot(const ep_form *form, int32_t ranks)
 {
-    return form->kind == EP_COMBINE && (form->sum_order != EP_SUM_BY_RANK || form->weights_of != EP_WEIGHTS_OF_ALL);
+    if (form->kind != EP_COMBINE) return false;
+    if (form->weights_of != EP_WEIGHTS_OF_ALL) return true;
+    return form->sum_order == EP_SUM_EACH_SLOT || (form->sum_order == EP_SUM_BY_SLOT && ranks > 1);
 }
 /* Returns the kernels for rows of this form, and compiles them at first use. */
 expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, const ep_form *form, const gpu_programs **out);

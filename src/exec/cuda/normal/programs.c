@@ -79,8 +79,10 @@ static bool serves(const gpu_programs *p, const gpu_programs *wanted)
 
 expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, const ep_form *form, const gpu_programs **out)
 {
-    const gpu_programs wanted = {
-        .row_bytes = row_bytes, .topk = form->topk, .dtype = form->dtype, .by_slot = gpu_by_slot(form)};
+    const gpu_programs wanted = {.row_bytes = row_bytes,
+                                 .topk = form->topk,
+                                 .dtype = form->dtype,
+                                 .by_slot = gpu_by_slot(form, self->shape.ranks)};
     const gpu_programs *p = self->programs;
     while (p && !serves(p, &wanted))
         p = p->next;

@@ -210,6 +210,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
     const ep_routing *routing = step->routing;
     int64_t none;
     const gpu_programs *programs;
+    const bool by_slot = gpu_by_slot(&step->form, self->shape.ranks);
     expar_status status = gpu_programs_find(self, step->row_bytes, &step->form, &programs);
     if (status != EXPAR_OK) return status;
     gpu_ticket_take(&self->core, call);
@@ -237,7 +238,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
                              .row_bytes = step->row_bytes,
                              .out_weights = step->out_weights,
                              .out_weights_pitch = step->out_weights_pitch,
-                             .sum = ep_sum_of(routing, step->form.sum_order),
+                             .sum = ep_sum_of(routing, by_slot ? step->form.sum_order : EP_SUM_BY_RANK),
                              .map = step->map};
     shift_adverts(self, step, &args);
     share_rings(self, routing, &args.rings, &args.joined);
@@ -248,7 +249,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
     args.part_bytes = plan.part_bytes;
     args.slots = plan.count;
     args.stamps = gpu_stamps_of_rows(self, call, plan.warps);
-    status = gpu_launch(&self->core, call, gpu_by_slot(&step->form) ? programs->slots_kernel : programs->combine_kernel,
+    status = gpu_launch(&self->core, call, by_slot ? programs->slots_kernel : programs->combine_kernel,
                         (uint32_t)gpu_sms_of(&self->core, call), (uint32_t)plan.warps * 32, plan.shared_bytes, &args);
     if (status != EXPAR_OK) return status;
     if (!call->captured) gpu_segments_follow(self->core.segments, call->stream);

@@ -140,7 +140,7 @@ void gpu_ticket_take(gpu_core *self, exec_call *call)
 static expar_status query_stream(const gpu_core *self, const exec_call *call, bool *idle)
 {
     int mode;
-    expar_status status = cuda_enter(self->device);
+    expar_status status = gpu_enter(self, call);
     if (status != EXPAR_OK) return status;
     status = gpu_leave_captures(&mode);
     if (status == EXPAR_OK) {
@@ -150,7 +150,7 @@ static expar_status query_stream(const gpu_core *self, const exec_call *call, bo
         if (result != CU_OK && result != CU_ERROR_NOT_READY)
             status = cuda_status(result, __FILE__, __LINE__, "cuStreamQuery");
     }
-    cuda_leave();
+    gpu_leave(call);
     return status;
 }
 

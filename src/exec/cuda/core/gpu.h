@@ -263,9 +263,13 @@ expar_status gpu_end(executor *base, exec_call *call);
    returns EXPAR_ERR_INTERRUPTED. After any failed wait self->unsettled is set. */
 expar_status gpu_own_stream_make(gpu_core *self);
 expar_status gpu_own_stream_await(gpu_core *self);
-/* The parts of gpu_take_place and gpu_end that order calls on the GPU, for a buffer without a guard. */
+/* The parts of gpu_take_place and gpu_end that order calls on the GPU, for a buffer without a guard. The thread has
+   entered the device from one to the other. */
 expar_status gpu_order_enter(gpu_core *self, exec_call *call);
 expar_status gpu_order_leave(gpu_core *self, exec_call *call);
+/* Enter and leave the device for a step of the call, on the call's thread. A call that has its place has entered it. */
+expar_status gpu_enter(const gpu_core *self, const exec_call *call);
+void gpu_leave(const exec_call *call);
 /* Between these two no call of this rank is put on a stream of the GPU. They enclose calls of the driver that wait for
    kernels. Otherwise a kernel might wait for a thread that has launched it, and that now waits for the driver. */
 void gpu_order_close(gpu_order *order);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order of calls. A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use.
  * So two kernels that wait for peers never wait for each other's SMs. A call holds the order from before its first work
- * until after its last. Another thread's call, on another buffer, waits on the host.
+ * until after its last. Another thread's call, on another buffer, waits on the host. The call's thread has entered the
+ * device for that time, so that its steps need not do so one by one (gpu_enter).
  *
  * Inside a capture the order becomes part of the graph. The first call waits for all that came before the graph's
  * launch, and the calls follow each other. All that comes after the launch waits for them. This rests on external event
@@ -260,11 +261,21 @@ expar_status gpu_order_enter(gpu_core *self, exec_call *call)
     status = cuda_enter(self->device);
     if (status == EXPAR_OK) {
         status = call->captured ? follow_captured(self, call) : follow_on_stream(self, call);
-        cuda_leave();
+        if (status != EXPAR_OK) cuda_leave();
     }
     call->placed = status == EXPAR_OK;
     if (!call->placed) pthread_mutex_unlock(&self->order->lock);
     return status;
+}
+
+expar_status gpu_enter(const gpu_core *self, const exec_call *call)
+{
+    return call->placed ? EXPAR_OK : cuda_enter(self->device);
+}
+
+void gpu_leave(const exec_call *call)
+{
+    if (!call->placed) cuda_leave();
 }
 
 expar_status gpu_take_place(executor *base, exec_call *call)
@@ -309,20 +320,17 @@ expar_status gpu_place_rejected(gpu_core *self, exec_call *call)
 }
 
 /* Marks the end of a call. Call it after the call's last step: later calls of this rank follow from here. */
-static expar_status mark(gpu_core *self, exec_call *call)
+static expar_status mark(gpu_core *self, const exec_call *call)
 {
     gpu_order *order = self->order;
-    expar_status status = cuda_enter(self->device);
-    if (status != EXPAR_OK) return status;
-    status = call->captured ? end_captured(self, call) : CUDA_CALL(EventRecord, order->last, call->stream);
     order->has_last |= !call->captured;
-    cuda_leave();
-    return status;
+    return call->captured ? end_captured(self, call) : CUDA_CALL(EventRecord, order->last, call->stream);
 }
 
 expar_status gpu_order_leave(gpu_core *self, exec_call *call)
 {
     const expar_status status = mark(self, call);
+    cuda_leave();
     call->placed = false;
     if (!call->captured) gpu_fallback_settle(self->fallback, false);
     pthread_mutex_unlock(&self->order->lock);

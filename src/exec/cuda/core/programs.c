@@ -31,10 +31,10 @@ expar_status gpu_launch(gpu_core *self, const exec_call *call, cu_function funct
                                 .threads = threads,
                                 .shared_bytes = shared_bytes};
     void *parameters[] = {arguments};
-    expar_status status = cuda_enter(self->device);
+    expar_status status = gpu_enter(self, call);
     if (status != EXPAR_OK) return status;
     gpu_order_settle(self, call);
     status = cuda_launch_kernel(&launch, parameters);
-    cuda_leave();
+    gpu_leave(call);
     return status;
 }

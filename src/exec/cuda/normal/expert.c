@@ -21,12 +21,12 @@ expar_status gpu_copy(executor *base, exec_call *call, void *dest, const void *s
 {
     gpu_executor *self = gpu_of(base);
     if (bytes == 0) return EXPAR_OK;
-    expar_status status = cuda_enter(self->core.device);
+    expar_status status = gpu_enter(&self->core, call);
     if (status != EXPAR_OK) return status;
     gpu_order_settle(&self->core, call);
     status =
         CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)dest, (cu_address)(uintptr_t)source, (size_t)bytes, call->stream);
-    cuda_leave();
+    gpu_leave(call);
     return status;
 }
 

@@ -12,10 +12,10 @@
 static expar_status send_counts(gpu_executor *self, const exec_call *call, const ep_notify_step *step)
 {
     if (!step->routing || step->route.idx || !step->route.expert_counts) return EXPAR_OK;
-    expar_status status = cuda_enter(self->core.device);
+    expar_status status = gpu_enter(&self->core, call);
     if (status != EXPAR_OK) return status;
     status = gpu_counts_send(self, call, step->route.expert_counts, step->routing->experts);
-    cuda_leave();
+    gpu_leave(call);
     return status;
 }
 

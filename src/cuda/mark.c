@@ -72,16 +72,6 @@ static bool is_current(int32_t index)
            current == wanted;
 }
 
-expar_status cuda_enter_stream_on(int32_t device, void *stream, cuda_device **opened)
-{
-    *opened = NULL;
-    expar_status status = cuda_open();
-    if (status != EXPAR_OK) return status;
-    if (!names_default(stream) || is_current(device)) return cuda_enter_stream(stream);
-    status = cuda_device_open(device, opened);
-    return status == EXPAR_OK ? cuda_enter(*opened) : status;
-}
-
 expar_status cuda_stream_capture(void *stream, unsigned long long *capture)
 {
     int capturing = CU_CAPTURE_NONE;
@@ -190,24 +180,37 @@ expar_status cuda_mark_make_in(const cuda_device *device, void *stream, unsigned
     return mark_of_current(device->context, stream, capture, out);
 }
 
-/* The context must be current. */
-static expar_status mark_outside(void *stream, cuda_mark **out)
+/* Returns the stream's context, which is entered then. opened: as in cuda_enter_stream_on. */
+static expar_status enter_context_of(int32_t device, void *stream, cuda_device **opened, cu_context *context)
 {
-    cu_context context = NULL;
-    unsigned long long capture;
-    *out = NULL;
-    expar_status status = cuda_stream_capture(stream, &capture);
-    if (status != EXPAR_OK || capture) return status;
-    status = CUDA_CALL(StreamGetCtx, stream, &context);
-    return status == EXPAR_OK ? mark_of_current(context, stream, 0, out) : status;
+    expar_status status = cuda_open();
+    if (status != EXPAR_OK) return status;
+    if (!names_default(stream) || is_current(device)) {
+        status = CUDA_CALL(StreamGetCtx, stream, context);
+    } else {
+        status = cuda_device_open(device, opened);
+        if (status == EXPAR_OK) *context = (*opened)->context;
+    }
+    return status == EXPAR_OK ? CUDA_CALL(CtxPushCurrent, *context) : status;
+}
+
+expar_status cuda_enter_stream_on(int32_t device, void *stream, cuda_device **opened)
+{
+    cu_context context;
+    *opened = NULL;
+    return enter_context_of(device, stream, opened, &context);
 }
 
 expar_status cuda_mark_make_on(int32_t device, void *stream, cuda_mark **out)
 {
-    cuda_device *opened;
-    expar_status status = cuda_enter_stream_on(device, stream, &opened);
+    cuda_device *opened = NULL;
+    cu_context context;
+    unsigned long long capture;
+    *out = NULL;
+    expar_status status = enter_context_of(device, stream, &opened, &context);
     if (status == EXPAR_OK) {
-        status = mark_outside(stream, out);
+        status = cuda_stream_capture(stream, &capture);
+        if (status == EXPAR_OK && !capture) status = mark_of_current(context, stream, 0, out);
         cuda_leave();
     }
     cuda_device_close(opened);

@@ -179,7 +179,11 @@ expar_status gpu_look_at_group(const gpu_core *self, int64_t *seen_ns, const cha
     return error_prefix(why_waits_end(self, what), "the stream has not reached the call");
 }
 
-/* Polls at first, then yields the core.
+/* A poll that spins reads the clock, which takes some 25 ns. */
+enum { POLL_NS = 25 };
+
+/* Spins for some 50 us, if the ranks have a core each, and then yields the core. Looks come late: one takes longer than
+ * most kernels need for their word.
  *
  * Once a kernel runs, the guard asks about the ranks that it awaits. Before that the caller's work may occupy the
  * stream for any time, so no time-out ends this wait. A failed group ends it: the stream may then never reach the call,
@@ -191,13 +195,14 @@ expar_status gpu_look_at_group(const gpu_core *self, int64_t *seen_ns, const cha
  * (expar/ep.h). */
 static expar_status await_word(gpu_core *self, const exec_call *call, const uint64_t *word, const char *what)
 {
-    const uint64_t ticket = call->ticket;
+    const uint32_t look = knob_count(KNOB_CUDA_POLLS_A_LOOK);
+    const int64_t spin_ns = self->sym->crowded ? 0 : knob(KNOB_CUDA_POLLS) * POLL_NS;
+    const int64_t spin_end_ns = clock_ns() + spin_ns;
     int64_t seen_ns = 0, asked_ns = 0;
-    const uint32_t spins = knob_count(KNOB_CUDA_POLLS), look = knob_count(KNOB_CUDA_POLLS_A_LOOK);
-    for (uint32_t polls = 0;; polls++) {
-        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= ticket) break;
-        if (polls < spins) continue;
-        if (polls % look == 0) {
+    uint32_t yields = 0;
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < call->ticket) {
+        if (yields == 0 && clock_ns() < spin_end_ns) continue;
+        if (++yields % look == 0) {
             expar_status status = look_at_stream(self, call, word, what);
             if (status == EXPAR_OK) status = gpu_look_at_group(self, &seen_ns, what);
             if (status == EXPAR_OK) status = interrupt_look(&asked_ns, what);

@@ -336,14 +336,11 @@ GPU_FUNC void find_rejection(const gpu_notify_args *a, ep_rejection *rejection)
         reject_index(&a->route, a->form.experts, rejection, bad_slot);
 }
 
-/* Writes the state for the next call, and the report for the host, which may be waiting. */
-GPU_FUNC void close_notify(const gpu_notify_args *a, uint32_t epoch, const gpu_exchange *end)
+/* Writes the state for the next call, and the report for the host, which may be waiting. One thread calls it, after the
+   block has met. */
+GPU_FUNC void tell_host(const gpu_notify_args *a, uint32_t epoch, const gpu_exchange *end)
 {
     const gpu_world *world = &a->world;
-    for (int32_t e = threadIdx.x; e < world->shape.local_experts * GPU_RANKS(&world->place); e += blockDim.x)
-        a->expert_counts[e] = 0;
-    __syncthreads();
-    if (threadIdx.x) return;
     world->place.state->epoch = epoch;
     world->place.state->rejected = !end->come || end->against >= 0;
     world->place.state->grows = end->grows;
@@ -354,6 +351,16 @@ GPU_FUNC void close_notify(const gpu_notify_args *a, uint32_t epoch, const gpu_e
     if (end->against >= 0) world->place.report->counts_rejected = world->place.ticket;
     if (end->grows) world->place.report->counts_grow = world->place.ticket;
     store_release(&world->place.report->counts_ready, world->place.ticket);
+}
+
+/* The host waits for its counts alone, so they come before the counters are cleared for the next call. */
+GPU_FUNC void close_notify(const gpu_notify_args *a, uint32_t epoch, const gpu_exchange *end)
+{
+    const gpu_world *world = &a->world;
+    __syncthreads();
+    if (threadIdx.x == 0) tell_host(a, epoch, end);
+    for (int32_t e = threadIdx.x; e < world->shape.local_experts * GPU_RANKS(&world->place); e += blockDim.x)
+        a->expert_counts[e] = 0;
 }
 
 GPU_KERNEL(512) ep_notify(GPU_ARGS gpu_notify_args a)

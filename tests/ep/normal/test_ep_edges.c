@@ -209,6 +209,42 @@ static void test_bad_indices_among_many_tokens(void **state)
     run_edge(&plan, NULL, NULL, trial_bad_indices);
 }
 
+/* The same beside a handle. The handle serves calls after it. */
+static void trial_bad_indices_beside_a_handle(stage *s, void *shared)
+{
+    const edge *e = shared;
+    trial_choice plain = {0};
+    trial_arrival first, again;
+    int64_t values[] = {6, 7};
+    if (!trial_dispatch(s->ep, e->traffic, s->rank, &plain, &s->area, NULL, &first)) return;
+    if (s->rank == 1) exchange_slots(slots_of(e->traffic, 1), values);
+    expar_ep_dispatch_args args = trial_dispatch_args(e->traffic, s->rank, &plain, &s->area, NULL);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    args.handle = first.handle;
+    CHECK_STATUS(s->rank == 1 ? EXPAR_ERR_INDEX : EXPAR_ERR_REMOTE, expar_ep_dispatch(s->ep, &args, &result));
+    CHECK_TEXT("topk_idx[701][1] is 7");
+    trial_dispatch_args_free(&args);
+    if (s->rank == 1) exchange_slots(slots_of(e->traffic, 1), values);
+    CHECK_OK(expar_barrier_all(s->group));
+    if (trial_dispatch(s->ep, e->traffic, s->rank, &plain, &s->area, first.handle, &again)) {
+        trial_combine(s->ep, e->traffic, e->answers, s->rank, &plain, &s->area, first.handle, &again);
+        trial_release(&again, false);
+    }
+    trial_release(&first, false);
+}
+
+/* Of so few indices a dispatch on a GPU looks at all itself, and of more a kernel before it. */
+static void test_bad_indices_beside_a_handle(void **state)
+{
+    (void)state;
+    static const int64_t few[] = {40, 1100, 0}, many[] = {40, 2100, 0};
+    traffic_plan plan = EXAMPLE;
+    plan.num_tokens = few;
+    run_edge(&plan, NULL, NULL, trial_bad_indices_beside_a_handle);
+    plan.num_tokens = many;
+    run_edge(&plan, NULL, NULL, trial_bad_indices_beside_a_handle);
+}
+
 /* ---- routings ---------------------------------------------------------------------------------------------------- */
 
 static void test_all_to_one_expert(void **state)
@@ -533,6 +569,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_many_experts),
         cmocka_unit_test(test_more_experts_without_limits),
         cmocka_unit_test(test_bad_indices_among_many_tokens),
+        cmocka_unit_test(test_bad_indices_beside_a_handle),
         cmocka_unit_test(test_all_to_one_expert),
         cmocka_unit_test(test_all_experts_on_one_rank),
         cmocka_unit_test(test_all_tokens_nowhere),

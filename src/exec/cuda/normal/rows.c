@@ -72,11 +72,16 @@ static gpu_arrival arrival_of(const ep_arrival *arrival)
 }
 
 #define CHECK_THREADS 512
+/* Block 0 of a dispatch looks at so many indices itself. More would hold up the other ranks for longer than a kernel's
+   launch takes. */
+#define FEW_SLOTS 4096
 
-/* Says whether indices must be checked: nobody has checked those that come with a handle. */
-static bool checks_topk(const ep_dispatch_step *step)
+/* Says who checks indices: nobody has checked those that come with a handle. */
+static gpu_checker checker_of(const ep_dispatch_step *step)
 {
-    return step->form.kind == EP_DISPATCH_CACHED && step->route.idx && step->rejection.status == EXPAR_OK;
+    if (step->form.kind != EP_DISPATCH_CACHED || !step->route.idx || step->rejection.status != EXPAR_OK)
+        return GPU_CHECKS_NOTHING;
+    return step->routing->tokens * step->form.topk > FEW_SLOTS ? GPU_CHECKED_BEFORE : GPU_CHECKS_ITSELF;
 }
 
 static expar_status launch_check(gpu_executor *self, const exec_call *call, const ep_dispatch_step *step)
@@ -116,7 +121,7 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
     gpu_dispatch_args args = {.world = gpu_world_of(self, call),
                               .form = step->form,
                               .rejection = step->rejection,
-                              .checked = checks_topk(step),
+                              .checker = (int32_t)checker_of(step),
                               .route = gpu_route_of(&step->route),
                               .x = step->x,
                               .x_pitch_bytes = step->x_pitch_bytes,
@@ -158,7 +163,7 @@ expar_status gpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step
 {
     gpu_executor *self = gpu_of(base);
     if (step->form.kind == EP_DISPATCH_CACHED) gpu_ticket_take(&self->core, call);
-    expar_status status = checks_topk(step) ? launch_check(self, call, step) : EXPAR_OK;
+    expar_status status = checker_of(step) == GPU_CHECKED_BEFORE ? launch_check(self, call, step) : EXPAR_OK;
     if (status == EXPAR_OK && !step->sent_ahead) status = gpu_dispatch_launch(self, call, step);
     if (status != EXPAR_OK || step->deferred) return status;
     return await_headers(self, call, "dispatch", &step->vote, &step->dropped);

@@ -142,7 +142,13 @@ typedef struct gpu_notify_args {
     gpu_tell_args tell; /* what the caller wants to know of the counts; 0 ranks: nothing */
 } gpu_notify_args;
 
-/* Indices that come with a dispatch with a handle. */
+/* Indices that come with a dispatch with a handle. If they are few, the dispatch checks them itself, and no kernel needs
+   to be launched for them. */
+typedef enum gpu_checker {
+    GPU_CHECKS_NOTHING = 0,
+    GPU_CHECKED_BEFORE = 1, /* ep_check_topk has left the result in gpu_state.checked */
+    GPU_CHECKS_ITSELF = 2   /* block 0 of the dispatch leaves it there before it posts anything */
+} gpu_checker;
 typedef struct gpu_check_args {
     gpu_world world;
     gpu_route route;
@@ -178,7 +184,7 @@ typedef struct gpu_dispatch_args {
     ep_free_space spare; /* as in ep_dispatch_step: it replaces the arrival, unless it has no bytes */
     int32_t stage_bytes; /* shared memory of each sender; 0: rows are copied by loads and stores */
     int32_t senders;     /* warps of a block, the first ones, that send rows directly to their places */
-    int32_t checked;     /* 1: gpu_state.checked replaces `rejection` */
+    int32_t checker;     /* gpu_checker; unless 0, gpu_state.checked replaces `rejection` */
     int32_t may_drop;    /* 0: the host knows that all rows find space */
     uint64_t *stamps;    /* [GPU_MOMENTS][blocks][warps], or NULL */
 } gpu_dispatch_args;

@@ -25,6 +25,7 @@
  *
  * Waits: all blocks wait for the advertisements that did not come with the headers. The warps at a ring wait for free
  * slots or for rows. The last block waits for completion flags. */
+#include "exec/cuda/kernels/core/rejection.h"
 #include "exec/cuda/kernels/normal/dispatch_queue.h"
 
 static_assert(sizeof(gpu_target) + 2 * sizeof(gpu_ring) == GPU_DISPATCH_RANK_BYTES, "the host plans shared memory");
@@ -68,6 +69,31 @@ GPU_FUNC bool settle_arrival(const gpu_dispatch_args *a, gpu_arrival *arrival)
     return fits;
 }
 
+/* ---- indices beside a handle ------------------------------------------------------------------------------------- */
+
+/* Does what ep_check_topk does, for few indices. Block 0 calls it. The result may be read after a barrier of the block.
+   It is not inlined, because the kernel has no registers to spare. */
+GPU_ASIDE void check_few(const gpu_dispatch_args *a)
+{
+    gpu_state *state = a->world.place.state;
+    const int32_t topk = GPU_TOPK(a), slots = (int32_t)a->tokens * topk;
+    bool bad = false;
+    for (int32_t i = threadIdx.x; i < slots; i += blockDim.x) {
+        const int32_t token = i / topk, k = i % topk;
+        const int64_t expert = expert_at(&a->route, token, k);
+        if (expert >= -1 && expert < a->form.experts) continue;
+        atomicMin(&state->bad_slot, (unsigned long long)token << GPU_SLOT_BITS | (unsigned long long)k);
+        bad = true;
+    }
+    bad = __syncthreads_or(bad);
+    if (threadIdx.x) return;
+    state->checked.status = 0;
+    if (!bad) return;
+    /* An atomic load: this SM may have an older value in its cache. */
+    reject_index(&a->route, a->form.experts, &state->checked, atomicMin(&state->bad_slot, ~0ull));
+    state->bad_slot = ~0ull;
+}
+
 /* ---- buffer advertisements --------------------------------------------------------------------------------------- */
 
 /* Sends this rank's advertisement, or its rejection, to all ranks. A cached dispatch sends it in the header, a fresh
@@ -77,9 +103,9 @@ GPU_FUNC void post_adverts(const gpu_dispatch_args *a, const gpu_arrival *arriva
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(&world->place);
     bool cached = a->form.kind == EP_DISPATCH_CACHED;
-    /* The host passes its status in the arguments; the status of ep_check_topk is in gpu_state. Reading either of them
+    /* The host passes its status in the arguments; the status of a check is in gpu_state. Reading either of them
        through one pointer would be slower. */
-    const int32_t status = a->checked ? world->place.state->checked.status : a->rejection.status;
+    const int32_t status = a->checker ? world->place.state->checked.status : a->rejection.status;
     const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
         ep_header *header = header_at(world, pe, epoch, world->place.rank);
@@ -90,7 +116,7 @@ GPU_FUNC void post_adverts(const gpu_dispatch_args *a, const gpu_arrival *arriva
         if (cached) header->form = a->form;
         *(cached ? &header->advert : &reply->advert) = advert;
         rejection->status = status;
-        if (status) copy_words(rejection, a->checked ? &world->place.state->checked : &a->rejection, sizeof *rejection);
+        if (status) copy_words(rejection, a->checker ? &world->place.state->checked : &a->rejection, sizeof *rejection);
         store_release((uint64_t *)(cached ? &header->flag : &reply->flag), ep_word(epoch, 1));
     }
 }
@@ -252,6 +278,10 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch_impl(GPU_ARGS gpu_dispatch_args 
     }
     uint32_t epoch = world->place.state->epoch + cached;
     stamp_warp(a.stamps, GPU_STARTED);
+    if (a.checker == GPU_CHECKS_ITSELF && blockIdx.x == 0) {
+        check_few(&a);
+        __syncthreads();
+    }
     if (blockIdx.x == 0 && !stands) post_adverts(&a, arrival, epoch);
     bool go = accept_adverts(&a, epoch, targets);
     if (a.may_drop && go && !blockIdx.x && !threadIdx.x) tell_dropped(&a, arrival);

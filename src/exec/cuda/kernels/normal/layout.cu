@@ -14,7 +14,8 @@
  *
  * Registers: under 100; shared memory, dynamic: [2][N] counts and, if there is space for them, [E] counters.
  *
- * ep_check_topk: a thread for each slot, for a dispatch with a handle that carries topk_idx; it reads that once. */
+ * ep_check_topk: a thread for each slot, for a dispatch with a handle that carries many indices; it reads them once. A
+ * dispatch checks few indices itself (dispatch.cu). */
 #include "exec/cuda/kernels/core/rejection.h"
 #include "exec/cuda/kernels/normal/slots.h"
 #include "exec/cuda/kernels/normal/tell.h"

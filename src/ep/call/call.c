@@ -119,7 +119,7 @@ expar_status ep_call_begin(ep_call *call, const char *name, const ep_parts *part
 expar_status ep_call_learn(ep_call *call, void *stream, int32_t num_sms, bool asked)
 {
     executor *exec = call->buffer->exec;
-    call->exec.asked = asked;
+    call->exec.asked = asked && !call->forgets;
     call->exec.num_sms = num_sms;
     return exec->ops->begin(exec, &call->exec, stream);
 }
@@ -161,6 +161,7 @@ expar_status ep_call_prepare_issue(ep_buffer *buffer)
 
 expar_status ep_call_promise(ep_call *call)
 {
+    if (call->forgets) return EXPAR_OK;
     if (!call->buffer->exec->ops->streams) {
         call->own = malloc(call->parts->bytes);
         if (!call->own) return error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");

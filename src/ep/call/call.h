@@ -232,6 +232,9 @@ struct ep_call {
     expar_event *wait_event; /* the caller's; NULL: none */
     expar_event *event;      /* with async_finish; else NULL */
     bool by_itself;          /* async_finish is 1: the rest of the call runs without the caller's thread */
+    /* Nobody wants the event of this call by itself, whose steps go on a stream: none is made. expar_ep_query tells how
+       it failed. */
+    bool forgets;
     /* All of it runs on the buffer's own thread, which first enlarges records that do not fit the call. */
     bool leaves;
     bool hooked;       /* its receive comes when the caller asks for it (ep_call_receive) */
@@ -261,7 +264,8 @@ expar_status ep_call_check_events(const ep_call *call, const expar_event *wait_e
 /* With async_finish the rest of the call runs without the caller's thread. If it runs on the buffer's own thread and is
    `sized`, the whole call runs there: nothing that the call returns depends on other ranks. */
 void ep_call_set_async(ep_call *call, bool async_finish, bool sized);
-/* With async_finish: makes the event, and everything else that the call needs to finish without the caller's thread. */
+/* With async_finish: makes the event, unless the call forgets it, and everything else that the call needs to finish
+   without the caller's thread. */
 expar_status ep_call_promise(ep_call *call);
 /* Waits for wait_event, if any, or makes the call's stream wait for it if that is possible. If the wait fails, the
    caller rejects the call with the status that this returns. In any case the call takes its place after this rank's

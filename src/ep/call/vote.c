@@ -47,7 +47,7 @@ static bool untold_take(ep_buffer *buffer, ep_vote *vote, int64_t *dropped)
 
 void ep_call_tell_untold(const ep_call *call)
 {
-    const ep_call earlier = {.buffer = call->buffer, .name = "an earlier call, in a graph or with num_worst_tokens"};
+    const ep_call earlier = {.buffer = call->buffer, .name = "an earlier call without an event"};
     ep_vote vote;
     error_kept ended;
     int64_t dropped = 0;

@@ -336,11 +336,13 @@ static void give_up(dispatch_call *call)
     expar_ep_handle_release(call->made);
 }
 
-expar_status expar_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result)
+expar_status ep_dispatch_make(expar_ep *ep, const expar_ep_dispatch_args *args, bool forgets,
+                              expar_ep_dispatch_result *result)
 {
     dispatch_call call = {0};
     expar_status status = normal_begin(&call.base, "expar_ep_dispatch", &dispatch_parts, ep);
     if (status != EXPAR_OK) return ep_ended(ep, status);
+    normal_forget(&call.base, forgets && args && args->async_finish == 1);
     status = dispatch_check(&call, args, result);
     if (status == EXPAR_OK) status = dispatch_fit(&call);
     if (status == EXPAR_OK) status = dispatch_prepare(&call);
@@ -353,4 +355,9 @@ expar_status expar_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args,
     else
         give_up(&call);
     return ep_ended(ep, ep_call_end(&call.base, status));
+}
+
+expar_status expar_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result)
+{
+    return ep_dispatch_make(ep, args, false, result);
 }

@@ -80,6 +80,11 @@ static inline uint32_t normal_epoch(const ep_call *call)
 }
 /* Begins a call as ep_call_begin does. */
 expar_status normal_begin(ep_call *call, const char *name, const ep_parts *parts, expar_ep *ep);
+/* Sets call->forgets, if the executor puts steps on streams: nobody wants the event of the call. Comes next. */
+static inline void normal_forget(ep_call *call, bool forgets)
+{
+    call->forgets = forgets && call->buffer->exec->ops->streams;
+}
 /* The mismatch function of ep_buffer_kind, for forms. */
 expar_status normal_mismatch(const ep_vote *vote, int32_t own);
 /* The refuse function of ep_parts: tells the rejection by a header. */
@@ -95,6 +100,13 @@ expar_status normal_grow(ep_call *call, const ep_requirements *brings, ep_grow_s
 /* Does both, for a call that runs on the buffer's thread, on that thread; else it has no effect. A call that fails here
    is over. */
 expar_status normal_make_space(ep_call *call);
+
+/* The public calls. forgets: the caller releases the event of a call with async_finish at once, so that none need be
+   made; result->event is NULL or an event. */
+expar_status ep_dispatch_make(expar_ep *ep, const expar_ep_dispatch_args *args, bool forgets,
+                              expar_ep_dispatch_result *result);
+expar_status ep_combine_make(expar_ep *ep, const expar_ep_combine_args *args, bool forgets,
+                             expar_ep_combine_result *result);
 
 struct expar_ep_handle {
     life_record life; /* EP_HANDLE_MAGIC */

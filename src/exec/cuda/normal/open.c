@@ -73,8 +73,11 @@ static ep_growth choose_growth(gpu_executor *self, const ep_notify_step *step)
     return step->deferred && !gpu_pool_awaits_growth(self, growth) ? EP_GROWTH_NONE : growth;
 }
 
-static expar_status put_notify(gpu_executor *self, exec_call *call, ep_notify_step *step, ep_growth growth)
+/* asked: a thread asks how the rest of the call ends. */
+static expar_status put_notify(gpu_executor *self, const exec_call *call, ep_notify_step *step, ep_growth growth,
+                               bool asked)
 {
+    exec_call rest = *call;
     const ep_shape *shape = &self->shape;
     self->notified = self->core.begun;
     gpu_notify_args args = {.world = gpu_world_of(self, call),
@@ -94,7 +97,8 @@ static expar_status put_notify(gpu_executor *self, exec_call *call, ep_notify_st
     expar_status status = launch_notify(self, call, &args);
     if (status != EXPAR_OK) return status;
     gpu_order_note_wait(&self->core, true);
-    return step->rows && goes_on ? gpu_dispatch_launch(self, call, step->rows) : EXPAR_OK;
+    if (!asked) rest.ticket = 0;
+    return step->rows && goes_on ? gpu_dispatch_launch(self, &rest, step->rows) : EXPAR_OK;
 }
 
 static expar_status await_counts(gpu_executor *self, const exec_call *call, ep_notify_step *step)
@@ -122,11 +126,13 @@ expar_status gpu_notify(executor *base, exec_call *call, ep_notify_step *step)
     if (status != EXPAR_OK) step->rejection = ep_rejection_of(status);
     const ep_growth growth = choose_growth(self, step);
     const bool asked = call->asked, for_growth = step->deferred && growth != EP_GROWTH_NONE;
-    call->asked |= for_growth;
+    /* The host waits for these counts, whoever asks for the rest of the call. */
+    const bool waits = for_growth || !step->deferred;
+    call->asked |= for_growth || (waits && step->routing);
     gpu_ticket_take(&self->core, call);
     call->asked = asked;
-    status = put_notify(self, call, step, growth);
-    if (status == EXPAR_OK && (for_growth || !step->deferred)) status = await_counts(self, call, step);
+    status = put_notify(self, call, step, growth, asked);
+    if (status == EXPAR_OK && waits) status = await_counts(self, call, step);
     /* Nobody asks how the rest of the call ends. */
     if (!asked) call->ticket = 0;
     if (for_growth && growth == EP_GROWTH_REQUESTED && !step->grows) gpu_pool_note_vain(self);

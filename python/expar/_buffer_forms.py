@@ -9,6 +9,7 @@ from typing import Any, Tuple
 
 from . import _abi
 from ._abi import EpPart, EpPath, PythonKind
+from ._device import LEGACY
 from ._event import Event
 from ._library import lib
 from ._quick import Call, Form, items_of
@@ -35,7 +36,7 @@ _COMBINE = Call(
     lib.expar_ep_combine,
     _abi.EpCombineArgs,
     ("x", "topk_weights", "expert_weights", "bias[0]", "bias[1]", "out_y", "out_topk_weights"),
-    _WORDS,
+    (*_WORDS, "reader"),
     (_X, _WEIGHTS),
 )
 _MOST = (1 << 63) - 1
@@ -108,7 +109,7 @@ class DispatchForm(Form):
             dropped,
             handle,
             PATHS[path],
-            self.end(event, on, tensors, (handle, wait_event, memory)),
+            self.end(event, on, tensors, (handle, wait_event, memory), stream is not None),
         )
 
 
@@ -130,14 +131,20 @@ class CombineForm(Form):
         if type(handle) is not Handle or tensors[0] is None:
             return None
         on = self.stream(stream)
-        made = self._call(*items, handle.pointer, on or 0, 0 if wait_event is None else wait_event.pointer, beside)
+        waits = 0 if wait_event is None else wait_event.pointer
+        # The program nearly always reads the sums on the current stream.
+        reads = on is not None and stream is None
+        reader = (on or LEGACY) if reads else 0
+        made = self._call(*items, handle.pointer, on or 0, waits, beside, reader)
         if type(made) is not list:
             self.failed(made)
             return None
         y, weights, event, output = made
         memory = Output(output, on) if output else None
+        if memory is not None and reads:
+            memory.served = on
         return Combined(
             tensors[5] if y is None else Tensor(None, memory, _X, y),
             tensors[6] if weights is None else Tensor(None, memory, _WEIGHTS, weights),
-            self.end(event, on, tensors, (handle, wait_event, memory)),
+            self.end(event, on, tensors, (handle, wait_event, memory), stream is not None),
         )

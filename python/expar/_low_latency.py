@@ -336,7 +336,7 @@ class LowLatencyBuffer(Owned):
                 handle = LowLatencyHandle(pointer, on)
                 kept = (*tensors, wait_event, memory, handle)
                 received = Hook(waits, [each for each in kept if each is not None], self.device) if waits else None
-                end = form.end(event, on, tensors, kept[-3:])
+                end = form.end(event, on, tensors, kept[-3:], stream is not None)
                 return LowLatencyDispatched(rows, scales, count, handle, received, end)
         call = Arguments(_abi.LlDispatchArgs(), self.device, stream)
         call.sms(num_sms)
@@ -401,7 +401,7 @@ class LowLatencyBuffer(Owned):
                 y, waits, event, on, memory = made
                 kept = (*tensors, handle, wait_event, memory)
                 received = Hook(waits, [each for each in kept if each is not None], self.device) if waits else None
-                return LowLatencyCombined(y, received, form.end(event, on, tensors, kept[-3:]))
+                return LowLatencyCombined(y, received, form.end(event, on, tensors, kept[-3:], stream is not None))
         call = Arguments(_abi.LlCombineArgs(), self.device, stream)
         call.sms(num_sms)
         if not _values.all_zero(options[:4], _ZEROS):

@@ -39,7 +39,8 @@ class Call:
         words: Iterable[str],
         parts: Sequence[int],
     ) -> None:
-        """function: the library's, for errors. tensors, words: members of args; name[index] is one of an array."""
+        """function: the library's, for errors. tensors, words: members of args; name[index] is one of an array. The
+        word "reader" stands for a stream that reads the results."""
         self.kind, self.function, self.parts = kind, function, parts
         self.tensors, self.words = _offsets(args, tensors), _offsets(args, words)
 
@@ -47,6 +48,9 @@ class Call:
 def _offsets(args: Any, members: Iterable[str]) -> Any:
     found = []
     for member in members:
+        if member == "reader":
+            found.append(_exchange.READER)
+            continue
         name, _, index = member.rstrip("]").partition("[")
         found.append(getattr(args, name).offset + int(index or 0) * _VIEW_BYTES)
     return (c_int32 * len(found))(*found)
@@ -79,27 +83,30 @@ class Form:
             _check(status, self._function, ())
 
     def end(
-        self, event: int, stream: int | None, tensors: Sequence[Any], objects: Sequence[Any] = ()
+        self, event: int, stream: int | None, tensors: Sequence[Any], objects: Sequence[Any], given: bool
     ) -> Event | None:
         """Returns the event of a call, or None. Raises the error of a signal's handler that ran during the call.
 
-        The call's tensors and objects are kept until the event, as far as that is needed, as `keep_call` does."""
+        The call's tensors and objects are kept until the event, as far as that is needed, as `keep_call` does. given:
+        the caller named the stream. Otherwise it is the current one, on which PyTorch's allocator expects work."""
         made = Event(event) if event else None
         if stream is not None:
-            self._tell(stream, tensors)
+            self._tell(stream, tensors, given)
         elif made is not None:
             keep_until(made, [*tensors, *objects])
         if _raised:
             _check(0, None, ())
         return made
 
-    def _tell(self, stream: int, tensors: Sequence[Any]) -> None:
-        """Tells PyTorch's allocator that the stream uses these tensors."""
+    def _tell(self, stream: int, tensors: Sequence[Any], given: bool) -> None:
+        """Tells PyTorch's allocator that the stream uses these tensors, if the caller named the stream."""
         reader = None
         for each in tensors:
             if each is None or type(each) is Tensor:
                 continue
             if each.is_cuda:
+                if not given:
+                    continue
                 reader = reader or torch_stream(stream, self._device[1])
                 each.record_stream(reader)
             else:

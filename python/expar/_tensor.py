@@ -243,7 +243,7 @@ def _writable(interface: dict[str, Any], wanted: bool) -> dict[str, Any]:
 class Counted(Shared):
     """A counted object of the library. This holds one reference to it, and releases it at its end."""
 
-    __slots__ = ("__weakref__", "in_python", "pointer", "stream")
+    __slots__ = ("__weakref__", "in_python", "pointer", "served", "stream")
 
     # Calls of the library for objects of a class. read_on tells it that a stream reads the object, if it must know.
     _retain: Any
@@ -254,6 +254,7 @@ class Counted(Shared):
         self.pointer = pointer
         self.in_python = False  # whether its end calls Python: `hold_at_exit`
         self.stream = stream  # on a GPU: the stream that fills it
+        self.served: int | None = None  # a stream that the library knows to read it; None: it may know of others
 
     def __del__(self) -> None:
         # It may run on any thread, and while the interpreter exits, because it only calls C code.
@@ -316,12 +317,15 @@ class Output(Counted):
         return view
 
     def serve(self, stream: int) -> None:
-        if self.stream is not None:
-            if stream != self.stream:
-                let_follow(stream, self.stream)
-            status = _read_on(self.pointer, stream or LEGACY)
-            if status:
-                _check(status, self.read_on, ())
+        if self.stream is None or stream == self.served:
+            return
+        if stream != self.stream:
+            let_follow(stream, self.stream)
+        status = _read_on(self.pointer, stream or LEGACY)
+        if status:
+            _check(status, self.read_on, ())
+        if stream == self.stream:
+            self.served = stream  # another stream would have to follow later work of its stream once more
 
 
 _held_at_exit: weakref.WeakSet[Counted] = weakref.WeakSet()

@@ -97,15 +97,19 @@ class Meter:
         return 0.0, begin.elapsed_time(end) * 1000, host_us
 
     def _singles(self, case: Case) -> list[float]:
-        """Returns the times of calls back to back, by events around each."""
-        pairs: list[tuple[Any, Any]] = []
+        """Returns the times of calls back to back, by events around each. PyTorch makes an event when it is recorded for
+        the first time, which would hold up some of the calls."""
+        pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(self.calls)]
+        for pair in pairs:
+            for each in pair:
+                each.record()
+        left = iter(pairs)
 
         def around(one: Callable[[], None]) -> None:
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin, end = next(left)
             begin.record()
             one()
             end.record()
-            pairs.append((begin, end))
 
         self._repeat(case, self.calls, around)
         self.meet()

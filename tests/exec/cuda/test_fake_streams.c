@@ -499,6 +499,52 @@ static void trial_queries(expar_group *group, void *shared)
     idle_end(&one);
 }
 
+/* A combine whose event nobody wants; bad: with an argument that is wrong. */
+static expar_status combine_forgotten(const idle_rank *one, bool bad)
+{
+    expar_ep_combine_args args = idle_combine_args(one);
+    expar_ep_combine_result result = EXPAR_EP_COMBINE_RESULT_INIT;
+    args.async_finish = 1;
+    args.expert_major = bad ? -1 : 0;
+    const expar_status status = ep_combine_make(one->ep, &args, true, &result);
+    CHECK(!result.event, "a combine made an event that nobody wants");
+    return status;
+}
+
+/* Calls that make no event, in turns with one that has an event, which learns how it ended all the same. A failure is
+   told once, by the query or by the call that comes next, which is carried out. */
+static void trial_forgotten(expar_group *group, void *shared)
+{
+    idle_rank one;
+    (void)shared;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    const bool odd = group->rank == 1;
+    for (int by_call = 0; by_call < 2; by_call++) {
+        expar_ep_combine_args args = idle_combine_args(&one);
+        expar_ep_combine_result asked = EXPAR_EP_COMBINE_RESULT_INIT;
+        args.async_finish = 1;
+        CHECK_OK(combine_forgotten(&one, false));
+        CHECK_OK(expar_ep_combine(one.ep, &args, &asked));
+        CHECK_STATUS(odd ? EXPAR_ERR_ARGUMENT : EXPAR_OK, combine_forgotten(&one, odd));
+        CHECK_OK(gpu_await(one.ep->base.exec, "the test"));
+        CHECK_OK(expar_barrier_all(group));
+        CHECK_OK(expar_event_wait(asked.event));
+        expar_event_release(asked.event);
+        if (by_call) CHECK_OK(combine_forgotten(&one, false));
+        CHECK_STATUS(odd ? EXPAR_OK : EXPAR_ERR_REMOTE, expar_ep_query(one.ep));
+        if (!odd) CHECK_TEXT("an earlier call without an event", "rank 1 rejected its arguments", "expert_major is -1");
+        CHECK_OK(expar_ep_query(one.ep));
+    }
+    if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
+    idle_end(&one);
+}
+
+static void calls_without_an_event_are_told(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, trial_forgotten);
+}
+
 /* The next context of a GPU stands where the last one stood. */
 static void events_go_with_their_context(void **state)
 {
@@ -574,6 +620,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(memory_goes_back_after_a_stream),
         cmocka_unit_test(queries_tell_once),
         cmocka_unit_test(queries_of_a_poisoned_buffer),
+        cmocka_unit_test(calls_without_an_event_are_told),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -97,8 +97,8 @@ class Meter:
         return 0.0, begin.elapsed_time(end) * 1000, host_us
 
     def _singles(self, case: Case) -> list[float]:
-        """Returns the times of calls back to back, by events around each. PyTorch makes an event when it is recorded for
-        the first time, which would hold up some of the calls."""
+        """Returns the times of calls back to back, by events around each. PyTorch makes an event when it is first
+        recorded, which would hold up some of the calls."""
         pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(self.calls)]
         for pair in pairs:
             for each in pair:

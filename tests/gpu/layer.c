@@ -205,7 +205,7 @@ bool layer_go(layer *p, expar_ep *ep, const layer_inputs *in, cu_stream stream)
 bool layers_run(const ranks_plan *plan, uint64_t seed, ranks_body body)
 {
     static const int64_t tokens[LAYER_RANKS] = {40, 21, 0, 33};
-    const traffic_plan what = {.num_ranks = LAYER_RANKS,
+    const traffic_plan what = {.num_ranks = plan->size == 1 ? 1 : LAYER_RANKS,
                                .hidden = 64,
                                .topk = 3,
                                .num_experts = 8,
@@ -216,7 +216,7 @@ bool layers_run(const ranks_plan *plan, uint64_t seed, ranks_body body)
     layer_inputs in = {.t = traffic_make(&what, &random)};
     in.a = answers_make(in.t, true, &random);
     ranks_plan ranks = *plan;
-    ranks.size = LAYER_RANKS;
+    ranks.size = what.num_ranks;
     const bool passed = ranks_run(&ranks, body, &in);
     answers_free(in.a);
     traffic_free(in.t);

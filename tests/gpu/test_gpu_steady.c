@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls back to back, as engines make them: asynchronous, outputs released at once or kept for some calls, rows of the
  * caller's. A block that a stream has released serves the next call on that stream. After the first rounds no memory is
- * added, no more is in use at a time, and no call takes the queue or memory beside the pool. On thread ranks, or with
- * `processes` on process ranks, whose hosts run far ahead of their GPUs. */
+ * added, no more is in use at a time, and no call takes the queue or memory beside the pool. On thread ranks, with
+ * `processes` on process ranks, whose hosts run far ahead of their GPUs, or with `alone` on one rank. The host of that
+ * runs far ahead on a machine with one GPU, too, where threads that share it wait before each launch. */
 #include "ep/normal/normal.h"
 #include "gpu/layer.h"
 #include "oracle/unit.h"
 #include <string.h>
 
 static ranks_kind kind = RANKS_THREADS;
+static int32_t size = LAYER_RANKS;
 
 #define KEPT       4
 #define WARM       (2 * KEPT)
@@ -63,6 +65,45 @@ static void combine(scene *s, const expar_tensor *x)
     expar_event_release(done.event);
 }
 
+/* As a program in Python does that does not want the event. */
+static void make_forgotten(scene *s, const expar_ep_dispatch_args *args)
+{
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    if (!CHECK_OK(ep_dispatch_make(s->pair.ep, args, true, &result))) return;
+    CHECK(!result.event, "a dispatch made an event that nobody wants");
+    CHECK_OK(expar_ep_output_read_on(result.output, s->stream));
+    let_go(&result);
+    CHECK_OK(expar_ep_query(s->pair.ep));
+}
+
+static expar_ep_dispatch_args forgotten_args(const scene *s)
+{
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
+    args.x = s->p->x;
+    args.topk_idx = s->p->idx;
+    args.topk_weights = s->p->weights;
+    args.stream = s->stream;
+    args.async_finish = 1;
+    return args;
+}
+
+static void dispatch_afresh(scene *s, int64_t number)
+{
+    expar_ep_dispatch_args args = forgotten_args(s);
+    (void)number;
+    args.num_experts = s->pair.in->t->job.num_experts;
+    make_forgotten(s, &args);
+}
+
+/* The indices are checked in each call. */
+static void dispatch_with_indices(scene *s, int64_t number)
+{
+    expar_ep_dispatch_args args = forgotten_args(s);
+    (void)number;
+    args.handle = s->p->result.handle;
+    make_forgotten(s, &args);
+}
+
 static void drop_at_once(scene *s, int64_t number)
 {
     expar_ep_dispatch_result result;
@@ -106,6 +147,8 @@ static void go_through_a_layer(scene *s, int64_t number)
 static const pattern patterns[] = {{"outputs let go at once", drop_at_once},
                                    {"outputs kept for some calls", keep_some},
                                    {"calls that are waited for", wait_for_each},
+                                   {"calls without a handle", dispatch_afresh},
+                                   {"indices beside a handle", dispatch_with_indices},
                                    {"combine of the caller's rows", combine_rows},
                                    {"layer", go_through_a_layer}};
 
@@ -168,7 +211,7 @@ static void trial(expar_group *group, void *shared)
 static void test_calls_use_the_same_memory(void **state)
 {
     (void)state;
-    const ranks_plan ranks = {.kind = kind, .size = LAYER_RANKS};
+    const ranks_plan ranks = {.kind = kind, .size = size};
     assert_true(layers_run(&ranks, 41, trial));
 }
 
@@ -176,5 +219,6 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_calls_use_the_same_memory)};
     if (argc > 1 && strcmp(argv[1], "processes") == 0) kind = RANKS_PROCESSES;
+    if (argc > 1 && strcmp(argv[1], "alone") == 0) size = 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

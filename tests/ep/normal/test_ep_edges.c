@@ -233,7 +233,7 @@ static void trial_bad_indices_beside_a_handle(stage *s, void *shared)
     trial_release(&first, false);
 }
 
-/* Of so few indices a dispatch on a GPU looks at all itself, and of more a kernel before it. */
+/* A dispatch on a GPU checks the few indices itself. A kernel before it checks the many. */
 static void test_bad_indices_beside_a_handle(void **state)
 {
     (void)state;

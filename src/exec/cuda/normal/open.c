@@ -126,7 +126,7 @@ expar_status gpu_notify(executor *base, exec_call *call, ep_notify_step *step)
     if (status != EXPAR_OK) step->rejection = ep_rejection_of(status);
     const ep_growth growth = choose_growth(self, step);
     const bool asked = call->asked, for_growth = step->deferred && growth != EP_GROWTH_NONE;
-    /* The host waits for these counts, whoever asks for the rest of the call. */
+    /* The host waits for these counts, even if no thread asks for the rest of the call. */
     const bool waits = for_growth || !step->deferred;
     call->asked |= for_growth || (waits && step->routing);
     gpu_ticket_take(&self->core, call);

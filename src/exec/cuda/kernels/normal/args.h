@@ -142,13 +142,14 @@ typedef struct gpu_notify_args {
     gpu_tell_args tell; /* what the caller wants to know of the counts; 0 ranks: nothing */
 } gpu_notify_args;
 
-/* Indices that come with a dispatch with a handle. If they are few, the dispatch checks them itself, and no kernel needs
-   to be launched for them. */
+/* Says who checks indices that come with a dispatch with a handle. For few indices no kernel needs to be launched. */
 typedef enum gpu_checker {
     GPU_CHECKS_NOTHING = 0,
     GPU_CHECKED_BEFORE = 1, /* ep_check_topk has left the result in gpu_state.checked */
     GPU_CHECKS_ITSELF = 2   /* block 0 of the dispatch leaves it there before it posts anything */
 } gpu_checker;
+
+/* Indices that come with a dispatch with a handle. */
 typedef struct gpu_check_args {
     gpu_world world;
     gpu_route route;

@@ -31,7 +31,7 @@ static expar_status given_check_basics(const expar_ll *ll, const char *name, con
         return error_set(EXPAR_ERR_DEVICE, "%s lies on %s device %d; expected %s device %d, the buffer's", name,
                          ep_tell(&ep_names_device, tensor->device.type).text, tensor->device.index,
                          ep_tell(&ep_names_device, ll->base.device.type).text, ll->base.device.index);
-    return mem_check_place(ll->base.device, name, ".data", tensor->data);
+    return ep_check_place(ll->base.device, name, ".data", tensor->data);
 }
 
 static expar_status given_check_shape(const char *name, const expar_tensor *tensor, const expar_tensor *wanted)

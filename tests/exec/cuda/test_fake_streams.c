@@ -430,8 +430,52 @@ static void release_after_readers(bench *b)
     CHECK(bytes_in_use(b) == before, "memory stays in use");
 }
 
-/* There a point of the stream is one of the graph's, which may come again and again. */
-static void release_in_a_capture(bench *b)
+/* A call comes after the release on another stream if its wait_event was recorded there after the release. So do all
+   later calls, which may take the memory although that stream has not passed. An event from before the release says
+   nothing of it. */
+static void serve_after_an_event(bench *b, bool recorded_after)
+{
+    expar_ep_output *output = NULL;
+    expar_event *recorded = NULL;
+    const uint64_t before = bytes_in_use(b);
+    if (!CHECK_OK(expar_ep_alloc(b->one.ep, SPARE_BYTES, &output))) return;
+    const uint64_t with = bytes_in_use(b);
+    hold_up(b, b->slow);
+    if (!recorded_after) CHECK_OK(expar_event_record(b->slow, &recorded));
+    CHECK_OK(expar_ep_output_release_after(output, b->slow));
+    if (recorded_after) CHECK_OK(expar_event_record(b->slow, &recorded));
+    CHECK(bytes_in_use(b) == with, "memory that a stream may still use has gone back");
+    expar_event *event = combine(b, recorded);
+    CHECK(bytes_in_use(b) == (recorded_after ? before : with), "after a call whose event was recorded %s: %llu bytes",
+          recorded_after ? "after the release" : "before it", (unsigned long long)bytes_in_use(b));
+    let_go(b);
+    end_event(event);
+    expar_event_release(recorded);
+    CHECK(bytes_in_use(b) == before, "memory stays in use");
+}
+
+/* As in a context that is lost. A reader's memory goes back at once, for nothing runs there any more. A release that
+   cannot be ordered keeps its reference. */
+static void release_where_nothing_is_recorded(bench *b)
+{
+    expar_ep_output *read = NULL, *kept = NULL;
+    const uint64_t before = bytes_in_use(b);
+    if (!CHECK_OK(expar_ep_alloc(b->one.ep, SPARE_BYTES, &read))) return;
+    if (!CHECK_OK(expar_ep_alloc(b->one.ep, SPARE_BYTES, &kept))) return;
+    CHECK_OK(expar_ep_output_read_on(read, b->slow));
+    const uint64_t with = bytes_in_use(b);
+    setenv("FAKE_RECORD", "0", 1);
+    expar_ep_output_release(read);
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_output_release_after(kept, b->slow));
+    unsetenv("FAKE_RECORD");
+    CHECK(bytes_in_use(b) < with && bytes_in_use(b) > before, "not one of the blocks is in use");
+    expar_ep_output_release(kept);
+    CHECK(bytes_in_use(b) == before, "memory stays in use");
+}
+
+/* There a point of the stream is one of the graph's, which may come again and again. by_reader: the stream was told of
+   as a reader, and the last reference is dropped in the capture. */
+static void release_in_a_capture(bench *b, bool by_reader)
 {
     cu_graph graph = NULL;
     expar_ep_output *output = NULL;
@@ -441,7 +485,11 @@ static void release_in_a_capture(bench *b)
     const uint64_t with = bytes_in_use(b);
     CHECK_OK(CUDA_CALL(StreamBeginCapture, b->one.stream, CU_CAPTURE_THREAD_LOCAL));
     CHECK_OK(expar_ep_combine(b->one.ep, &args, NULL));
-    CHECK_OK(expar_ep_output_release_after(output, b->one.stream));
+    if (by_reader) CHECK_OK(expar_ep_output_read_on(output, b->one.stream));
+    if (by_reader)
+        expar_ep_output_release(output);
+    else
+        CHECK_OK(expar_ep_output_release_after(output, b->one.stream));
     CHECK(bytes_in_use(b) == with, "memory that a graph may use has gone back");
     CHECK_OK(CUDA_CALL(StreamEndCapture, b->one.stream, &graph));
     CHECK(bytes_in_use(b) == with, "memory that a graph may use has gone back with the capture");
@@ -456,7 +504,11 @@ static void trial_releases(expar_group *group, void *shared)
     if (!bench_begin(&b, group)) return;
     release_after(&b);
     release_after_readers(&b);
-    release_in_a_capture(&b);
+    for (int i = 0; i < 2; i++)
+        serve_after_an_event(&b, i != 0);
+    release_where_nothing_is_recorded(&b);
+    for (int i = 0; i < 2; i++)
+        release_in_a_capture(&b, i != 0);
     bench_end(&b);
 }
 

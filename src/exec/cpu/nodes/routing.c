@@ -52,11 +52,19 @@ static void count_records(const ep_routing *routing, int64_t token, int32_t chan
     }
 }
 
+/* The dispatch of a graph opens the routing anew each time, for other records. */
+static void forget_masks(ep_rail_routing *known)
+{
+    atomic_store_explicit(&known->masks_known, false, memory_order_release);
+    free(atomic_exchange_explicit(&known->masks, NULL, memory_order_acq_rel));
+}
+
 void rail_layout(const ep_routing *routing)
 {
     const ep_rail_routing *known = routing->rails;
     const int32_t channels = routing->channels;
     int32_t *out = known->records_out;
+    forget_masks(routing->rails);
     memset(out, 0, (size_t)known->nodes * (size_t)channels * sizeof *out);
     for (int32_t c = 0; c < channels; c++) {
         const int64_t end = ep_channel_begin(routing->tokens, channels, c + 1);

@@ -66,6 +66,16 @@ static inline void ep_vote_differ(ep_vote *vote, int32_t rank, const void *form,
 /* Makes a rejection from a status and this thread's last error, cut to what fits. */
 ep_rejection ep_rejection_of(expar_status status);
 
+/* A call of a graph, for an executor whose host carries calls out (executor_ops.record). It is the first member of its
+   maker's object. A thread of the executor calls both functions. */
+typedef struct exec_replay {
+    /* Carries the call out once more, with the executor's part of it, and calls `end` for that. The call has its
+       turn. */
+    void (*run)(struct exec_replay *self, const exec_call *call);
+    /* Frees the object. Nothing has the call any more, or the executor is destroyed. */
+    void (*drop)(struct exec_replay *self);
+} exec_replay;
+
 /* A function that is called once, by any thread, when a call has ended. It gets a failure, or else the result of the
    vote (rank -1: none) and how many rows were dropped. It must neither block nor call a driver. */
 typedef void (*executor_done_fn)(void *context, expar_status status, const ep_vote *vote, int64_t dropped);
@@ -135,6 +145,11 @@ typedef struct executor_ops {
        none. The work comes after the event if that is on a stream. */
     void (*depart)(executor *self, exec_call *call, expar_event *event, event_keeper *keeper);
 
+    /* For executors that do not stream: makes a call whose stream is being captured a part of the graph, after the event
+       (NULL: none). From then on `replay` carries the call out whenever a stream comes to it in the graph. On failure
+       the caller keeps `replay`. */
+    expar_status (*record)(executor *self, const exec_call *call, expar_event *event, exec_replay *replay);
+
     /* ---- a call ends ---- */
 
     /* Call this after all steps of a call; later calls may then start. It does nothing for a call without a place, and
@@ -164,6 +179,9 @@ struct executor {
     /* The host carries out calls whose results a stream may use next, and the stream does not wait for the host. So a
        call with async_finish has ended when it returns. */
     bool ends_first;
+    /* Graphs have calls of the buffer. So each call opens in its turn on the GPU, and waits for that, also one that is
+       rejected. Set once; the calling thread uses it. */
+    bool in_turns;
     /* The ranks are on several nodes. Each node makes its own sum, and what it needs for it comes with the rows. */
     bool by_node;
 };

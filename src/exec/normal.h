@@ -77,7 +77,7 @@ typedef struct normal_ops {
        does. `vote` has the result: a rank without memory rejects, and the call has then been reported to all.
        Grown records do not know the epoch yet, so the call itself opens in the same epoch (unless grows_apart). Pools
        that can grow do so as the step says. */
-    expar_status (*grow)(executor *self, const ep_grow_step *step, ep_vote *vote);
+    expar_status (*grow)(executor *self, exec_call *call, const ep_grow_step *step, ep_vote *vote);
 
     /* Opens a fresh dispatch or a route, or any call that this rank rejects (without routing; it needs no place then).
        Makes the layout, exchanges headers with counts, and fills the routing. An index out of range makes this rank

@@ -145,8 +145,9 @@ static bool fits(executor *base, const ep_form *form, int64_t row_bytes)
     return answer(base, "fits") == EXPAR_OK;
 }
 
-static expar_status grow(executor *base, const ep_grow_step *step, ep_vote *vote)
+static expar_status grow(executor *base, exec_call *call, const ep_grow_step *step, ep_vote *vote)
 {
+    (void)call;
     note_step(base, "grow", step->epoch, "");
     judge(base, "grow", vote);
     return answer(base, "grow");
@@ -311,6 +312,13 @@ static void depart(executor *base, exec_call *call, expar_event *event, event_ke
     keeper->mark = NULL;
 }
 
+/* It is in no graph. */
+static expar_status record(executor *base, const exec_call *call, expar_event *event, exec_replay *replay)
+{
+    (void)base, (void)call, (void)event, (void)replay;
+    return EXPAR_ERR_STATE;
+}
+
 /* It has no peers. */
 static void retire(executor *base, uint32_t epoch, const ep_rejection *rejection)
 {
@@ -341,6 +349,7 @@ static const executor_ops recorder_ops = {
     .place = place,
     .join = join,
     .depart = depart,
+    .record = record,
     .end = end,
     .tell = tell,
 };

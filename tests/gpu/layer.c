@@ -206,6 +206,7 @@ bool layers_run(const ranks_plan *plan, uint64_t seed, ranks_body body)
 {
     static const int64_t tokens[LAYER_RANKS] = {40, 21, 0, 33};
     const traffic_plan what = {.num_ranks = plan->size == 1 ? 1 : LAYER_RANKS,
+                               .ranks_per_node = plan->ranks_per_node,
                                .hidden = 64,
                                .topk = 3,
                                .num_experts = 8,

@@ -9,6 +9,7 @@
 #include "ep/harness/deal.h"
 #include "ep/harness/pitched.h"
 #include "ep/harness/ranks.h"
+#include "ep/low_latency/reach.h"
 #include "ep/normal/normal.h"
 #include "gpu/layer.h"
 #include "oracle/unit.h"
@@ -116,6 +117,7 @@ static void draw_deal(actor *one, int round)
     random_source random = random_start(one->scene->seed + (one->scene->made_first ? 0 : (uint64_t)round));
     choose_paths(choices, &one->scene->form->choice, false);
     const deal_plan plan = {.num_ranks = RANKS,
+                            .ranks_per_node = reach_oracle_ranks(RANKS),
                             .topk = TOPK,
                             .num_experts = EXPERTS,
                             .wide = true,
@@ -538,7 +540,7 @@ static void trial(expar_group *group, void *shared)
 static void run(const scene *all, size_t count)
 {
     scenes what = {all, count};
-    ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS};
+    ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS, .ranks_per_node = reach_ranks_per_node(RANKS)};
     assert_true(ranks_run(&plan, trial, &what));
 }
 

@@ -14,7 +14,9 @@ expar_status ep_call_prefix(const ep_call *call, expar_status status)
 
 static boot_topic call_topic(const ep_call *call)
 {
-    return ep_buffer_topic(call->buffer, call->number);
+    const ep_buffer *buffer = call->buffer;
+    if (!call->replayed) return ep_buffer_topic(buffer, call->number);
+    return ep_buffer_topic(buffer, boot_graph_number(buffer->group->boot, buffer->kind->topic, buffer->number));
 }
 
 /* ---- poison ------------------------------------------------------------------------------------------------------ */
@@ -148,7 +150,7 @@ expar_status ep_call_await(ep_call *call, ep_phase phase)
 void ep_call_set_async(ep_call *call, bool async_finish, bool sized)
 {
     call->by_itself = async_finish;
-    call->leaves = async_finish && sized && !call->buffer->exec->ops->streams;
+    call->leaves = (async_finish || call->exec.captured) && sized && !call->buffer->exec->ops->streams;
 }
 
 expar_status ep_call_prepare_issue(ep_buffer *buffer)
@@ -161,14 +163,15 @@ expar_status ep_call_prepare_issue(ep_buffer *buffer)
 
 expar_status ep_call_promise(ep_call *call)
 {
-    if (call->forgets) return EXPAR_OK;
+    expar_status status = EXPAR_OK;
+    if (call->forgets || (!call->by_itself && !call->leaves)) return EXPAR_OK;
     if (!call->buffer->exec->ops->streams) {
         call->own = malloc(call->parts->bytes);
-        if (!call->own) return error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");
-        expar_status status = ep_call_prepare_issue(call->buffer);
-        if (status != EXPAR_OK) return status;
+        if (!call->own) return error_set(EXPAR_ERR_MEMORY, "no memory for a call without its caller's thread");
+        if (call->by_itself) status = ep_call_prepare_issue(call->buffer);
     }
-    expar_status status = event_create_for_call(&call->event);
+    if (status != EXPAR_OK || !call->by_itself) return status;
+    status = event_create_for_call(&call->event);
     if (status == EXPAR_OK && call->buffer->unread) ep_unread_hear(call->buffer->unread, call->event);
     return status;
 }
@@ -224,7 +227,7 @@ static void reach(ep_call *call, ep_phase phase)
 {
     assert(call->phase + 1 == phase);
     call->phase = phase;
-    if (call->issued) ep_issuer_reach(call->buffer->issuer, phase);
+    if (call->issued && !call->replayed) ep_issuer_reach(call->buffer->issuer, phase);
 }
 
 static expar_status carry_out_second(ep_call *call)
@@ -265,6 +268,13 @@ static expar_status run_issued(void *issued)
     end_steps(call);
     if (!rejected) call->parts->drop(call);
     free(call);
+    return status;
+}
+
+expar_status ep_call_replay(ep_call *call)
+{
+    const expar_status status = poison_with_group(call, carry_on(call));
+    end_steps(call);
     return status;
 }
 
@@ -343,6 +353,7 @@ static expar_status close_steps(ep_call *call)
 
 expar_status ep_call_finish(ep_call *call)
 {
+    if (call->own && call->exec.captured) return ep_call_record(call);
     if (call->own && call->rejection.status == EXPAR_OK) {
         issue(call);
         return EXPAR_OK;

@@ -14,6 +14,7 @@
  *   vote.c       the result of the vote of all ranks, as an error
  *   unread.c     failures of calls that no caller has asked about
  *   issuer.c     a buffer's own thread, for calls that finish there
+ *   replay.c     calls of graphs that the host carries out
  *   check.c      checks of tensors and other arguments
  *   names.c      names of enumerations, for error texts
  *   output.c     the memory of results, which has references (base/life.h)
@@ -235,14 +236,17 @@ struct ep_call {
     /* Nobody wants the event of this call by itself, whose steps go on a stream: none is made. expar_ep_query tells how
        it failed. */
     bool forgets;
-    /* All of it runs on the buffer's own thread, which first enlarges records that do not fit the call. */
+    /* All of it runs without the caller's thread. The buffer's own thread first enlarges records that do not fit the
+       call. A call of a graph that does not fit is rejected. */
     bool leaves;
     bool hooked;       /* its receive comes when the caller asks for it (ep_call_receive) */
     ep_phase after;    /* the phase that all earlier calls must reach before this one opens */
     ep_call *own;      /* memory for a copy of the call if the buffer's own thread is to finish it; else NULL */
     ep_issuer_job job; /* the job of that copy */
-    /* The buffer's own thread finishes the call. Set in that copy and in the original. */
+    /* The buffer's own thread finishes the call, or it is a part of a graph whose calls the host carries out. Set in
+       that copy and in the original. */
     bool issued;
+    bool replayed; /* a copy of a call of a graph; a stream comes to it any number of times */
     bool followed; /* ep_call_follow has run, with or without success */
     bool opened;   /* other ranks may have seen the call */
     /* The call ended before it opened. It counts as not made, and the next call gets its number. */
@@ -261,11 +265,11 @@ expar_status ep_call_learn(ep_call *call, void *stream, int32_t num_sms, bool as
 /* Rejects a wait_event whose last reference was dropped. In a capture it also rejects a wait_event from outside the
    capture, and async_finish. */
 expar_status ep_call_check_events(const ep_call *call, const expar_event *wait_event, bool async_finish);
-/* With async_finish the rest of the call runs without the caller's thread. If it runs on the buffer's own thread and is
-   `sized`, the whole call runs there: nothing that the call returns depends on other ranks. */
+/* With async_finish, or in a capture, the rest of the call runs without the caller's thread. If it runs on a thread of
+   the library's and is `sized`, the whole call runs there: nothing that the call returns depends on other ranks. */
 void ep_call_set_async(ep_call *call, bool async_finish, bool sized);
-/* With async_finish: makes the event, unless the call forgets it, and everything else that the call needs to finish
-   without the caller's thread. */
+/* Makes everything that the call needs to finish without the caller's thread. With async_finish it also makes the event,
+   unless the call forgets it. Other calls need nothing. */
 expar_status ep_call_promise(ep_call *call);
 /* Waits for wait_event, if any, or makes the call's stream wait for it if that is possible. If the wait fails, the
    caller rejects the call with the status that this returns. In any case the call takes its place after this rank's
@@ -283,6 +287,10 @@ expar_status ep_call_await(ep_call *call, ep_phase phase);
    call, and this one holds nothing any more (`own` is NULL). A rejected call is not queued: send tells the rejection
    with the buffer advertisements. A hooked call only sends here. */
 expar_status ep_call_finish(ep_call *call);
+/* Carries out a copy of a call of a graph, whose turn has come (replay.c). */
+expar_status ep_call_replay(ep_call *call);
+/* Makes a call that is being captured a part of the graph. It holds nothing any more then, as after ep_call_finish. */
+expar_status ep_call_record(ep_call *call);
 /* Receives for a hooked call. Another public call, which has taken the buffer, calls it. `call` is the copy that has
    the references (ep_parts.hold). */
 expar_status ep_call_receive(ep_call *call, const char *name, void *stream);

@@ -27,9 +27,10 @@ expar_status ep_call_rejected(ep_call *call, const ep_rejection *rejection)
 }
 
 /* Queues the rejection for the buffer's own thread, without an event, since the caller has its error. False: it has to
-   be told from here. */
+   be told from here. That is so if graphs have calls of the buffer: the caller may launch one after this call. */
 static bool issue_rejection(ep_call *call)
 {
+    if (call->buffer->exec->in_turns) return false;
     if (!call->by_itself || call->issued || call->buffer->exec->ops->streams ||
         ep_call_prepare_issue(call->buffer) != EXPAR_OK)
         return false;

@@ -173,7 +173,7 @@ static expar_status combine_prepare(combine_call *call)
     expar_status status = early ? ep_call_follow(&call->base) : EXPAR_OK;
     if (status == EXPAR_OK) status = exec->normal->prepare(exec, &call->brings.form, combine_row_bytes(call));
     if (status == EXPAR_OK) status = combine_plan(call);
-    return status == EXPAR_OK && call->args.async_finish ? ep_call_promise(&call->base) : status;
+    return status == EXPAR_OK ? ep_call_promise(&call->base) : status;
 }
 
 /* A call that finishes by itself frees its blocks then, other calls free them here. The next user of a block comes

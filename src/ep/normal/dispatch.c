@@ -170,7 +170,7 @@ static expar_status notify(dispatch_call *call)
                            .form = call->brings.form,
                            .routing = &call->made->routing,
                            .route = prologue_view(&call->prologue),
-                           .growth = prologue_growth(base, &call->prologue, call->args.async_finish),
+                           .growth = prologue_growth(base, &call->prologue, call->args.async_finish || base->leaves),
                            .lacking = call->lacking_bytes,
                            .deferred = call->args.num_worst_tokens != 0,
                            .vote = {.rank = -1}};
@@ -318,8 +318,8 @@ static expar_status dispatch_prepare(dispatch_call *call)
         status = prologue_make_handle(&call->base, &call->brings.form, &call->prologue, &call->made);
     if (status == EXPAR_OK && dispatch_sized(call)) status = take_results(call);
     if (status == EXPAR_OK && !dispatch_sized(call)) dispatch_take_spare(call);
-    if (status == EXPAR_OK && fresh && captured) status = ep_call_follow(&call->base);
-    return status == EXPAR_OK && call->args.async_finish ? ep_call_promise(&call->base) : status;
+    if (status == EXPAR_OK && fresh && captured && !call->base.leaves) status = ep_call_follow(&call->base);
+    return status == EXPAR_OK ? ep_call_promise(&call->base) : status;
 }
 
 static expar_status dispatch_carry_out(dispatch_call *call)

@@ -116,6 +116,7 @@ static expar_status make_expert_major(dispatch_call *call)
 {
     expar_status status = fill_row_map(call);
     if (status == EXPAR_OK) status = arrange_rows(call, row_map_of(call));
+    if (call->base.replayed) return status;
     mem_block_release(call->plan.output->arrival);
     call->plan.output->arrival = NULL;
     return status;

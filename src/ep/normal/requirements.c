@@ -90,12 +90,14 @@ static bool fits_now(const ep_call *call, const ep_requirements *brings)
     return exec->normal->fits(exec, &brings->form, brings->row_bytes);
 }
 
-/* A call makes records larger before it is sent. */
+/* A call makes records larger before it is sent. A call of a graph cannot do that. Calls before its capture have ended,
+   so no thread opens one of them while the graph runs. */
 expar_status normal_fits(ep_call *call, const ep_requirements *brings, bool *fits)
 {
+    const bool recorded = call->leaves && call->exec.captured;
     *fits = true;
-    if (call->leaves) return EXPAR_OK;
-    expar_status status = ep_call_await(call, call->after);
+    if (call->leaves && !recorded) return EXPAR_OK;
+    expar_status status = ep_call_await(call, recorded ? EP_CALL_ENDED : call->after);
     call->told = status != EXPAR_OK;
     if (status == EXPAR_OK) *fits = fits_now(call, brings);
     return status;
@@ -107,7 +109,7 @@ static expar_status grow(ep_call *call, const ep_grow_step *step)
     ep_vote vote = {.rank = -1};
     expar_status status = ep_call_await(call, EP_CALL_ENDED);
     if (status == EXPAR_OK) status = ep_call_check_poison(call);
-    if (status == EXPAR_OK) status = ep_call_step(call, exec->normal->grow(exec, step, &vote));
+    if (status == EXPAR_OK) status = ep_call_step(call, exec->normal->grow(exec, &call->exec, step, &vote));
     return status == EXPAR_OK ? ep_call_vote(call, &vote) : status;
 }
 

@@ -110,11 +110,11 @@ static expar_status route_prepare(route_call *call)
     if (status == EXPAR_OK)
         status = prologue_make_handle(&call->base, &call->brings.form, &call->prologue, &call->made);
     if (status == EXPAR_OK) status = ep_handle_make_counts(call->made);
-    if (status == EXPAR_OK && call->base.exec.captured) status = ep_call_follow(&call->base);
+    if (status == EXPAR_OK && call->base.exec.captured && !call->base.leaves) status = ep_call_follow(&call->base);
     if (status == EXPAR_OK) status = route_keep_in_graph(call);
     if (status != EXPAR_OK) return status;
     call->made->expert_rows = prologue_worst_expert_rows(&call->prologue, call->made);
-    return call->args.async_finish ? ep_call_promise(&call->base) : EXPAR_OK;
+    return ep_call_promise(&call->base);
 }
 
 static void route_take_counts(route_call *call)
@@ -128,13 +128,14 @@ static void route_take_counts(route_call *call)
 static expar_status route_notify(route_call *call)
 {
     ep_counts_step counts;
-    ep_notify_step step = {.epoch = normal_epoch(&call->base),
-                           .form = call->brings.form,
-                           .routing = &call->made->routing,
-                           .route = prologue_view(&call->prologue),
-                           .growth = prologue_growth(&call->base, &call->prologue, call->args.async_finish),
-                           .deferred = call->prologue.num_worst_tokens != 0,
-                           .vote = {.rank = -1}};
+    ep_notify_step step = {
+        .epoch = normal_epoch(&call->base),
+        .form = call->brings.form,
+        .routing = &call->made->routing,
+        .route = prologue_view(&call->prologue),
+        .growth = prologue_growth(&call->base, &call->prologue, call->args.async_finish || call->base.leaves),
+        .deferred = call->prologue.num_worst_tokens != 0,
+        .vote = {.rank = -1}};
     executor *exec = call->base.buffer->exec;
     if (prologue_counts_step(call->made, &call->counts, &counts)) step.counts = &counts;
     expar_status status = prologue_notify(&call->base, &step);

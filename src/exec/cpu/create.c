@@ -370,6 +370,11 @@ bool executor_cpu_carries(const executor *base, const ep_routing *routing, const
     return !back || !(form->options & EP_OPTION_ONE_ORDER) || rail_tokens_fit(self, form, row_bytes);
 }
 
+void executor_cpu_note_graphs(executor *base)
+{
+    atomic_store_explicit(&cpu_of(base)->in_graphs, true, memory_order_relaxed);
+}
+
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 void executor_cpu_delay(executor *base, executor_delay_fn delay, void *context)

@@ -28,6 +28,10 @@ bool executor_cpu_carries(const executor *executor, const ep_routing *routing, c
 /* Says so of a step of this rank alone that adds up to topk rows. */
 bool executor_cpu_carries_sums(const executor *executor, int32_t topk);
 
+/* Graphs have calls of the buffer from now on. So waits no longer say which call it is: hosts do not know how often
+   graphs run. */
+void executor_cpu_note_graphs(executor *executor);
+
 /* For tests. A delay of NULL ends it. */
 void executor_cpu_delay(executor *executor, executor_delay_fn delay, void *context);
 

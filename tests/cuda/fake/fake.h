@@ -123,6 +123,8 @@ cu_function kernel_named(const char *name);
 size_t kernel_argument_bytes(cu_function function);
 /* Whether a capture runs it, too. */
 bool kernels_run_in_captures(void);
+/* A kernel that ends when a thread of the host says so, which knows of none in a capture. */
+bool kernel_awaits_host(cu_function function);
 /* Those that run from now on hold threads back at random, by that seed; 0: they do not. */
 void kernels_delay(uint32_t seed);
 /* Runs it in this thread, to its end. False: it is not a simulated one. */

@@ -365,17 +365,20 @@ static void carry_out(const mover_command *c)
 static bool trial_mover(const mover_args *a)
 {
     mover_ring *ring = a->ring;
-    __atomic_store_n(&ring->started, a->run, __ATOMIC_SEQ_CST);
-    for (uint64_t number = 0;; number++) {
+    const uint64_t run = a->run ? a->run : a->state->ended + 1;
+    ring->record = a->record;
+    __atomic_store_n(&ring->started, run, __ATOMIC_SEQ_CST);
+    for (uint32_t number = 0;; number++) {
         uint32_t looks = 0;
-        while (__atomic_load_n(&ring->posted, __ATOMIC_ACQUIRE) <= number)
+        while (__atomic_load_n(&ring->posted, __ATOMIC_ACQUIRE) < mover_count(run, number + 1))
             rest(&looks);
         const mover_command command = ring->commands[number % MOVER_COMMANDS];
         if (command.kind == MOVER_END) break;
-        if (__atomic_load_n(&ring->over, __ATOMIC_SEQ_CST) != a->run) carry_out(&command);
-        release(&ring->done, number + 1);
+        if (__atomic_load_n(&ring->over, __ATOMIC_SEQ_CST) != run) carry_out(&command);
+        release(&ring->done, mover_count(run, number + 1));
     }
-    release(&ring->exited, a->run);
+    a->state->ended = run;
+    release(&ring->exited, run);
     return true;
 }
 
@@ -413,6 +416,11 @@ size_t kernel_argument_bytes(cu_function function)
 bool kernels_run_in_captures(void)
 {
     return true;
+}
+
+bool kernel_awaits_host(cu_function function)
+{
+    return !strcmp((const char *)(void *)function, "ep_mover");
 }
 
 /* They have no threads. */

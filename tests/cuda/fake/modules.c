@@ -186,6 +186,6 @@ cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function,
     if (!setting("FAKE_LAUNCH", 1)) return LAUNCH_FAILED;
     count_launch(function, config->stream, config->grid_x);
     if (capture) graph_add_kernel(capture, function, &grid, parameters[0]);
-    if (capture && !kernels_run_in_captures()) return CU_OK;
+    if (capture && (!kernels_run_in_captures() || kernel_awaits_host(function))) return CU_OK;
     return put_kernel(config->stream, function, &grid, parameters[0]) ? CU_OK : LAUNCH_FAILED;
 }

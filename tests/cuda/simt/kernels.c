@@ -124,6 +124,12 @@ bool kernels_run_in_captures(void)
     return false;
 }
 
+bool kernel_awaits_host(cu_function function)
+{
+    (void)function;
+    return false;
+}
+
 void kernels_delay(uint32_t seed)
 {
     simt_delay(seed);

@@ -27,4 +27,10 @@ static inline bool reach_is_mapped(void)
     return !getenv("EXPAR_TEST_NODES") && !getenv("EXPAR_TRANSPORTS");
 }
 
+/* For the oracle: ranks of a node, which adds its rows by itself; 0: all. */
+static inline int32_t reach_oracle_ranks(int32_t ranks)
+{
+    return getenv("EXPAR_TRANSPORTS") ? 1 : reach_ranks_per_node(ranks);
+}
+
 #endif

@@ -45,6 +45,12 @@ void cpu_depart(executor *base, exec_call *call, expar_event *event, event_keepe
     keeper->mark = NULL;
 }
 
+expar_status cpu_record(executor *base, const exec_call *call, expar_event *event, exec_replay *replay)
+{
+    (void)base, (void)call, (void)event, (void)replay;
+    return error_set(EXPAR_ERR_STATE, "no stream of the CPU is captured");
+}
+
 expar_status cpu_end(executor *base, exec_call *call)
 {
     (void)base;

@@ -13,6 +13,7 @@ bool cpu_follows(const executor *base, const exec_call *call, expar_event *event
 expar_status cpu_take_place(executor *base, exec_call *call);
 expar_status cpu_join(executor *base, const exec_call *call, expar_event *event);
 void cpu_depart(executor *base, exec_call *call, expar_event *event, event_keeper *keeper);
+expar_status cpu_record(executor *base, const exec_call *call, expar_event *event, exec_replay *replay);
 expar_status cpu_end(executor *base, exec_call *call);
 expar_status cpu_tell(executor *base, const exec_call *call, executor_done_fn done, void *context,
                       event_keeper *keeper);
@@ -20,6 +21,7 @@ expar_status cpu_tell(executor *base, const exec_call *call, executor_done_fn do
 /* They, in a table of either mode. */
 #define CPU_CALL_OPS                                                                                                   \
     .check = cpu_check, .untold = cpu_untold, .await = cpu_check, .keep = cpu_keep, .follows = cpu_follows,            \
-    .place = cpu_take_place, .join = cpu_join, .depart = cpu_depart, .end = cpu_end, .tell = cpu_tell
+    .place = cpu_take_place, .join = cpu_join, .depart = cpu_depart, .record = cpu_record, .end = cpu_end,             \
+    .tell = cpu_tell
 
 #endif

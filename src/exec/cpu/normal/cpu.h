@@ -110,6 +110,9 @@ typedef struct cpu_executor {
     int32_t growth;
     /* Set by any thread, once; read by waits (relaxed: it publishes nothing, and the doorbell wakes them). */
     atomic_bool halted;
+    /* Graphs have calls of the buffer, so its calls have no number that all ranks know. The calling thread sets it, once;
+       the threads that carry calls out read it (relaxed: it only chooses the topic of waits). */
+    atomic_bool in_graphs;
     cpu_sources sources;
     /* Outputs whose rows come by the queue. The first such output makes the pool. For the thread that makes a call. */
     mem_pool *private_pool;
@@ -225,7 +228,7 @@ void cpu_reply_judge(const cpu_executor *self, uint32_t epoch, ep_vote *vote);
 
 /* ---- records.c --------------------------------------------------------------------------------------------------- */
 bool cpu_fits(executor *self, const ep_form *form, int64_t row_bytes);
-expar_status cpu_grow(executor *self, const ep_grow_step *step, ep_vote *vote);
+expar_status cpu_grow(executor *self, exec_call *call, const ep_grow_step *step, ep_vote *vote);
 /* Headers have come from all ranks, so these have written all that they had to write to old records. */
 void cpu_records_heard(cpu_executor *self);
 /* Comes before rows of a call move: lays out the rings' slots as its form needs them. */

@@ -209,7 +209,11 @@ static bool is_missing(const void *context, int32_t rank)
 
 void cpu_expect(sym_rest *rest, const cpu_missing *missing)
 {
-    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = missing->self->number, .number = missing->epoch};
+    const cpu_executor *self = missing->self;
+    const bool in_graphs = atomic_load_explicit(&self->in_graphs, memory_order_relaxed);
+    const uint64_t number =
+        in_graphs ? boot_graph_number(self->sym->boot, BOOT_KIND_BUFFER, self->number) : missing->epoch;
+    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = self->number, .number = number};
     sym_rest_expect_all(rest, &topic, is_missing, missing);
 }
 

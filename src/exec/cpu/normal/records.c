@@ -209,8 +209,9 @@ static expar_status exchange_places(cpu_executor *self, const ep_grow_step *step
     return status;
 }
 
-expar_status cpu_grow(executor *base, const ep_grow_step *step, ep_vote *vote)
+expar_status cpu_grow(executor *base, exec_call *call, const ep_grow_step *step, ep_vote *vote)
 {
+    (void)call;
     cpu_executor *self = cpu_of(base);
     const ep_rejection none = {0};
     expar_status status = cpu_header_post(self, step->epoch, &step->form, &none, NULL, NULL);

@@ -9,6 +9,7 @@
  * of the GPU. */
 #include "base/knobs.h"
 #include "exec/cuda/core/gpu.h"
+#include "exec/step.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -213,6 +214,14 @@ static expar_status lend(gpu_fallback *fallback, const mem_allocator *from, void
     atomic_fetch_add_explicit(&fallback->holders, 1, memory_order_relaxed);
     *out = &one->block;
     return EXPAR_OK;
+}
+
+expar_status gpu_reject_growth(const ep_grow_step *step)
+{
+    return error_set(EXPAR_ERR_LIMIT,
+                     "records hold no rows of %lld bytes, top-k %d and %d experts while the stream is being "
+                     "captured; make such a call once outside of captures, or give the limits in the config",
+                     (long long)step->row_bytes, step->form.topk, step->form.experts);
 }
 
 expar_status gpu_fallback_allocate(gpu_core *self, const mem_allocator *from, uint64_t bytes, mem_block **out)

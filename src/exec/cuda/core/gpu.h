@@ -232,6 +232,9 @@ void gpu_fallback_settle(gpu_fallback *fallback, bool ended);
    EXPAR_ERR_BUFFER_SIZE, since a graph could not keep the block. Other errors are EXPAR_ERR_MEMORY and those of
    mem_allocate. */
 expar_status gpu_fallback_allocate(gpu_core *self, const mem_allocator *from, uint64_t bytes, mem_block **out);
+/* Returns EXPAR_ERR_LIMIT: in a capture, records are too small for the call. */
+struct ep_grow_step;
+expar_status gpu_reject_growth(const struct ep_grow_step *step);
 
 /* ---- order.c ----------------------------------------------------------------------------------------------------- */
 /* Take and drop the buffer's reference to the order of this rank's calls on its GPU. The device has been entered. */
@@ -257,6 +260,7 @@ expar_status gpu_begin(executor *base, exec_call *call, void *stream);
 bool gpu_follows(const executor *base, const exec_call *call, expar_event *event);
 expar_status gpu_take_place(executor *base, exec_call *call);
 void gpu_depart(executor *base, exec_call *call, expar_event *event, event_keeper *keeper);
+expar_status gpu_record(executor *base, const exec_call *call, expar_event *event, exec_replay *replay);
 expar_status gpu_await(executor *base, const char *what);
 expar_status gpu_end(executor *base, exec_call *call);
 /* Make the stream for the buffer's own work, and wait until that work has ended. If the program interrupts the wait, it
@@ -307,6 +311,9 @@ void gpu_places_note(gpu_places *places, unsigned long long stream, uint64_t unt
 bool gpu_places_cover(void *places, const cuda_mark *mark);
 
 /* ---- hold.c ------------------------------------------------------------------------------------------------------ */
+/* Has the graph of the stream, which is being captured, keep an object until it and all that was made of it are gone.
+   let_go then gets the object, in a thread of the driver's, also if this fails. The device has been entered. */
+expar_status gpu_give_to_graph(cu_stream stream, void *object, void (*let_go)(void *object));
 /* Operations of the executor (executor_ops.keep) and of its kind (executor_kind.hold_until). */
 expar_status gpu_keep(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count);
 expar_status gpu_hold_until(expar_device device, void *stream, mem_block *const *blocks, int32_t count);
@@ -391,6 +398,7 @@ bool gpu_endings_abandon(gpu_core *self, int64_t wait_ns);
 /* Operations of a table of either mode. */
 #define GPU_CALL_OPS                                                                                                   \
     .streams = true, .halt = gpu_halt, .begin = gpu_begin, .keep = gpu_keep, .follows = gpu_follows,                   \
-    .place = gpu_take_place, .join = gpu_join, .depart = gpu_depart, .end = gpu_end, .tell = gpu_tell
+    .place = gpu_take_place, .join = gpu_join, .depart = gpu_depart, .record = gpu_record, .end = gpu_end,             \
+    .tell = gpu_tell
 
 #endif

@@ -32,17 +32,16 @@ static expar_status kept_make(mem_block *const *blocks, int32_t count, kept **ou
     return EXPAR_OK;
 }
 
-/* The graph keeps the blocks until it and all that was made of it are gone. It takes them over even on failure. */
-static expar_status give_to_graph(cu_stream stream, kept *all)
+expar_status gpu_give_to_graph(cu_stream stream, void *given, void (*let_go_of)(void *object))
 {
     cu_graph graph = NULL;
     cu_user_object object = NULL;
     int capturing;
     expar_status status = CUDA_CALL(StreamGetCaptureInfo, stream, &capturing, NULL, &graph, NULL, NULL);
     if (status == EXPAR_OK)
-        status = CUDA_CALL(UserObjectCreate, &object, all, let_go, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+        status = CUDA_CALL(UserObjectCreate, &object, given, let_go_of, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
     if (status != EXPAR_OK) {
-        let_go(all);
+        let_go_of(given);
         return status;
     }
     status = CUDA_CALL(GraphRetainUserObject, graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
@@ -62,7 +61,7 @@ expar_status gpu_keep(executor *base, const exec_call *call, mem_block *const *b
         let_go(all);
         return status;
     }
-    status = give_to_graph(call->stream, all);
+    status = gpu_give_to_graph(call->stream, all, let_go);
     cuda_leave();
     return status;
 }
@@ -78,7 +77,7 @@ static expar_status hold_in_graph(expar_device device, void *stream, mem_block *
     if (status != EXPAR_OK) return status;
     status = cuda_enter_stream_on(device.index, stream, &opened);
     if (status == EXPAR_OK) {
-        status = give_to_graph(stream, all);
+        status = gpu_give_to_graph(stream, all, let_go);
         cuda_leave();
     } else {
         let_go(all);

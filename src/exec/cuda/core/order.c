@@ -294,6 +294,13 @@ void gpu_depart(executor *base, exec_call *call, expar_event *event, event_keepe
     keeper->mark = NULL;
 }
 
+/* Captured kernels are in the graph, so the host has no part in it. */
+expar_status gpu_record(executor *base, const exec_call *call, expar_event *event, exec_replay *replay)
+{
+    (void)base, (void)call, (void)event, (void)replay;
+    return error_set(EXPAR_ERR_STATE, "a graph needs no host for calls that kernels carry out");
+}
+
 expar_status gpu_own_stream_make(gpu_core *self)
 {
     if (self->own_stream) return EXPAR_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A call's place on its stream. Work that the stream holds when the call is made comes before it, later work after it.
+ * If graphs have calls of the buffer, the place is also the call's turn: it opens when the mover has begun.
  *
  * With the mover, its run has that place. A call that its caller carries out begins a run with the first step that
  * copies. For a call that another thread carries out, the caller's thread begins the run, before the call returns.
@@ -26,15 +27,19 @@ static expar_status reject_capture(void)
 {
     return error_set(EXPAR_ERR_UNSUPPORTED,
                      "the stream is being captured; expected a stream that is not: where ranks do not map each other's "
-                     "memory, the host carries out normal mode on GPUs, and a graph does not call it");
+                     "memory, a kernel tells the host of calls of graphs, and this rank has none, since it shares its "
+                     "GPU with a thread of its process or cannot compile it");
 }
 
-static expar_status take_stream(const hosted_executor *self, hosted_call *own, void *stream)
+/* As inside a node, hosts no longer count calls once one was captured, also if it is rejected. */
+static expar_status take_stream(hosted_executor *self, exec_call *call)
 {
-    unsigned long long capture;
-    expar_status status = cuda_stream_capture(stream, &capture);
-    if (status == EXPAR_OK && capture) status = reject_capture();
-    return status == EXPAR_OK ? mark_stream(self, own, stream) : status;
+    expar_status status = cuda_stream_capture(call->stream, &call->capture);
+    if (status != EXPAR_OK) return status;
+    call->captured = self->core.capturing = call->capture != 0;
+    if (!call->captured) return mark_stream(self, call->own, call->stream);
+    executor_cpu_note_graphs(self->inner);
+    return self->mover.on ? EXPAR_OK : reject_capture();
 }
 
 expar_status hosted_check_sms(const hosted_executor *self, const char *name, int32_t asked)
@@ -57,7 +62,7 @@ expar_status hosted_begin(executor *base, exec_call *call, void *stream)
     self->core.called_on = stream;
     status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = take_stream(self, own, stream);
+    status = take_stream(self, call);
     cuda_leave();
     return status;
 }
@@ -100,8 +105,34 @@ expar_status hosted_await_inputs(hosted_executor *self, const exec_call *call)
         if (!own->ready && !own->stage) hosted_stage_grow(self);
         return call_await_mark(self, own);
     }
-    const expar_status status = own->departed ? error_restore(&own->departing) : begin_run(self, call);
-    return status == EXPAR_OK ? hosted_run_reach(self, &own->run) : status;
+    expar_status status = own->departed ? error_restore(&own->departing) : begin_run(self, call);
+    if (status == EXPAR_OK) status = hosted_run_reach(self, &own->run);
+    if (status == EXPAR_OK && !own->of_graph) hosted_replays_settle(self);
+    return status;
+}
+
+/* A call that has a run has its turn when the stream comes to that. Any other stream serves as well, since calls follow
+   each other as they were made. */
+expar_status hosted_turn_begin(hosted_executor *self, exec_call *call, hosted_run *alone)
+{
+    const hosted_call *own = call->own;
+    const exec_call other = {.stream = self->core.own_stream};
+    const hosted_run *run = own && own->run.number ? &own->run : alone;
+    *alone = (hosted_run){0};
+    if (!self->core.base.in_turns) return EXPAR_OK;
+    expar_status status = run == alone ? hosted_run_begin(self, &other, alone) : EXPAR_OK;
+    if (status == EXPAR_OK) status = hosted_run_reach(self, run);
+    if (status != EXPAR_OK) call->lost = true;
+    if (status == EXPAR_OK && !(own && own->of_graph)) hosted_replays_settle(self);
+    return status;
+}
+
+void hosted_turn_end(hosted_executor *self, hosted_run *alone)
+{
+    error_kept kept;
+    error_save(&kept);
+    hosted_run_end(self, alone);
+    error_put_back(&kept);
 }
 
 /* The stream waits for the event, so that no SM does. */
@@ -151,6 +182,8 @@ expar_status hosted_end(executor *base, exec_call *call)
     hosted_run_end(self, &own->run);
     hosted_copies_free(self, own);
     cuda_mark_give(own->mark);
+    if (own->of_graph) return EXPAR_OK;
+    if (call->captured) self->core.capturing = false;
     free(own);
     return EXPAR_OK;
 }

@@ -160,12 +160,25 @@ static void read_combine(hosted_step *step, ep_combine_step *here)
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
+/* The call is rejected. */
+static expar_status combine_send_rejection(hosted_executor *self, exec_call *call, ep_combine_step *step)
+{
+    hosted_run alone;
+    expar_status status = hosted_turn_begin(self, call, &alone);
+    if (status == EXPAR_OK) {
+        step->epoch = hosted_open(self, call);
+        status = self->inner->normal->combine_send(self->inner, call, step);
+    }
+    hosted_turn_end(self, &alone);
+    return status;
+}
+
 /* A rank that cannot read its inputs says so with its advertisements. */
 expar_status hosted_combine_send(executor *base, exec_call *call, ep_combine_step *step)
 {
     hosted_executor *self = hosted_of(base);
     executor *inner = self->inner;
-    if (step->rejection.status != EXPAR_OK) return inner->normal->combine_send(inner, call, step);
+    if (step->rejection.status != EXPAR_OK) return combine_send_rejection(self, call, step);
     exec_call host = {.placed = true};
     hosted_step reads = hosted_step_begin(self, call);
     if (!reads.call) return reads.status;
@@ -174,6 +187,7 @@ expar_status hosted_combine_send(executor *base, exec_call *call, ep_combine_ste
     if (reads.status == EXPAR_OK) read_combine(&reads, here);
     if (hosted_mark_loss(&reads, call)) return reads.status;
     if (reads.status != EXPAR_OK) here->rejection = ep_rejection_of(reads.status);
+    here->epoch = hosted_open(self, call);
     const expar_status status = inner->normal->combine_send(inner, &host, here);
     step->rejection = here->rejection;
     step->vote = here->vote;

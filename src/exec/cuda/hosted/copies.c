@@ -159,6 +159,7 @@ hosted_step hosted_step_begin(hosted_executor *self, const exec_call *call)
     hosted_step step = {.self = self, .call = call->own};
     step.status =
         step.call ? hosted_await_inputs(self, call) : error_set(EXPAR_ERR_STATE, "the call has no place on a stream");
+    step.out_of_turn = step.status != EXPAR_OK && self->core.base.in_turns;
     return step;
 }
 

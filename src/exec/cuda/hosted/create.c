@@ -30,9 +30,27 @@ static void hosted_halt(executor *base)
     inner_of(base)->ops->halt(inner_of(base));
 }
 
+/* Hosts do not know how often graphs run, so the caller's number may not be that of the next call. A rank that has
+   broken off a call of a graph is not at its next call. */
 static void hosted_retire(executor *base, uint32_t epoch, const ep_rejection *rejection)
 {
-    inner_of(base)->ops->retire(inner_of(base), epoch, rejection);
+    hosted_executor *self = hosted_of(base);
+    (void)epoch;
+    if (hosted_replays_stop(self, knob(KNOB_CUDA_ABANDON_NS)))
+        self->inner->ops->retire(self->inner, self->epoch + 1, rejection);
+}
+
+/* Launches of graphs end by themselves, unless the group fails. */
+static expar_status hosted_await(executor *base, const char *what)
+{
+    hosted_executor *self = hosted_of(base);
+    expar_status status = EXPAR_OK;
+    int64_t asked_ns = 0;
+    for (int64_t looks = 0; self->replays && status == EXPAR_OK && !gpu_order_has_ended(&self->core, 0); looks++) {
+        gpu_rest_between(looks);
+        status = hosted_look(self, &asked_ns);
+    }
+    return status == EXPAR_OK ? hosted_check(base, what) : status;
 }
 
 static expar_status hosted_time(executor *base, bool on)
@@ -41,11 +59,6 @@ static expar_status hosted_time(executor *base, bool on)
     if (!on) return EXPAR_OK;
     return error_set(EXPAR_ERR_UNSUPPORTED, "calls on GPUs whose ranks do not map each other take no times of their "
                                             "own: the host carries them out");
-}
-
-static expar_status hosted_keep(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count)
-{
-    return inner_of(base)->ops->keep(inner_of(base), call, blocks, count);
 }
 
 static bool hosted_follows(const executor *base, const exec_call *call, expar_event *event)
@@ -95,9 +108,21 @@ static bool hosted_fits(executor *base, const ep_form *form, int64_t row_bytes)
     return inner_of(base)->normal->fits(inner_of(base), form, row_bytes);
 }
 
-static expar_status hosted_grow(executor *base, const ep_grow_step *step, ep_vote *vote)
+/* The call itself opens with the same number, unless it has ended here. */
+static expar_status hosted_grow(executor *base, exec_call *call, const ep_grow_step *step, ep_vote *vote)
 {
-    return inner_of(base)->normal->grow(inner_of(base), step, vote);
+    hosted_executor *self = hosted_of(base);
+    hosted_run alone;
+    if (call->captured) return gpu_reject_growth(step);
+    expar_status status = hosted_turn_begin(self, call, &alone);
+    if (status == EXPAR_OK) {
+        ep_grow_step here = *step;
+        here.epoch = self->epoch + 1;
+        status = self->inner->normal->grow(self->inner, call, &here, vote);
+        if (status != EXPAR_OK || vote->rank >= 0) self->epoch++;
+    }
+    hosted_turn_end(self, &alone);
+    return status;
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
@@ -128,6 +153,7 @@ static void close_gpu_part(hosted_executor *self, bool sound, bool quiet)
 static void hosted_destroy(executor *base, bool sound, bool quiet)
 {
     hosted_executor *self = hosted_of(base);
+    if (!sound) (void)hosted_replays_stop(self, knob(KNOB_CUDA_ABANDON_NS));
     hosted_mover_close(self);
     self->inner->ops->destroy(self->inner, sound, quiet);
     close_gpu_part(self, sound, quiet);
@@ -141,16 +167,17 @@ static const executor_ops hosted_ops = {
     .untold = hosted_untold,
     .halt = hosted_halt,
     .retire = hosted_retire,
-    .await = hosted_check,
+    .await = hosted_await,
     .time = hosted_time,
     .destroy = hosted_destroy,
     .take = hosted_take,
     .begin = hosted_begin,
-    .keep = hosted_keep,
+    .keep = gpu_keep,
     .follows = hosted_follows,
     .place = hosted_place,
     .join = hosted_join,
     .depart = hosted_depart,
+    .record = hosted_record,
     .end = hosted_end,
     .tell = hosted_tell,
 };

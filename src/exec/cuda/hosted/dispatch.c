@@ -81,6 +81,7 @@ static expar_status carry_out_notify(hosted_executor *self, exec_call *call, ep_
         here.rejection = ep_rejection_of(reads.status);
         here.routing = NULL;
     }
+    here.epoch = hosted_open(self, call);
     expar_status status = inner->normal->notify(inner, &host, &here);
     step->rejection = here.rejection;
     step->vote = here.vote;
@@ -93,10 +94,23 @@ static expar_status carry_out_notify(hosted_executor *self, exec_call *call, ep_
     return reads.status;
 }
 
+/* The call is rejected. */
+static expar_status notify_rejection(hosted_executor *self, exec_call *call, ep_notify_step *step)
+{
+    hosted_run alone;
+    expar_status status = hosted_turn_begin(self, call, &alone);
+    if (status == EXPAR_OK) {
+        step->epoch = hosted_open(self, call);
+        status = self->inner->normal->notify(self->inner, call, step);
+    }
+    hosted_turn_end(self, &alone);
+    return status;
+}
+
 expar_status hosted_notify(executor *base, exec_call *call, ep_notify_step *step)
 {
     hosted_executor *self = hosted_of(base);
-    if (!step->routing) return self->inner->normal->notify(self->inner, call, step);
+    if (!step->routing) return notify_rejection(self, call, step);
     const expar_status status = carry_out_notify(self, call, step);
     /* Memory for the rows comes next. */
     if (call->own) hosted_pause(self, call->own);
@@ -190,12 +204,33 @@ static void read_dispatch(hosted_step *step, ep_dispatch_step *inner)
     hosted_sync(step);
 }
 
+/* A dispatch with a handle opens here. */
+static uint32_t dispatch_epoch(hosted_executor *self, const exec_call *call, const ep_dispatch_step *step)
+{
+    const hosted_call *own = call->own;
+    return step->form.kind == EP_DISPATCH_CACHED ? hosted_open(self, call) : own->epoch;
+}
+
+/* The call is rejected. */
+static expar_status dispatch_send_rejection(hosted_executor *self, exec_call *call, ep_dispatch_step *step)
+{
+    hosted_run alone;
+    if (!call->own) return error_set(EXPAR_ERR_STATE, "the call has no place on a stream");
+    expar_status status = hosted_turn_begin(self, call, &alone);
+    if (status == EXPAR_OK) {
+        step->epoch = dispatch_epoch(self, call, step);
+        status = self->inner->normal->dispatch_send(self->inner, call, step);
+    }
+    hosted_turn_end(self, &alone);
+    return status;
+}
+
 /* A rank that cannot read its inputs says so with its advertisements. */
 expar_status hosted_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
 {
     hosted_executor *self = hosted_of(base);
     executor *inner = self->inner;
-    if (step->rejection.status != EXPAR_OK) return inner->normal->dispatch_send(inner, call, step);
+    if (step->rejection.status != EXPAR_OK) return dispatch_send_rejection(self, call, step);
     exec_call host = {.placed = true};
     hosted_step reads = hosted_step_begin(self, call);
     if (!reads.call) return reads.status;
@@ -204,6 +239,7 @@ expar_status hosted_dispatch_send(executor *base, exec_call *call, ep_dispatch_s
     if (reads.status == EXPAR_OK) read_dispatch(&reads, here);
     if (hosted_mark_loss(&reads, call)) return reads.status;
     if (reads.status != EXPAR_OK) here->rejection = ep_rejection_of(reads.status);
+    here->epoch = dispatch_epoch(self, call, step);
     const expar_status status = inner->normal->dispatch_send(inner, &host, here);
     step->rejection = here->rejection;
     step->vote = here->vote;

@@ -10,12 +10,13 @@
  * There are two ways to copy, and a buffer has one of them (hosted_mover_make). With the mover, a kernel on the call's
  * stream copies what the host asks for until the call ends. So the call has its place on the stream, and may return
  * before its end. Without it the host waits for the stream and copies by a stream of its own. Then the call returns
- * after its end. Neither can be part of a graph.
+ * after its end. With the mover a graph can have calls: a thread carries them out when the mover begins.
  *
  *   create.c    the object, and its operations
  *   memory.c    memory on the GPU for outputs
  *   calls.c     a call's place on its stream
  *   mover.c     runs of the mover: launches, commands, ends
+ *   replays.c   calls of graphs, and the thread that carries them out
  *   carrier.c   copies and sums of rows by the mover
  *   stage.c     pinned memory for the copies of calls
  *   copies.c    host copies of memory on the GPU, which a call keeps until its end
@@ -38,9 +39,14 @@
 typedef struct hosted_source hosted_source;
 /* The carrier for the CPU executor (carrier.c). */
 typedef struct hosted_carrier hosted_carrier;
+/* The calls of graphs (replays.c). */
+typedef struct hosted_replays hosted_replays;
 
 /* Runs of the mover at a time: calls that are issued and have not ended. The next one waits for the first. */
 #define HOSTED_RINGS 16
+/* The ring after those, which all runs of graphs use. One of them runs at a time. */
+#define HOSTED_GRAPH_RING HOSTED_RINGS
+#define HOSTED_ALL_RINGS  (HOSTED_RINGS + 1)
 
 /* Pinned memory of the buffer, which the copies of one call at a time use (stage.c). */
 typedef struct hosted_stage {
@@ -62,9 +68,9 @@ typedef struct hosted_mover {
     cuda_program *program;
     cu_function kernel;
     gpu_scratch *scratch;
-    mover_ring *rings;             /* [HOSTED_RINGS] pinned, at the host's address; the GPU has the same */
-    uint8_t *bounces;              /* [HOSTED_RINGS] pinned, hosted_bounce_bytes() each, likewise */
-    uint64_t *lists;               /* [HOSTED_RINGS][MOVER_COMMANDS][MOVER_LIST_WORDS] pinned, likewise */
+    mover_ring *rings;             /* [HOSTED_ALL_RINGS] pinned, at the host's address; the GPU has the same */
+    uint8_t *bounces;              /* [HOSTED_ALL_RINGS] pinned, hosted_bounce_bytes() each, likewise */
+    uint64_t *lists;               /* [HOSTED_ALL_RINGS][MOVER_COMMANDS][MOVER_LIST_WORDS] pinned, likewise */
     pthread_mutex_t lock;          /* guards the members below */
     uint64_t runs;                 /* number of the last run */
     uint64_t run_of[HOSTED_RINGS]; /* the run that has the ring, until the mover has left it; 0: none */
@@ -72,9 +78,14 @@ typedef struct hosted_mover {
 
 typedef struct hosted_executor {
     /* Only these members are used: base, group, sym, device, device_state, heap, own_stream, order, fallback,
-       called_on, with_threads, num_sms, halted. */
+       capturing, called_on, with_threads, num_sms, halted. */
     gpu_core core;
     hosted_mover mover;
+    hosted_replays *replays; /* NULL: no graph has had a call */
+    bool late_replays;       /* work on a stream may still come to one, after the end of that thread */
+    /* Calls that have opened. Hosts of all ranks count them alike, for each opens in its turn. Only the thread that has
+       the turn uses it. */
+    uint32_t epoch;
     hosted_stages stages;
     executor *inner; /* the CPU executor; NULL: it is not made yet */
     /* Has the mover copy and add rows; NULL: workers of the CPU executor do. */
@@ -122,6 +133,8 @@ typedef struct hosted_call {
     cuda_mark *mark; /* on the call's stream: its inputs come before it, and so do earlier uses of its outputs */
     bool ready;      /* the mark has been passed */
     hosted_run run;
+    uint32_t epoch;       /* once the call has opened */
+    bool of_graph;        /* the memory of this object belongs to a call of a graph */
     bool departed;        /* its run was begun for a thread that carries out all of its steps */
     error_kept departing; /* how that went */
     hosted_stage *stage;
@@ -165,6 +178,19 @@ expar_status hosted_check_sms(const hosted_executor *self, const char *name, int
 /* Waits until the call's stream has come to the call. The call's first step that reads or writes the caller's memory
    calls it. With the mover it first begins a run, unless the call has one. */
 expar_status hosted_await_inputs(hosted_executor *self, const exec_call *call);
+/* Waits for the turn of a step that reads and writes no memory of the caller's, if graphs have calls of the buffer. Such
+   a call may have no stream. *alone gets a run if the call has none. If this fails, the call is lost, since it has not
+   opened in its turn. hosted_turn_end comes after the step in any case. */
+expar_status hosted_turn_begin(hosted_executor *self, exec_call *call, hosted_run *alone);
+void hosted_turn_end(hosted_executor *self, hosted_run *alone);
+/* Returns the number with which the call opens. It has its turn. */
+static inline uint32_t hosted_open(hosted_executor *self, const exec_call *call)
+{
+    hosted_call *own = call->own;
+    self->epoch++;
+    if (own) own->epoch = self->epoch;
+    return self->epoch;
+}
 void hosted_depart(executor *base, exec_call *call, expar_event *event, event_keeper *keeper);
 /* Returns why a wait of the call must end: the buffer was abandoned, the group has failed, or the program interrupts
    the wait. */
@@ -181,6 +207,12 @@ void hosted_mover_make(hosted_executor *self, int32_t num_sms);
 void hosted_mover_close(hosted_executor *self);
 /* Launches the mover on the call's stream, after earlier calls. */
 expar_status hosted_run_begin(hosted_executor *self, const exec_call *call, hosted_run *run);
+/* Puts a launch of the mover into the graph of the call's stream, for the call of that number. */
+expar_status hosted_run_record(hosted_executor *self, const exec_call *call, uint64_t record);
+/* Finds the run of a graph that has begun after the run `last`, and the number of its call. False: there is none. */
+bool hosted_run_of_graph(const hosted_executor *self, uint64_t last, hosted_run *run, uint64_t *record);
+/* From now on runs of graphs end at once. No thread uses their ring any more. */
+void hosted_graph_ring_close(hosted_executor *self);
 /* Waits until the stream has come to the run. */
 expar_status hosted_run_reach(const hosted_executor *self, const hosted_run *run);
 /* Comes if a step fails while rows move, in which other ranks wait for this one: `status` is that of the step, and may
@@ -212,6 +244,15 @@ static inline uint8_t *hosted_bounce(const hosted_executor *self, const hosted_r
     return self->mover.bounces + (uint64_t)run->ring * hosted_bounce_bytes();
 }
 
+/* ---- replays.c --------------------------------------------------------------------------------------------------- */
+/* Operation. */
+expar_status hosted_record(executor *base, const exec_call *call, expar_event *event, exec_replay *replay);
+/* Waits until no thread is in a call of a graph. The caller has its turn, so none begins before its end. */
+void hosted_replays_settle(hosted_executor *self);
+/* Waits until all launches of graphs have ended, for wait_ns at most. Then ends the thread, and drops the calls. Returns
+   whether they had ended. If not, a replay that is under way is broken off, and later ones do nothing. */
+bool hosted_replays_stop(hosted_executor *self, int64_t wait_ns);
+
 /* ---- carrier.c --------------------------------------------------------------------------------------------------- */
 /* Makes the carrier, for a buffer that has a mover and the CPU executor. If there is none, the host moves rows. */
 void hosted_carrier_make(hosted_executor *self);
@@ -240,6 +281,7 @@ typedef struct hosted_step {
     hosted_executor *self;
     hosted_call *call;
     expar_status status;
+    bool out_of_turn; /* the call did not get its turn, so it cannot open */
 } hosted_step;
 /* Waits for the call's inputs. */
 hosted_step hosted_step_begin(hosted_executor *self, const exec_call *call);
@@ -265,11 +307,12 @@ void hosted_send_rows(hosted_step *step, void *data, const void *host, int64_t r
                       int64_t pitch_bytes);
 /* Waits until all these copies are complete. Returns the step's status. */
 expar_status hosted_sync(hosted_step *step);
-/* Marks the call as lost if the driver has failed in the step, and returns the mark. Then the rank breaks the
-   call off, since the GPU's context may be lost. Other failures before rows move are told to the other ranks. */
+/* Marks the call as lost if the driver has failed in the step, or the call has not got its turn. Returns the mark. Then
+   the rank breaks the call off, since the GPU's context may be lost, or since the other ranks would take its header for
+   that of another call. Other failures before rows move are told to the other ranks. */
 static inline bool hosted_mark_loss(const hosted_step *step, exec_call *call)
 {
-    if (step->status == EXPAR_ERR_CUDA) call->lost = true;
+    if (step->status == EXPAR_ERR_CUDA || step->out_of_turn) call->lost = true;
     return call->lost;
 }
 /* Returns whether peers reach that host memory, which is the call's, and its offset in the heap. They reach absent

@@ -3,6 +3,9 @@
  * the call out posts copies, and at last the end. It calls no function of the driver for that, so a driver that waits
  * for the kernel in another thread does not hold it up.
  *
+ * A graph launches the mover with the arguments of its capture. The mover then numbers the run itself, and says which
+ * call it is for. Such runs follow each other, so all of them use one ring.
+ *
  * A call may fail before its run has begun, since work of the caller's is still on the stream. Then the thread does not
  * wait: it marks the run as over, and the mover leaves when it comes to it (mover_ring.started). */
 #include "base/interrupt.h"
@@ -58,24 +61,34 @@ static expar_status await_ring(hosted_executor *self, hosted_run *run)
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
-/* The mark follows the launch. */
-static expar_status run_launch(hosted_executor *self, const exec_call *call, hosted_run *run)
+static void mark_run(const hosted_executor *self, const exec_call *call, hosted_run *run)
 {
-    exec_call own = {.stream = call->stream, .has_stream = true, .num_sms = call->num_sms};
+    if (cuda_enter(self->device) != EXPAR_OK) return;
+    if (cuda_mark_make_in(self->device, call->stream, 0, &run->mark) != EXPAR_OK)
+        LOG(LOG_WARN, "%s", expar_last_error());
+    cuda_leave();
+}
+
+/* The mark follows the launch. record: the call of a graph; 0: no graph has the launch. */
+static expar_status run_launch(hosted_executor *self, const exec_call *call, hosted_run *run, uint64_t record)
+{
+    exec_call own = {.stream = call->stream,
+                     .has_stream = true,
+                     .num_sms = call->num_sms,
+                     .captured = record != 0,
+                     .capture = record ? call->capture : 0};
     const gpu_scratch *scratch = self->mover.scratch;
     mover_args args = {.ring = (mover_ring *)(uintptr_t)scratch->pinned.device + run->ring,
                        .state = (mover_state *)(uintptr_t)scratch->memory + run->ring,
-                       .run = run->number};
+                       .run = run->number,
+                       .record = record};
     expar_status status = gpu_order_enter(&self->core, &own);
     if (status != EXPAR_OK) return status;
     const uint32_t blocks = (uint32_t)gpu_sms_of(&self->core, call);
     status = gpu_launch(&self->core, &own, self->mover.kernel, blocks, MOVER_THREADS, 0, &args);
-    if (status == EXPAR_OK && cuda_enter(self->device) == EXPAR_OK) {
-        if (cuda_mark_make_in(self->device, call->stream, 0, &run->mark) != EXPAR_OK)
-            LOG(LOG_WARN, "%s", expar_last_error());
-        cuda_leave();
-    }
+    if (status == EXPAR_OK && !record) mark_run(self, call, run);
     const expar_status left = gpu_order_leave(&self->core, &own);
+    if (record) return status == EXPAR_OK ? left : status;
     if (status == EXPAR_OK && left != EXPAR_OK) LOG(LOG_WARN, "%s", expar_last_error());
     return status;
 }
@@ -88,20 +101,42 @@ expar_status hosted_run_begin(hosted_executor *self, const exec_call *call, host
         run->number = 0;
         return status;
     }
-    mover_ring *ring = ring_at(self, run->ring);
-    ring->posted = ring->done = 0;
-    status = run_launch(self, call, run);
+    status = run_launch(self, call, run, 0);
     if (status == EXPAR_OK) return EXPAR_OK;
     return_ring(self, run->ring);
     run->number = 0;
     return status;
 }
 
+expar_status hosted_run_record(hosted_executor *self, const exec_call *call, uint64_t record)
+{
+    hosted_run run = {.ring = HOSTED_GRAPH_RING};
+    return run_launch(self, call, &run, record);
+}
+
+bool hosted_run_of_graph(const hosted_executor *self, uint64_t last, hosted_run *run, uint64_t *record)
+{
+    const mover_ring *ring = ring_at(self, HOSTED_GRAPH_RING);
+    const uint64_t number = acquire(&ring->started);
+    if (number == last) return false;
+    *run = (hosted_run){.number = number, .ring = HOSTED_GRAPH_RING};
+    *record = ring->record;
+    return true;
+}
+
+void hosted_graph_ring_close(hosted_executor *self)
+{
+    mover_ring *ring = ring_at(self, HOSTED_GRAPH_RING);
+    for (int i = 0; i < MOVER_COMMANDS; i++)
+        ring->commands[i] = (mover_command){.kind = MOVER_END};
+    __atomic_store_n(&ring->posted, UINT64_MAX, __ATOMIC_RELEASE);
+}
+
 static void run_post(const hosted_executor *self, hosted_run *run, const mover_command *command)
 {
     mover_ring *ring = ring_at(self, run->ring);
     ring->commands[run->posted % MOVER_COMMANDS] = *command;
-    __atomic_store_n(&ring->posted, ++run->posted, __ATOMIC_RELEASE);
+    __atomic_store_n(&ring->posted, mover_count(run->number, (uint32_t)++run->posted), __ATOMIC_RELEASE);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
@@ -117,7 +152,7 @@ static expar_status look_at_context(const hosted_executor *self, const hosted_ru
 {
     bool unused;
     if (!gpu_order_try_close(self->core.order)) return EXPAR_OK;
-    const expar_status status = cuda_mark_query(run->mark, &unused);
+    const expar_status status = run->mark ? cuda_mark_query(run->mark, &unused) : gpu_order_look(&self->core);
     gpu_order_open(self->core.order);
     return status;
 }
@@ -126,7 +161,7 @@ static expar_status look_at_context(const hosted_executor *self, const hosted_ru
 static expar_status look_at_run(const hosted_executor *self, const hosted_run *run, int64_t *asked_ns, int64_t *next_ns)
 {
     const int64_t now_ns = clock_ns();
-    if (run->mark && now_ns >= *next_ns) {
+    if (now_ns >= *next_ns) {
         *next_ns = now_ns + knob(KNOB_CUDA_HOSTED_LOOK_NS);
         const expar_status status = look_at_context(self, run);
         if (status != EXPAR_OK) return status;
@@ -154,9 +189,15 @@ expar_status hosted_run_reach(const hosted_executor *self, const hosted_run *run
     return run_await_word(self, run, &ring_at(self, run->ring)->started, run->number);
 }
 
+/* Waits until so many commands are complete. */
+static expar_status run_await_done(const hosted_executor *self, const hosted_run *run, uint64_t commands)
+{
+    return run_await_word(self, run, &ring_at(self, run->ring)->done, mover_count(run->number, (uint32_t)commands));
+}
+
 expar_status hosted_run_await(hosted_executor *self, hosted_run *run)
 {
-    return run_await_word(self, run, &ring_at(self, run->ring)->done, run->posted);
+    return run->posted ? run_await_done(self, run, run->posted) : EXPAR_OK;
 }
 
 /* Waits until the next command has a place. One place stays free for the end. */
@@ -164,7 +205,7 @@ static expar_status hosted_run_claim(const hosted_executor *self, const hosted_r
 {
     const uint64_t most = MOVER_COMMANDS - 1;
     if (run->posted < most) return EXPAR_OK;
-    return run_await_word(self, run, &ring_at(self, run->ring)->done, run->posted - most + 1);
+    return run_await_done(self, run, run->posted - most + 1);
 }
 
 expar_status hosted_run_post(hosted_executor *self, hosted_run *run, const mover_command *command)
@@ -189,7 +230,8 @@ expar_status hosted_run_post_list(hosted_executor *self, hosted_run *run, mover_
 
 uint64_t hosted_run_done(const hosted_executor *self, const hosted_run *run)
 {
-    return acquire(&ring_at(self, run->ring)->done);
+    const uint64_t done = acquire(&ring_at(self, run->ring)->done), none = mover_count(run->number, 0);
+    return done > none ? done - none : 0;
 }
 
 expar_status hosted_run_look(const hosted_executor *self, const hosted_run *run, int64_t *asked_ns, int64_t *next_ns)
@@ -214,7 +256,7 @@ void hosted_run_end(hosted_executor *self, hosted_run *run)
     static const mover_command end = {.kind = MOVER_END};
     if (!run->number) return;
     mover_ring *ring = ring_at(self, run->ring);
-    const bool complete = acquire(&ring->done) == run->posted;
+    const bool complete = hosted_run_done(self, run) == run->posted;
     if (!complete) __atomic_store_n(&ring->over, run->number, __ATOMIC_RELAXED);
     run_post(self, run, &end);
     fence_full();
@@ -228,10 +270,10 @@ void hosted_run_end(hosted_executor *self, hosted_run *run)
 static expar_status mover_take_memory(hosted_executor *self)
 {
     hosted_mover *mover = &self->mover;
-    const uint64_t states = HOSTED_RINGS * sizeof(mover_state), rings = HOSTED_RINGS * sizeof(mover_ring);
-    const uint64_t lists = HOSTED_RINGS * MOVER_COMMANDS * MOVER_LIST_WORDS * sizeof *mover->lists;
-    expar_status status =
-        gpu_scratch_take(self->device, states, rings + lists + HOSTED_RINGS * hosted_bounce_bytes(), &mover->scratch);
+    const uint64_t states = HOSTED_ALL_RINGS * sizeof(mover_state), rings = HOSTED_ALL_RINGS * sizeof(mover_ring);
+    const uint64_t lists = HOSTED_ALL_RINGS * MOVER_COMMANDS * MOVER_LIST_WORDS * sizeof *mover->lists;
+    const uint64_t bounces = HOSTED_ALL_RINGS * hosted_bounce_bytes();
+    expar_status status = gpu_scratch_take(self->device, states, rings + lists + bounces, &mover->scratch);
     if (status != EXPAR_OK) return status;
     const mem_pinned *pinned = &mover->scratch->pinned;
     if (pinned->device != (cu_address)(uintptr_t)pinned->host)
@@ -282,7 +324,8 @@ void hosted_mover_make(hosted_executor *self, int32_t num_sms)
 /* A run that was never reached, on a stream that is stuck, is not waited for without end. */
 static bool all_have_ended(hosted_executor *self)
 {
-    const int64_t end_ns = clock_ns() + self->core.sym->timeout_ms * 1000000;
+    const int64_t wait_ns = self->core.sym->timeout_ms * 1000000, end_ns = clock_ns() + wait_ns;
+    if (!hosted_replays_stop(self, wait_ns)) return false;
     for (int32_t ring = 0; ring < HOSTED_RINGS; ring++)
         for (int64_t looks = 0; acquire(&ring_at(self, ring)->exited) != self->mover.run_of[ring]; looks++) {
             if (gpu_order_look(&self->core) != EXPAR_OK) return true;

@@ -157,7 +157,7 @@ void gpu_trim(executor *base);
 void gpu_records_give(gpu_executor *self, bool *quiet);
 /* Operations. */
 bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes);
-expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_vote *vote);
+expar_status gpu_grow(executor *base, exec_call *call, const ep_grow_step *step, ep_vote *vote);
 
 /* ---- operations (memory.c, programs.c, open.c, rows.c, expert.c) ------------------------------------------------- */
 exec_reach gpu_reach(executor *base, const exec_call *call, const void *data, uint64_t bytes, bool maps,

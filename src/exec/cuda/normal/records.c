@@ -145,14 +145,11 @@ static expar_status grow_pool_for(gpu_executor *self, const ep_grow_step *step)
     return gpu_grow_pool(&self->core.base, bytes, count);
 }
 
-expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_vote *vote)
+expar_status gpu_grow(executor *base, exec_call *call, const ep_grow_step *step, ep_vote *vote)
 {
+    (void)call;
     gpu_executor *self = gpu_of(base);
-    if (self->core.capturing)
-        return error_set(EXPAR_ERR_LIMIT,
-                         "records hold no rows of %lld bytes, top-k %d and %d experts while the stream is being "
-                         "captured; make such a call once outside of captures, or give the limits in the config",
-                         (long long)step->row_bytes, step->form.topk, step->form.experts);
+    if (self->core.capturing) return gpu_reject_growth(step);
     expar_status status = exchange_forms(self, step, vote);
     if (status != EXPAR_OK || vote->rank >= 0) return status;
     const ep_shape shape = gpu_shape_for(self, step);

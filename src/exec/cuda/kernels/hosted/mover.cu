@@ -18,12 +18,12 @@
 GPU_FUNC void pass_on(const mover_args *a, uint32_t number)
 {
     const uint32_t place = number % MOVER_COMMANDS;
-    while (load_acquire(&a->ring->posted) <= number)
+    while (load_acquire(&a->ring->posted) < mover_count(a->run, number + 1))
         between_polls();
     mover_command command = a->ring->commands[place];
     if (command.kind != MOVER_END && load_acquire(&a->ring->over) == a->run) command.kind = MOVER_SKIP;
     a->state->commands[place] = command;
-    store_release(&a->state->ready, mover_ready(a->run, number + 1));
+    store_release(&a->state->ready, mover_count(a->run, number + 1));
 }
 
 GPU_FUNC void await_command(const mover_args *a, uint32_t number)
@@ -32,7 +32,7 @@ GPU_FUNC void await_command(const mover_args *a, uint32_t number)
         pass_on(a, number);
         return;
     }
-    while (load_acquire(&a->state->ready) < mover_ready(a->run, number + 1))
+    while (load_acquire(&a->state->ready) < mover_count(a->run, number + 1))
         between_polls();
 }
 
@@ -46,10 +46,12 @@ GPU_FUNC void arrive(const mover_args *a, uint32_t number, uint64_t kind)
     if (atomicAdd(arrived, 1u) != gridDim.x - 1) return;
     fence_system();
     *arrived = 0;
-    if (kind == MOVER_END)
+    if (kind == MOVER_END) {
+        a->state->ended = a->run;
         store_release(&a->ring->exited, a->run);
-    else
-        store_release(&a->ring->done, number + 1);
+    } else {
+        store_release(&a->ring->done, mover_count(a->run, number + 1));
+    }
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -66,10 +68,20 @@ GPU_FUNC void copy_rows(const mover_command *c)
     }
 }
 
-GPU_KERNEL(MOVER_THREADS) ep_mover(GPU_ARGS mover_args a)
+/* Gives a launch of a graph its number. All blocks have read `ended` before the last of them has arrived at the end. */
+GPU_FUNC mover_args numbered(const mover_args *a)
+{
+    mover_args out = *a;
+    if (out.run == 0) out.run = out.state->ended + 1;
+    return out;
+}
+
+GPU_KERNEL(MOVER_THREADS) ep_mover(GPU_ARGS mover_args args)
 {
     __shared__ mover_command current;
+    const mover_args a = numbered(&args);
     if (blockIdx.x == 0 && threadIdx.x == 0) {
+        a.ring->record = a.record;
         store_release(&a.ring->started, a.run);
         __threadfence_system();
     }

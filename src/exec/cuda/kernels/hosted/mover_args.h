@@ -7,7 +7,9 @@
  *   lists         pinned memory: MOVER_LIST_WORDS for each place of a ring, written and read as the command there
  *   mover_state   device memory: what block 0 tells the other blocks
  *
- * One launch of the mover is a run. A run has a ring and a state of its own, which later runs use again. */
+ * One launch of the mover is a run. A run has a ring and a state of its own, which later runs use again. Runs of graphs
+ * share one ring, since the calls of a rank follow each other. The host knows of no launch there, so the mover numbers
+ * these runs itself. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_HOSTED_MOVER_ARGS_H
 #define EXPAR_EXEC_CUDA_KERNELS_HOSTED_MOVER_ARGS_H
 
@@ -58,35 +60,40 @@ typedef struct mover_sum {
 
 typedef struct mover_ring {
     /* The host writes these two. Command n of a run, from 0 on, stands in place n mod MOVER_COMMANDS. The host fills it
-       when the command that was there before is done, and then sets `posted` to n + 1 (release). Block 0 polls `posted`
-       (acquire). */
+       when the command that was there before is done, and then sets `posted` to n + 1 commands (mover_count, release).
+       Block 0 polls `posted` (acquire). */
     uint64_t posted;
     /* The run whose call has failed. The host sets it before the run's last command. Block 0 reads it for each command,
        and passes none of the copies on that it finds afterwards. */
     uint64_t over;
     uint64_t unused[6];
-    /* The mover writes these three, the host polls them (acquire). `started` is the run: block 0 stores it, and then
-       reads `over`. The host sets `over`, and then reads `started`. Both have a full fence between, so at least one of
-       them sees the other's word. `done` is how many commands of the run are complete (release). `exited` is the run
-       (release): no block uses the ring any more, nor anything that commands named. */
+    /* The mover writes these four, the host polls the first three (acquire). `started` is the run: block 0 stores it
+       (release), and then reads `over`. The host sets `over`, and then reads `started`. Both have a full fence between,
+       so at least one of them sees the other's word. `done` is how many commands of the run are complete (mover_count,
+       release). `exited` is the run (release): no block uses the ring any more, nor anything that commands named.
+       `record` is the call of a graph to which the run belongs. Block 0 stores it before `started`. */
     uint64_t started;
     uint64_t done;
     uint64_t exited;
-    uint64_t unused2[5];
+    uint64_t record;
+    uint64_t unused2[4];
     mover_command commands[MOVER_COMMANDS];
 } mover_ring;
 
 typedef struct mover_state {
-    /* The commands that all blocks may carry out (mover_ready). Block 0 writes it (release) after the copy of the
+    /* The commands that all blocks may carry out (mover_count). Block 0 writes it (release) after the copy of the
        command below; the other blocks poll it (acquire). */
     uint64_t ready;
+    /* The last run that has ended. The last block of a run writes it when no block reads it any more. All blocks of a
+       later launch read it. */
+    uint64_t ended;
     uint32_t arrived[MOVER_COMMANDS]; /* blocks that have carried the command out; the last one sets 0 */
-    uint32_t unused[2];
     mover_command commands[MOVER_COMMANDS];
 } mover_state;
 
-/* Runs are numbered from 1, so an earlier run's word is lower than all of a later run. */
-PORTABLE_FUNC uint64_t mover_ready(uint64_t run, uint32_t commands)
+/* So many commands of a run, below 2^24. Runs are numbered from 1, so an earlier run's word is lower than all of a later
+ * run. */
+PORTABLE_FUNC uint64_t mover_count(uint64_t run, uint32_t commands)
 {
     return run << 24 | commands;
 }
@@ -94,7 +101,8 @@ PORTABLE_FUNC uint64_t mover_ready(uint64_t run, uint32_t commands)
 typedef struct mover_args {
     mover_ring *ring;
     mover_state *state;
-    uint64_t run;
+    uint64_t run;    /* 0: a launch of a graph, whose run is the next one of the ring */
+    uint64_t record; /* the call of the graph; else 0 */
 } mover_args;
 
 #endif

@@ -202,7 +202,7 @@ bool layer_go(layer *p, expar_ep *ep, const layer_inputs *in, cu_stream stream)
            layer_verify(p, in->t, in->a, stream);
 }
 
-bool layers_run(const ranks_plan *plan, uint64_t seed, ranks_body body)
+layer_inputs layers_make(const ranks_plan *plan, uint64_t seed)
 {
     static const int64_t tokens[LAYER_RANKS] = {40, 21, 0, 33};
     const traffic_plan what = {.num_ranks = plan->size == 1 ? 1 : LAYER_RANKS,
@@ -216,11 +216,22 @@ bool layers_run(const ranks_plan *plan, uint64_t seed, ranks_body body)
     random_source random = random_start(seed);
     layer_inputs in = {.t = traffic_make(&what, &random)};
     in.a = answers_make(in.t, true, &random);
+    return in;
+}
+
+void layers_free(layer_inputs *in)
+{
+    answers_free(in->a);
+    traffic_free(in->t);
+}
+
+bool layers_run(const ranks_plan *plan, uint64_t seed, ranks_body body)
+{
+    layer_inputs in = layers_make(plan, seed);
     ranks_plan ranks = *plan;
-    ranks.size = what.num_ranks;
+    ranks.size = plan->size == 1 ? 1 : LAYER_RANKS;
     const bool passed = ranks_run(&ranks, body, &in);
-    answers_free(in.a);
-    traffic_free(in.t);
+    layers_free(&in);
     return passed;
 }
 

@@ -273,9 +273,7 @@ static expar_status run_issued(void *issued)
 
 expar_status ep_call_replay(ep_call *call)
 {
-    const expar_status status = poison_with_group(call, carry_on(call));
-    end_steps(call);
-    return status;
+    return poison_with_group(call, carry_on(call));
 }
 
 void ep_call_issue(ep_call *call, ep_call *own)

@@ -287,7 +287,7 @@ expar_status ep_call_await(ep_call *call, ep_phase phase);
    call, and this one holds nothing any more (`own` is NULL). A rejected call is not queued: send tells the rejection
    with the buffer advertisements. A hooked call only sends here. */
 expar_status ep_call_finish(ep_call *call);
-/* Carries out a copy of a call of a graph, whose turn has come (replay.c). */
+/* Carries out the steps of a copy of a call of a graph, whose turn has come (replay.c). */
 expar_status ep_call_replay(ep_call *call);
 /* Makes a call that is being captured a part of the graph. It holds nothing any more then, as after ep_call_finish. */
 expar_status ep_call_record(ep_call *call);

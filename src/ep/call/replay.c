@@ -32,7 +32,9 @@ static void replay_run(exec_replay *base, const exec_call *exec)
     call->exec = *exec;
     const bool is_news = ep_call_check_poison(call) == EXPAR_OK;
     const expar_status status = ep_call_replay(call);
+    /* The failure is there when the stream goes on. */
     if (status != EXPAR_OK && is_news) replay_note(call, status);
+    call->buffer->exec->ops->end(call->buffer->exec, &call->exec);
 }
 
 static void replay_drop(exec_replay *base)

@@ -147,7 +147,8 @@ static expar_status find_masks(const ep_routing *routing)
 {
     if (rail_masks_are_known(routing)) return EXPAR_OK;
     return error_set(EXPAR_ERR_HANDLE,
-                     "the handle is that of a route, with which no dispatch has brought rows across nodes yet");
+                     "no dispatch with the handle has brought rows across nodes: it is that of a route, or of a dispatch "
+                     "that was rejected");
 }
 
 void rail_admit(const ep_routing *routing, bool back, ep_rejection *rejection)

@@ -166,7 +166,8 @@ expar_status hosted_break_off(hosted_executor *self, exec_call *call, expar_stat
     error_kept kept;
     error_keep(&kept, status);
     if (status == EXPAR_ERR_CUDA || status == EXPAR_ERR_MEMORY) call->lost = true;
-    hosted_run_end(self, &own->run);
+    /* The stream of a graph goes on when the failure has been kept (hosted_end). */
+    if (!own->of_graph) hosted_run_end(self, &own->run);
     return error_restore(&kept);
 }
 

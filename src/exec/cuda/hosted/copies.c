@@ -177,11 +177,12 @@ void hosted_copies_free(hosted_executor *self, hosted_call *call)
 }
 
 /* Takes the block from the pool that peers reach, else from other memory. */
-static expar_status take_host_block(executor *inner, hosted_copy *one)
+static expar_status take_host_block(hosted_executor *self, hosted_copy *one)
 {
+    const executor *inner = self->inner;
     const uint64_t bytes = one->bytes ? one->bytes : 1;
     expar_status status = mem_pool_take(inner->pool, bytes, &one->block);
-    if (status != EXPAR_OK) status = inner->ops->take(inner, NULL, bytes, &one->block);
+    if (status != EXPAR_OK) status = hosted_take_private(self, bytes, &one->block);
     if (status != EXPAR_OK) return status;
     one->data = one->block->data;
     one->offset = one->block->offset;
@@ -192,7 +193,7 @@ static expar_status take_host_block(executor *inner, hosted_copy *one)
 static expar_status take_host_memory(const hosted_step *step, hosted_copy *one)
 {
     if (hosted_stage_take(step->self, step->call, one)) return EXPAR_OK;
-    return take_host_block(step->self->inner, one);
+    return take_host_block(step->self, one);
 }
 
 static hosted_copy *add_copy(hosted_step *step, const void *device, uint64_t bytes)

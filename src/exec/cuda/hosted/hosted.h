@@ -56,7 +56,7 @@ typedef struct hosted_stage {
 /* Two calls may be open at a time. */
 #define HOSTED_STAGES 2
 typedef struct hosted_stages {
-    pthread_mutex_t lock; /* guards the members below */
+    pthread_mutex_t lock; /* guards the members below, and the CPU executor's private pool */
     hosted_stage all[HOSTED_STAGES];
     uint64_t bytes; /* the most that the copies of a call have needed */
     bool refused;   /* the driver does not register the host's memory, so there are no stages */
@@ -82,7 +82,7 @@ typedef struct hosted_executor {
     gpu_core core;
     hosted_mover mover;
     hosted_replays *replays; /* NULL: no graph has had a call */
-    bool late_replays;       /* work on a stream may still come to one, after the end of that thread */
+    bool late_replays;       /* a stream may still come to one, after the end of their thread */
     /* Calls that have opened. Hosts of all ranks count them alike, for each opens in its turn. Only the thread that has
        the turn uses it. */
     uint32_t epoch;
@@ -250,7 +250,8 @@ expar_status hosted_record(executor *base, const exec_call *call, expar_event *e
 /* Waits until no thread is in a call of a graph. The caller has its turn, so none begins before its end. */
 void hosted_replays_settle(hosted_executor *self);
 /* Waits until all launches of graphs have ended, for wait_ns at most. Then ends the thread, and drops the calls. Returns
-   whether they had ended. If not, a replay that is under way is broken off, and later ones do nothing. */
+   whether the launches had ended. If not, the buffer is halted, so that a replay that is under way ends. Later ones do
+   nothing then. They get wait_ns once more before late_replays is set. A second time it does nothing. */
 bool hosted_replays_stop(hosted_executor *self, int64_t wait_ns);
 
 /* ---- carrier.c --------------------------------------------------------------------------------------------------- */
@@ -263,6 +264,8 @@ void hosted_carrier_use(hosted_carrier *carrier, hosted_run *run);
 
 /* ---- stage.c ----------------------------------------------------------------------------------------------------- */
 void hosted_stages_make(hosted_executor *self);
+/* Takes host memory of this rank alone. Threads that make calls and threads that carry them out need it. */
+expar_status hosted_take_private(hosted_executor *self, uint64_t bytes, mem_block **out);
 /* Makes a stage large enough for calls like those before. The driver may wait for running kernels meanwhile, so the
    thread has no run. */
 void hosted_stage_grow(hosted_executor *self);

@@ -304,9 +304,8 @@ void hosted_trim(executor *base)
 /* In host memory that knows marks of streams, as those of a handle's release are. */
 expar_status hosted_map_make(executor *base, int64_t slots, mem_block **out)
 {
-    executor *inner = hosted_of(base)->inner;
     const uint64_t bytes = ((uint64_t)slots + 1) * sizeof(int32_t);
-    expar_status status = inner->ops->take(inner, NULL, bytes, out);
+    expar_status status = hosted_take_private(hosted_of(base), bytes, out);
     if (status != EXPAR_OK) return error_set(status, "no memory for a row map of %lld slots", (long long)slots);
     memset((*out)->data, 0xff, (size_t)bytes); /* the handle of a dispatch that fails later names no row */
     return EXPAR_OK;

@@ -40,7 +40,7 @@ struct hosted_replays {
     uint64_t space;   /* numbers that `all` has space for */
     uint64_t living;  /* records in `all` */
     uint64_t dying;   /* of these, those whose graph has gone */
-    /* The thread is to end. Set with the lock held; the thread's waits read it (relaxed). */
+    /* The thread is to end. Set with the lock held, and read without it (relaxed: the thread then ends, and is joined). */
     atomic_bool ends;
     /* Only the thread uses these: */
     uint64_t last; /* run that it has carried out */
@@ -137,7 +137,6 @@ static void *replays_main(void *argument)
     hosted_run run;
     uint64_t number;
     log_set_rank(all->self->core.sym->rank);
-    interrupt_follow(&all->ends);
     all->active_ns = clock_ns();
     while (!atomic_load_explicit(&all->ends, memory_order_relaxed)) {
         if (!hosted_run_of_graph(all->self, all->last, &run, &number)) {
@@ -306,8 +305,9 @@ void hosted_replays_settle(hosted_executor *self)
 bool hosted_replays_stop(hosted_executor *self, int64_t wait_ns)
 {
     hosted_replays *all = self->replays;
-    if (!all) return !self->late_replays;
-    self->late_replays = !gpu_order_has_ended(&self->core, wait_ns);
+    if (!all) return true;
+    const bool ended = gpu_order_has_ended(&self->core, wait_ns);
+    if (!ended) self->core.base.ops->halt(&self->core.base);
     pthread_mutex_lock(&all->lock);
     atomic_store_explicit(&all->ends, true, memory_order_relaxed);
     pthread_cond_signal(&all->change);
@@ -317,5 +317,6 @@ bool hosted_replays_stop(hosted_executor *self, int64_t wait_ns)
     drop_calls(all, true);
     self->replays = NULL;
     replays_drop(all);
-    return !self->late_replays;
+    self->late_replays = !ended && !gpu_order_has_ended(&self->core, wait_ns);
+    return ended;
 }

@@ -91,6 +91,15 @@ void hosted_stage_grow(hosted_executor *self)
     pthread_mutex_unlock(&stages->lock);
 }
 
+/* The first block makes the pool. */
+expar_status hosted_take_private(hosted_executor *self, uint64_t bytes, mem_block **out)
+{
+    pthread_mutex_lock(&self->stages.lock);
+    const expar_status status = self->inner->ops->take(self->inner, NULL, bytes, out);
+    pthread_mutex_unlock(&self->stages.lock);
+    return status;
+}
+
 /* ---- using ------------------------------------------------------------------------------------------------------- */
 
 static hosted_stage *enter_stage(hosted_stages *stages)

@@ -104,10 +104,10 @@ EXPAR_API expar_status expar_ep_get_buffer_size(const expar_ep_config *config, i
    kernels; or ranks do not map each other's memory, and no transport reaches one, or a GPU's driver has no virtual
    memory management. After such an error the other ranks return EXPAR_ERR_REMOTE. Also EXPAR_ERR_PEER,
    EXPAR_ERR_ABORTED.
-   If ranks on GPUs do not all map each other's memory, the host carries calls out, and a kernel on the call's stream
-   copies rows. While the stream is being captured a call returns EXPAR_ERR_UNSUPPORTED. Threads of a process that share
-   a GPU, and ranks that can compile no kernel, have no such kernel. There a call waits for its stream, and has ended
-   when it returns, also with async_finish. */
+   If ranks on GPUs do not all map each other's memory, the host carries calls out, also those of graphs. A kernel on
+   the call's stream copies rows. Threads of a process that share a GPU, and ranks that can compile no kernel, have no
+   such kernel. There a call waits for its stream, and has ended when it returns, also with async_finish. While the
+   stream is being captured it is EXPAR_ERR_UNSUPPORTED. */
 EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);
 /* Destroys the buffer. Collective unless the group has failed, whatever became of calls on the buffer, on this rank or
    others. Waits for calls in flight, and for the other ranks as collective calls do. A rank that does not come is

@@ -145,9 +145,9 @@ typedef struct executor_ops {
        none. The work comes after the event if that is on a stream. */
     void (*depart)(executor *self, exec_call *call, expar_event *event, event_keeper *keeper);
 
-    /* For executors that do not stream: makes a call whose stream is being captured a part of the graph, after the event
-       (NULL: none). From then on `replay` carries the call out whenever a stream comes to it in the graph. On failure
-       the caller keeps `replay`. */
+    /* For executors that do not stream: makes a call whose stream is being captured a part of the graph, after the
+       event (NULL: none). From then on `replay` carries the call out whenever a stream comes to it in the graph. On
+       failure the caller keeps `replay`. */
     expar_status (*record)(executor *self, const exec_call *call, expar_event *event, exec_replay *replay);
 
     /* ---- a call ends ---- */

@@ -16,18 +16,26 @@
 #define NS_PER_US      1000
 #define NS_PER_MS      1000000
 
+expar_status sym_rings_read_nap(int64_t *nap_ns)
+{
+    int64_t nap_us = RING_NAP_US;
+    const expar_status status = env_int("EXPAR_PROXY_NAP", 0, 1000000, &nap_us);
+    *nap_ns = nap_us * NS_PER_US;
+    return status;
+}
+
 static expar_status read_plan(sym *self, int32_t *count, proxy_plan *plan)
 {
-    int64_t rings = SYM_RINGS, nap_us = RING_NAP_US, orphan_ms = RING_ORPHAN_MS;
+    int64_t rings = SYM_RINGS, nap_ns = 0, orphan_ms = RING_ORPHAN_MS;
     expar_status status = env_int("EXPAR_PROXY_RINGS", 1, SYM_MOST_RINGS, &rings);
-    if (status == EXPAR_OK) status = env_int("EXPAR_PROXY_NAP", 0, 1000000, &nap_us);
+    if (status == EXPAR_OK) status = sym_rings_read_nap(&nap_ns);
     if (status == EXPAR_OK) status = env_seconds_ms("EXPAR_CUDA_ORPHAN_TIMEOUT", &orphan_ms);
     *count = (int32_t)rings;
     *plan = sym_proxy_plan(self);
     plan->num_slots = self->ring_slots ? self->ring_slots : RING_SLOTS;
     plan->first = self->ring_first;
     plan->kernels = true;
-    plan->poll_ns = nap_us * NS_PER_US;
+    plan->poll_ns = nap_ns;
     plan->spin_ns = knob(KNOB_PROXY_SPIN_NS);
     plan->yields = sym_outnumbers(self, 1 + *count);
     plan->orphan_ns = orphan_ms * NS_PER_MS;

@@ -30,6 +30,9 @@ expar_status sym_rings_get(sym *self, int32_t index, const sym_rings **out);
 expar_status sym_rings_get_for_handles(sym *self, int32_t index,
                                        void (*failed)(void *context, const proxy_command *command, expar_status status),
                                        const sym_rings **out);
+/* Reads how long a thread naps at most that looks at a ring of kernels, as the program wants it (EXPAR_PROXY_NAP); 0:
+   it never naps. */
+expar_status sym_rings_read_nap(int64_t *nap_ns);
 /* Returns the user's rings; NULL: there are none. */
 const sym_rings *sym_rings_of(const sym *self, sym_rings_user user);
 /* Ends the threads of the user's rings, before what they use ends. The rings stay. */

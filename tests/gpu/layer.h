@@ -66,8 +66,8 @@ typedef struct layer_inputs {
 /* Releases it, and makes it anew: uploads, calls, compares. */
 bool layer_go(layer *p, expar_ep *ep, const layer_inputs *in, cu_stream stream);
 #define LAYER_RANKS 4
-/* Inputs for so many ranks: up to 40 tokens a rank, none on rank 2, 64 numbers each, K 3 of 8 experts. Answers are those
-   of the plan's nodes. */
+/* Inputs for so many ranks: up to 40 tokens a rank, none on rank 2, 64 numbers each, K 3 of 8 experts. Answers are
+   those of the plan's nodes. */
 layer_inputs layers_make(const ranks_plan *plan, uint64_t seed);
 void layers_free(layer_inputs *in);
 /* Runs the body on LAYER_RANKS ranks, or on one if the plan's size is 1. `shared` has such inputs. True when no check

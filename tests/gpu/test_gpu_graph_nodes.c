@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs of normal mode across nodes, where the host carries calls out: many launches between calls, calls that some
- * rank rejects, records that grow, a graph that outlives its buffer, ranks that leave or die before a launch. On process
- * ranks, of which each has a kernel that tells its host of launches. */
+/* Graphs of normal mode across nodes, where the host carries calls out. Launches between calls, calls that some rank
+ * rejects, and records that grow. A graph that outlives its buffer, and ranks that leave or die before a launch. On
+ * process ranks, of which each has a kernel that tells its host of launches. */
 #include "ep/harness/ranks.h"
 #include "ep/normal/normal.h"
 #include "gpu/layer.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of graphs, where the host carries calls out. The capture makes a copy of the call, with references to all that
- * it uses. Each time a stream comes to the call in the graph, a thread of the executor carries out a fresh copy of that
- * one, as the buffer's own thread carries out a call with async_finish.
+ * it uses. Whenever a stream comes to the call in the graph, a thread of the executor carries out a fresh copy of that
+ * one. It does so as the buffer's own thread does with a call with async_finish.
  *
  * No caller asks how such a call ends. If ranks may be out of step then, it poisons the buffer. Any other failure is
  * kept for expar_ep_query. */

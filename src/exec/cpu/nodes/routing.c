@@ -147,8 +147,8 @@ static expar_status find_masks(const ep_routing *routing)
 {
     if (rail_masks_are_known(routing)) return EXPAR_OK;
     return error_set(EXPAR_ERR_HANDLE,
-                     "no dispatch with the handle has brought rows across nodes: it is that of a route, or of a dispatch "
-                     "that was rejected");
+                     "no dispatch with the handle has brought rows across nodes: it is that of a route, or of a "
+                     "rejected dispatch");
 }
 
 void rail_admit(const ep_routing *routing, bool back, ep_rejection *rejection)

@@ -110,8 +110,8 @@ typedef struct cpu_executor {
     int32_t growth;
     /* Set by any thread, once; read by waits (relaxed: it publishes nothing, and the doorbell wakes them). */
     atomic_bool halted;
-    /* Graphs have calls of the buffer, so its calls have no number that all ranks know. The calling thread sets it, once;
-       the threads that carry calls out read it (relaxed: it only chooses the topic of waits). */
+    /* Graphs have calls of the buffer, so its calls have no number that all ranks know. The calling thread sets it,
+       once; the threads that carry calls out read it (relaxed: it only chooses the topic of waits). */
     atomic_bool in_graphs;
     cpu_sources sources;
     /* Outputs whose rows come by the queue. The first such output makes the pool. For the thread that makes a call. */

@@ -178,9 +178,9 @@ expar_status hosted_check_sms(const hosted_executor *self, const char *name, int
 /* Waits until the call's stream has come to the call. The call's first step that reads or writes the caller's memory
    calls it. With the mover it first begins a run, unless the call has one. */
 expar_status hosted_await_inputs(hosted_executor *self, const exec_call *call);
-/* Waits for the turn of a step that reads and writes no memory of the caller's, if graphs have calls of the buffer. Such
-   a call may have no stream. *alone gets a run if the call has none. If this fails, the call is lost, since it has not
-   opened in its turn. hosted_turn_end comes after the step in any case. */
+/* Waits for the turn of a step that reads and writes no memory of the caller's, if graphs have calls of the buffer.
+   Such a call may have no stream. *alone gets a run if the call has none. If this fails, the call is lost, since it has
+   not opened in its turn. hosted_turn_end comes after the step in any case. */
 expar_status hosted_turn_begin(hosted_executor *self, exec_call *call, hosted_run *alone);
 void hosted_turn_end(hosted_executor *self, hosted_run *alone);
 /* Returns the number with which the call opens. It has its turn. */
@@ -249,9 +249,9 @@ static inline uint8_t *hosted_bounce(const hosted_executor *self, const hosted_r
 expar_status hosted_record(executor *base, const exec_call *call, expar_event *event, exec_replay *replay);
 /* Waits until no thread is in a call of a graph. The caller has its turn, so none begins before its end. */
 void hosted_replays_settle(hosted_executor *self);
-/* Waits until all launches of graphs have ended, for wait_ns at most. Then ends the thread, and drops the calls. Returns
-   whether the launches had ended. If not, the buffer is halted, so that a replay that is under way ends. Later ones do
-   nothing then. They get wait_ns once more before late_replays is set. A second time it does nothing. */
+/* Waits until all launches of graphs have ended, for wait_ns at most. Then ends the thread, and drops the calls.
+   Returns whether the launches had ended. If not, the buffer is halted, so that a replay that is under way ends. Later
+   ones do nothing then. They get wait_ns once more before late_replays is set. A second time it does nothing. */
 bool hosted_replays_stop(hosted_executor *self, int64_t wait_ns);
 
 /* ---- carrier.c --------------------------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
  * what the call has held. */
 #include "base/interrupt.h"
 #include "exec/cuda/hosted/hosted.h"
+#include "shmem/rings.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -18,8 +19,8 @@
 
 /* A call of a graph. */
 typedef struct graph_call {
-    hosted_replays *home;
-    /* Guarded by home->lock: */
+    hosted_replays *list;
+    /* Guarded by list->lock: */
     exec_replay *replay; /* NULL: it has been dropped, or is not this object's any more */
     bool recorded;       /* the capture has succeeded */
     bool held;           /* the driver calls graph_has_gone some time */
@@ -40,11 +41,12 @@ struct hosted_replays {
     uint64_t space;   /* numbers that `all` has space for */
     uint64_t living;  /* records in `all` */
     uint64_t dying;   /* of these, those whose graph has gone */
-    /* The thread is to end. Set with the lock held, and read without it (relaxed: the thread then ends, and is joined). */
+    /* The thread is to end. Set with the lock held, and read without it (relaxed: the thread is joined then). */
     atomic_bool ends;
+    int64_t nap_ns; /* its longest nap, by the program's choice; set before it runs */
     /* Only the thread uses these: */
-    uint64_t last; /* run that it has carried out */
-    int64_t active_ns;
+    uint64_t last;     /* run that it has carried out */
+    int64_t active_ns; /* when it last had something to do */
 };
 
 static void replays_drop(hosted_replays *all)
@@ -111,24 +113,31 @@ static void drop_calls(hosted_replays *all, bool any)
         replay->drop(replay);
 }
 
-/* Naps, or sleeps if no graph lives. The longer nothing has come, the longer it naps. */
+/* Returns how long to nap, as threads with rings of kernels do (net/proxy); 0: not at all. */
+static int64_t nap_length(const hosted_replays *all)
+{
+    const int64_t idle_ns = clock_ns() - all->active_ns, rest_ns = knob(KNOB_PROXY_REST_NAP_NS);
+    const bool spins = idle_ns < knob(KNOB_PROXY_SPIN_NS) && !sym_outnumbers(all->self->core.sym, 2);
+    if (spins || all->nap_ns == 0) return 0;
+    return idle_ns < knob(KNOB_PROXY_REST_NS) || all->nap_ns > rest_ns ? all->nap_ns : rest_ns;
+}
+
+static bool is_to_end(const hosted_replays *all)
+{
+    return atomic_load_explicit(&all->ends, memory_order_relaxed);
+}
+
+/* Sleeps while no graph lives. A kernel wakes no thread, so the thread naps between two looks. */
 static void replays_rest(hosted_replays *all)
 {
-    const int64_t idle_ns = clock_ns() - all->active_ns;
-    const bool crowded = sym_outnumbers(all->self->core.sym, 2),
-               idle = crowded || idle_ns >= knob(KNOB_STREAM_SHORT_NS);
-    const int64_t end_ns = clock_ns() + knob(idle ? KNOB_STREAM_MOST_NAP_NS : KNOB_STREAM_NAP_NS);
+    const int64_t nap_ns = nap_length(all), end_ns = clock_ns() + nap_ns;
     const struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
-    if (!crowded && idle_ns < knob(KNOB_STREAM_YIELD_NS)) {
-        sched_yield();
-        return;
-    }
     pthread_mutex_lock(&all->lock);
-    while (all->living == 0 && !atomic_load_explicit(&all->ends, memory_order_relaxed))
+    while (all->living == 0 && !is_to_end(all))
         pthread_cond_wait(&all->change, &all->lock);
-    if (all->dying == 0 && !atomic_load_explicit(&all->ends, memory_order_relaxed))
-        pthread_cond_timedwait(&all->change, &all->lock, &end);
+    if (nap_ns > 0 && all->dying == 0 && !is_to_end(all)) pthread_cond_timedwait(&all->change, &all->lock, &end);
     pthread_mutex_unlock(&all->lock);
+    if (nap_ns == 0) sched_yield();
 }
 
 static void *replays_main(void *argument)
@@ -138,7 +147,7 @@ static void *replays_main(void *argument)
     uint64_t number;
     log_set_rank(all->self->core.sym->rank);
     all->active_ns = clock_ns();
-    while (!atomic_load_explicit(&all->ends, memory_order_relaxed)) {
+    while (!is_to_end(all)) {
         if (!hosted_run_of_graph(all->self, all->last, &run, &number)) {
             drop_calls(all, false);
             replays_rest(all);
@@ -151,7 +160,7 @@ static void *replays_main(void *argument)
     return NULL;
 }
 
-static expar_status start_thread(hosted_replays *all)
+static expar_status replays_start(hosted_replays *all)
 {
     sigset_t every, before;
     sigfillset(&every);
@@ -172,7 +181,8 @@ static expar_status replays_make(hosted_executor *self)
     pthread_mutex_init(&all->serving, NULL);
     pthread_mutex_init(&all->lock, NULL);
     interrupt_cond_init(&all->change);
-    const expar_status status = start_thread(all);
+    expar_status status = sym_rings_read_nap(&all->nap_ns);
+    if (status == EXPAR_OK) status = replays_start(all);
     if (status != EXPAR_OK) {
         replays_drop(all);
         return status;
@@ -188,7 +198,7 @@ static expar_status replays_make(hosted_executor *self)
 static void graph_has_gone(void *object)
 {
     graph_call *one = object;
-    hosted_replays *all = one->home;
+    hosted_replays *all = one->list;
     pthread_mutex_lock(&all->lock);
     const bool dropped = !one->replay;
     one->given_up = true;
@@ -224,7 +234,7 @@ static expar_status add_call(hosted_replays *all, const exec_call *call, exec_re
 {
     graph_call *one = calloc(1, sizeof *one);
     if (!one) return error_set(EXPAR_ERR_MEMORY, "no memory for a call of a graph");
-    one->home = all;
+    one->list = all;
     one->replay = replay;
     one->call = (exec_call){.num_sms = call->num_sms, .stream = call->stream};
     pthread_mutex_lock(&all->lock);
@@ -272,7 +282,7 @@ static expar_status put_into_graph(hosted_executor *self, const exec_call *call,
     if (status == EXPAR_OK && event) status = expar_event_stream_wait(event, call->stream);
     if (status == EXPAR_OK) {
         one->held = true;
-        atomic_fetch_add_explicit(&one->home->references, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&one->list->references, 1, memory_order_relaxed);
         status = gpu_give_to_graph(call->stream, one, graph_has_gone);
     }
     if (status == EXPAR_OK) status = hosted_run_record(self, call, number);

@@ -91,8 +91,8 @@ typedef struct mover_state {
     mover_command commands[MOVER_COMMANDS];
 } mover_state;
 
-/* So many commands of a run, below 2^24. Runs are numbered from 1, so an earlier run's word is lower than all of a later
- * run. */
+/* So many commands of a run, below 2^24. Runs are numbered from 1, so an earlier run's word is lower than all of a
+ * later run. */
 PORTABLE_FUNC uint64_t mover_count(uint64_t run, uint32_t commands)
 {
     return run << 24 | commands;

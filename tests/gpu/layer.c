@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The parts of layer.h: memory, calls, comparison. */
 #include "gpu/layer.h"
+#include "cuda/find_controls.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,8 @@ void card_close(card *c)
         CHECK_OK(CUDA_CALL(StreamDestroy, c->streams[i]));
     cuda_leave();
     cuda_device_close(c->device);
+    const fake_controls *controls = controls_find();
+    CHECK(!controls || atomic_load(&controls->host_functions) == 0, "the library has put a host function on a stream");
 }
 
 expar_ep_config card_config(const card *c, const expar_ep_config *config)

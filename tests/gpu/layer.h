@@ -18,7 +18,8 @@ typedef struct card {
 
 /* Rank r has GPU r modulo the number of GPUs; it is entered until card_close. */
 bool card_open(card *c, int32_t rank);
-/* When no kernel of any rank runs any more. */
+/* When no kernel of any rank runs any more. On the simulated driver it also checks that no stream has ever had a host
+   function. */
 void card_close(card *c);
 /* The config with this GPU as its device. */
 expar_ep_config card_config(const card *c, const expar_ep_config *config);

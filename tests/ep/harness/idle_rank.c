@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks without tokens. */
 #include "ep/harness/idle_rank.h"
+#include "cuda/find_controls.h"
 #include "ep/harness/check.h"
 #include "ep/normal/normal.h"
 #include "exec/cuda/normal/normal_gpu.h"
@@ -53,11 +54,13 @@ void idle_forget(idle_rank *one)
 
 void idle_end(idle_rank *one)
 {
+    const fake_controls *controls = controls_find();
     idle_forget(one);
     CHECK_OK(expar_ep_destroy(one->ep));
     CHECK_OK(CUDA_CALL(StreamDestroy, one->stream));
     cuda_leave();
     cuda_device_close(one->gpu);
+    CHECK(!controls || atomic_load(&controls->host_functions) == 0, "the library has put a host function on a stream");
 }
 
 mem_block *idle_fill_pool(const idle_rank *one)

@@ -28,6 +28,7 @@ void idle_forget(idle_rank *one);
 /* Likewise with a config, that of the others or any. */
 expar_ep_config idle_config(const expar_group *group);
 bool idle_begin_as(idle_rank *one, expar_group *group, const expar_ep_config *config);
+/* On the simulated driver it also checks that no stream of the process has ever had a host function. */
 void idle_end(idle_rank *one);
 
 /* Takes the buffer's pool, but for the handle that the next dispatch makes: its results do not fit. */

@@ -18,6 +18,7 @@ import torch
 import torch.utils.dlpack as dlpack
 from expar import _abi, _exchange, _interrupt, _tensor
 from expar._abi import Dtype
+from expar._buffer_forms import ints_at as ints_at
 from expar._copies import Shared
 from expar._library import _check, lib
 
@@ -130,19 +131,6 @@ def put_memory(
     _VIEW.pack_into(
         args, offset, tensor.data_ptr(), CODES[tensor.dtype], len(shape), *shape, *fill, *strides, *fill, *device
     )
-
-
-_int_arrays: dict[int, Any] = {}
-
-
-def ints_at(address: int | None, count: int) -> list[int]:
-    """Reads int32 [count] from the library's memory. Array types are cached: making one takes longer than a call, and
-    leaves garbage for the collector."""
-    kind = _int_arrays.get(count)
-    if kind is None:
-        kind = _int_arrays[count] = ctypes.c_int32 * count
-    found: list[int] = kind.from_address(address or 0)[:]
-    return found
 
 
 def put_ints(address: int, numbers: list[int], size: int) -> None:

@@ -49,12 +49,15 @@ GPU_ASIDE ll_gpu_turn ll_gda_await(const ll_gpu_call *c, int32_t pe, uint64_t nu
 #define LL_GDA_NONE (~(uint64_t)0)
 
 /* Says whether a thread that finds the queue full leaves. The host ends such a wait by the queue, too, if the rank or
-   the device is lost. It never waits for the rank's kernels, so it tells the host nothing. */
+   the device is lost. It never waits for the rank's kernels, so it tells the host nothing. Many threads may wait here,
+   so the host's orders are read by the thread that has the watch. */
 GPU_FUNC bool ll_gda_leaves(const ll_gpu_call *c, int32_t pe, uint32_t turn)
 {
     if (turn % LL_MASK_POLLS) return false;
     if (ll_is_masked(c, pe) || has_failed(&c->place)) return true;
-    return turn % GPU_POLLS == 0 && (load_acquire(&c->place.report->orders) & GPU_ABORT);
+    if (turn % GPU_POLLS) return false;
+    watch_take(&c->place, clock_now());
+    return (load_relaxed_64(&c->place.state->orders) & GPU_ABORT) != 0;
 }
 
 /* Reserves blocks of the queue, and returns the index of the first. LL_GDA_NONE: the queue has failed, or the wait was

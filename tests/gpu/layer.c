@@ -124,8 +124,11 @@ expar_status layer_dispatch(layer *p, expar_ep *ep, const traffic *t, cu_stream 
     there.num_worst_tokens = p->worst;
     there.path = p->path;
     there.stream = stream;
+    there.async_finish = p->wait != LAYER_WAITS;
     p->result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
-    return expar_ep_dispatch(ep, &there, &p->result);
+    const expar_status status = expar_ep_dispatch(ep, &there, &p->result);
+    expar_event_release(p->result.event);
+    return status;
 }
 
 expar_status layer_combine_by(const layer *p, expar_ep *ep, expar_ep_path path, cu_stream stream)
@@ -139,7 +142,11 @@ expar_status layer_combine_by(const layer *p, expar_ep *ep, expar_ep_path path, 
     back.out_y = p->y;
     back.out_topk_weights = p->summed;
     back.stream = stream;
-    return expar_ep_combine(ep, &back, NULL);
+    back.async_finish = p->wait != LAYER_WAITS;
+    expar_ep_combine_result result = EXPAR_EP_COMBINE_RESULT_INIT;
+    const expar_status status = expar_ep_combine(ep, &back, &result);
+    expar_event_release(result.event);
+    return status;
 }
 
 /* The experts' output is the caller's memory, for which DIRECT is rejected. */

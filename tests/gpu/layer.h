@@ -31,11 +31,15 @@ bool card_put(const expar_tensor *to, int64_t rows, const void *from, cu_stream 
 /* Waits for the stream; a copy in host memory, to be freed. */
 void *card_fetch(const expar_tensor *from, cu_stream stream);
 
+/* What the host waits for. */
+typedef enum layer_wait { LAYER_WAITS, LAYER_WAITS_FOR_COUNTS, LAYER_WAITS_FOR_NOTHING } layer_wait;
+
 typedef struct layer {
     const card *card;
     int32_t rank;
     expar_ep_path path;
-    int64_t worst; /* rows of the outputs; 0: the host waits for counts */
+    layer_wait wait; /* for nothing: with `worst` */
+    int64_t worst;   /* rows of the outputs; 0: the host waits for counts */
     expar_tensor x, idx, weights, y, summed;
     expar_tensor back, back_weights; /* what the experts gave: `spare` rows */
     int64_t spare;

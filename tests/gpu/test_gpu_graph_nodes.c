@@ -80,11 +80,14 @@ static bool verify(const actor *one)
     return layer_verify(&one->pair.layers[0], one->pair.in->t, one->pair.in->a, one->stream);
 }
 
-/* Another layer of calls, on another stream, between launches that are not waited for. */
-static bool call_between(actor *one, int launches)
+/* Another layer of calls, on another stream, between launches that are not waited for. The host waits for its calls, or
+   for its counts, or for nothing. */
+static bool call_between(actor *one, int launches, layer_wait wait)
 {
     const layer_inputs *in = one->pair.in;
     layer *p = &one->pair.layers[1];
+    p->wait = wait;
+    p->worst = wait == LAYER_WAITS_FOR_NOTHING ? p->spare : 0;
     const bool good = upload(one) && launch(one, launches) && layer_upload(p, in->t, in->a, one->other) &&
                       layer_call(p, one->pair.ep, in->t, one->other) && launch(one, launches) && verify(one) &&
                       layer_verify(p, in->t, in->a, one->other);
@@ -100,8 +103,66 @@ static void trial_many(expar_group *group, void *shared)
     const expar_ep_config config = limited();
     const int launches = (int)random_test_rounds(25);
     if (!actor_begin(&one, group, shared, &config) || !actor_capture(&one)) return;
-    for (int lap = 0; lap < 2 && call_between(&one, launches); lap++)
+    for (int lap = 0; lap < 3 && call_between(&one, launches, (layer_wait)lap); lap++)
         CHECK_OK(expar_ep_query(one.pair.ep));
+    actor_end(&one);
+}
+
+/* ---- a route, with its dispatch and combine ---------------------------------------------------------------------- */
+
+static bool call_routed(const actor *one, expar_ep_handle **handle, expar_ep_output **output)
+{
+    expar_ep_route_args by = EXPAR_EP_ROUTE_ARGS_INIT;
+    expar_ep_route_result routed = EXPAR_EP_ROUTE_RESULT_INIT;
+    expar_ep_dispatch_args there = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_combine_args back = EXPAR_EP_COMBINE_ARGS_INIT;
+    const layer *p = &one->pair.layers[0];
+    by.topk_idx = p->idx;
+    by.num_experts = one->pair.in->t->job.num_experts;
+    by.num_worst_tokens = p->spare;
+    there.x = p->x;
+    back.x = p->back;
+    back.x.shape[0] = p->spare;
+    back.out_y = p->y;
+    by.stream = there.stream = back.stream = one->stream;
+    if (!CHECK_OK(expar_ep_route(one->pair.ep, &by, &routed))) return false;
+    there.handle = back.handle = *handle = routed.handle;
+    if (!CHECK_OK(expar_ep_dispatch(one->pair.ep, &there, &result))) return false;
+    *output = result.output;
+    return CHECK_OK(expar_ep_combine(one->pair.ep, &back, NULL));
+}
+
+static void check_sums(const actor *one)
+{
+    const layer *p = &one->pair.layers[0];
+    const size_t bytes = (size_t)one->pair.in->t->inputs[one->rank].num_tokens * traffic_row_bytes(one->pair.in->t);
+    void *y = card_fetch(&p->y, one->stream);
+    CHECK(bytes == 0 || memcmp(y, one->pair.in->a->y[one->rank], bytes) == 0, "y differs");
+    free(y);
+}
+
+static void trial_route(expar_group *group, void *shared)
+{
+    actor one;
+    cu_graph graph = NULL;
+    expar_ep_handle *handle = NULL;
+    expar_ep_output *output = NULL;
+    const expar_ep_config config = limited();
+    if (!actor_begin(&one, group, shared, &config)) return;
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, one.stream, CU_CAPTURE_THREAD_LOCAL));
+    call_routed(&one, &handle, &output);
+    CHECK_OK(CUDA_CALL(StreamEndCapture, one.stream, &graph));
+    expar_ep_output_release(output);
+    expar_ep_handle_release(handle);
+    if (check_failures() == 0) CHECK_OK(CUDA_CALL(GraphInstantiate, &one.exec, graph, 0));
+    if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
+    for (int lap = 0; lap < 3 && check_failures() == 0; lap++) {
+        const size_t bytes = (size_t)(one.pair.layers[0].y.shape[0] * one.pair.layers[0].y.shape[1]) * 2;
+        CHECK_OK(CUDA_CALL(MemsetD8Async, (cu_address)(uintptr_t)one.pair.layers[0].y.data, 0x3c, bytes, one.stream));
+        if (upload(&one) && launch(&one, 2)) check_sums(&one);
+    }
+    CHECK_OK(expar_ep_query(one.pair.ep));
     actor_end(&one);
 }
 
@@ -204,7 +265,7 @@ static void trial_growth(expar_group *group, void *shared)
     if (upload(&one) && launch(&one, 2)) CHECK_OK(dispatch_long(&one, &x, 0));
     launch(&one, 2);
     verify(&one);
-    call_between(&one, 1);
+    call_between(&one, 1, LAYER_WAITS);
     CHECK_OK(CUDA_CALL(StreamSynchronize, one.other));
     card_give(&x);
     actor_end(&one);
@@ -297,6 +358,12 @@ static void test_launches_between_calls(void **state)
     assert_true(layers_run(&plan, 43, trial_many));
 }
 
+static void test_route(void **state)
+{
+    (void)state;
+    assert_true(layers_run(&plan, 42, trial_route));
+}
+
 static void test_rejected_calls(void **state)
 {
     (void)state;
@@ -359,13 +426,10 @@ static void test_killed_rank(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launches_between_calls),
-        cmocka_unit_test(test_rejected_calls),
-        cmocka_unit_test(test_growing_records),
-        cmocka_unit_test(test_graph_outlives_buffer),
-        cmocka_unit_test(test_abandoned_buffer),
-        cmocka_unit_test(test_buffer_abandoned_early),
-        cmocka_unit_test(test_killed_rank),
+        cmocka_unit_test(test_launches_between_calls), cmocka_unit_test(test_route),
+        cmocka_unit_test(test_rejected_calls),         cmocka_unit_test(test_growing_records),
+        cmocka_unit_test(test_graph_outlives_buffer),  cmocka_unit_test(test_abandoned_buffer),
+        cmocka_unit_test(test_buffer_abandoned_early), cmocka_unit_test(test_killed_rank),
     };
     if (argc > 2) cmocka_set_test_filter(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);

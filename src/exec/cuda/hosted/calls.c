@@ -53,7 +53,6 @@ expar_status hosted_begin(executor *base, exec_call *call, void *stream)
 {
     hosted_executor *self = hosted_of(base);
     expar_status status = gpu_check_stream(&self->core, stream);
-    if (status == EXPAR_OK) status = hosted_check_sms(self, "num_sms", call->num_sms);
     if (status != EXPAR_OK) return status;
     hosted_call *own = calloc(1, sizeof *own);
     if (!own) return error_set(EXPAR_ERR_MEMORY, "no memory for a call");
@@ -64,7 +63,8 @@ expar_status hosted_begin(executor *base, exec_call *call, void *stream)
     if (status != EXPAR_OK) return status;
     status = take_stream(self, call);
     cuda_leave();
-    return status;
+    /* A call that is rejected for its SMs is known to be captured. */
+    return status == EXPAR_OK ? hosted_check_sms(self, "num_sms", call->num_sms) : status;
 }
 
 /* ---- its turn ---------------------------------------------------------------------------------------------------- */

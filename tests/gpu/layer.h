@@ -31,7 +31,7 @@ bool card_put(const expar_tensor *to, int64_t rows, const void *from, cu_stream 
 /* Waits for the stream; a copy in host memory, to be freed. */
 void *card_fetch(const expar_tensor *from, cu_stream stream);
 
-/* What the host waits for. */
+/* Says what the host waits for. */
 typedef enum layer_wait { LAYER_WAITS, LAYER_WAITS_FOR_COUNTS, LAYER_WAITS_FOR_NOTHING } layer_wait;
 
 typedef struct layer {

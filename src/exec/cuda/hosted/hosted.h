@@ -45,8 +45,7 @@ typedef struct hosted_replays hosted_replays;
 /* Runs of the mover at a time: calls that are issued and have not ended. The next one waits for the first. */
 #define HOSTED_RINGS 16
 /* The ring after those, which all runs of graphs use. One of them runs at a time. */
-#define HOSTED_GRAPH_RING HOSTED_RINGS
-#define HOSTED_ALL_RINGS  (HOSTED_RINGS + 1)
+enum { HOSTED_GRAPH_RING = HOSTED_RINGS, HOSTED_ALL_RINGS };
 
 /* Pinned memory of the buffer, which the copies of one call at a time use (stage.c). */
 typedef struct hosted_stage {

@@ -275,6 +275,7 @@ static void await_stream(cu_stream stream)
 cu_result cuMemcpyHtoDAsync_v2(cu_address dest, const void *source, size_t bytes, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     copy c = {.to = (void *)(uintptr_t)dest, .from = source, .bytes = bytes};
     if (streams_run_apart() && bytes && !is_pinned(source) && !capture_of(stream)) {
         c.own = malloc(bytes);
@@ -287,6 +288,7 @@ cu_result cuMemcpyHtoDAsync_v2(cu_address dest, const void *source, size_t bytes
 cu_result cuMemcpyAsync(cu_address dest, cu_address source, size_t bytes, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     const void *from = (const void *)(uintptr_t)source;
     if (crosses_registration(from, bytes) || crosses_registration((const void *)(uintptr_t)dest, bytes))
         return INVALID_VALUE;
@@ -298,6 +300,7 @@ cu_result cuMemcpyAsync(cu_address dest, cu_address source, size_t bytes, cu_str
 cu_result cuMemcpyDtoHAsync_v2(void *dest, cu_address source, size_t bytes, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     put_copy(stream, (copy){.to = dest, .from = (const void *)(uintptr_t)source, .bytes = bytes});
     if (!is_pinned(dest) && !capture_of(stream)) await_stream(stream);
     return CU_OK;
@@ -305,6 +308,7 @@ cu_result cuMemcpyDtoHAsync_v2(void *dest, cu_address source, size_t bytes, cu_s
 cu_result cuMemsetD8Async(cu_address dest, unsigned char value, size_t bytes, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     put_copy(stream, (copy){.to = (void *)(uintptr_t)dest, .value = value, .bytes = bytes});
     return CU_OK;
 }
@@ -312,6 +316,7 @@ cu_result cuMemsetD8Async(cu_address dest, unsigned char value, size_t bytes, cu
 cu_result cuMemsetD16Async(cu_address dest, unsigned short value, size_t count, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     if (count != 1 || dest % sizeof value != 0) return INVALID_VALUE; /* all that the library asks for */
     put_copy(stream, (copy){.to = (void *)(uintptr_t)dest, .word = value, .bytes = sizeof value, .is_word = true});
     return CU_OK;
@@ -322,6 +327,7 @@ cu_result cuMemsetD16Async(cu_address dest, unsigned short value, size_t count, 
 static cu_result put_word(cu_stream stream, cu_address word, uint64_t value, size_t bytes, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     if (flags != CU_WRITE_FENCED || word % bytes != 0) return INVALID_VALUE;
     if (is_foreign((const void *)(uintptr_t)word, stream)) return INVALID_VALUE;
     if (atomic_load(&fake_controls_of()->no_words) || !setting("FAKE_WORDS", 1)) return NOT_SUPPORTED;
@@ -340,18 +346,21 @@ cu_result cuStreamWriteValue64_v2(cu_stream stream, cu_address word, uint64_t va
 /* The next three: on the null stream, to their ends. */
 cu_result cuMemcpyHtoD_v2(cu_address dest, const void *source, size_t bytes)
 {
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     cu_result result = cuMemcpyHtoDAsync_v2(dest, source, bytes, NULL);
     if (result == CU_OK) await_stream(NULL);
     return result;
 }
 cu_result cuMemcpyDtoH_v2(void *dest, cu_address source, size_t bytes)
 {
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     cu_result result = cuMemcpyDtoHAsync_v2(dest, source, bytes, NULL);
     if (result == CU_OK) await_stream(NULL);
     return result;
 }
 cu_result cuMemsetD8_v2(cu_address dest, unsigned char value, size_t bytes)
 {
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     cu_result result = cuMemsetD8Async(dest, value, bytes, NULL);
     if (result == CU_OK) await_stream(NULL);
     return result;

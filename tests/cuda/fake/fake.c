@@ -77,6 +77,11 @@ int setting(const char *name, int fallback)
     return text ? atoi(text) : fallback;
 }
 
+bool context_is_lost(void)
+{
+    return setting("FAKE_LOST", 0) != 0;
+}
+
 /* ---- driver and devices ------------------------------------------------------------------------------------------ */
 
 cu_result cuInit(unsigned int flags)

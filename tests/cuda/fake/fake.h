@@ -37,6 +37,8 @@ enum {
 int setting(const char *name, int fallback);
 /* Whether one is current to this thread: the driver needs it for all that is about memory, streams and kernels. */
 bool has_context(void);
+/* Whether a kernel has broken the context (FAKE_LOST): what is put on streams, and questions about it, fail. */
+bool context_is_lost(void);
 /* The GPU whose memory lies there; -1: none's. */
 int fake_device_at(cu_address address);
 /* Where copies reach that address, and how many of the bytes in one piece at most. */

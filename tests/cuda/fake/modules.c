@@ -77,6 +77,7 @@ cu_result cuModuleGetFunction(cu_function *function, cu_module module, const cha
 {
     if (!has_context()) return INVALID_CONTEXT;
     if (!module || !name) return INVALID_VALUE;
+    if (!strcmp(name, "change_word") && !setting("FAKE_CHANGES", 1)) return NOT_SUPPORTED;
     *function = kernel_named(name);
     return *function ? CU_OK : INVALID_VALUE;
 }
@@ -180,6 +181,7 @@ bool put_kernel(cu_stream stream, cu_function function, const kernel_grid *grid,
 cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function, void **parameters, void **extra)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     const unsigned long long capture = capture_of(config->stream);
     const kernel_grid grid = {config->grid_x, config->block_x, config->shared_bytes};
     (void)extra;

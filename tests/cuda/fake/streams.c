@@ -115,6 +115,7 @@ cu_result cuStreamDestroy_v2(cu_stream stream)
 cu_result cuStreamSynchronize(cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     const stream_lane lane = lane_of(stream);
     queue_await(&lane, queue_mark(&lane));
     return CU_OK;
@@ -129,6 +130,7 @@ cu_result cuStreamGetId(cu_stream stream, unsigned long long *number)
 cu_result cuStreamQuery(cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     const stream_lane lane = lane_of(stream);
     return note_look(&lane, queue_mark(&lane)) ? CU_OK : CU_ERROR_NOT_READY;
 }
@@ -218,6 +220,7 @@ cu_result cuEventCreate(cu_event *event, unsigned int flags)
 cu_result cuEventRecord(cu_event event, cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     if (!setting("FAKE_RECORD", 1)) return ILLEGAL_ADDRESS;
     if (!context_lives(get_record(event).context)) return INVALID_CONTEXT;
     const unsigned long long capture = capture_of(stream);
@@ -236,7 +239,7 @@ cu_result cuEventElapsedTime(float *milliseconds, cu_event start, cu_event end)
 }
 static bool is_broken(void)
 {
-    return atomic_load(&fake_controls_of()->broken) || setting("FAKE_FAULT", 0);
+    return atomic_load(&fake_controls_of()->broken) || setting("FAKE_FAULT", 0) || context_is_lost();
 }
 cu_result cuEventSynchronize(cu_event event)
 {
@@ -370,6 +373,7 @@ cu_result cuEventRecordWithFlags(cu_event event, cu_stream stream, unsigned int 
 cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     note_other(flags & CU_EVENT_EXTERNAL);
     if (flags & CU_EVENT_EXTERNAL) {
         const unsigned long long into = capture_of(stream);
@@ -387,6 +391,7 @@ cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags
 cu_result cuStreamWaitValue32_v2(cu_stream stream, cu_address word, uint32_t value, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
+    if (context_is_lost()) return ILLEGAL_ADDRESS;
     if (flags != CU_WAIT_AT_LEAST) return INVALID_VALUE;
     if (atomic_load(&fake_controls_of()->no_words) || !setting("FAKE_WORDS", 1)) return NOT_SUPPORTED;
     const stream_lane lane = lane_of(stream);

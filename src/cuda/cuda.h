@@ -81,6 +81,9 @@ void cuda_device_close(cuda_device *device); /* NULL is allowed */
    events and kernels must be between the two. */
 expar_status cuda_enter(const cuda_device *device);
 void cuda_leave(void);
+/* The same where the context may be current already, as in calls of the program; that saves two calls of the driver.
+   *entered: cuda_leave is to follow. */
+expar_status cuda_enter_from_outside(const cuda_device *device, bool *entered);
 /* Waits for all work in the current context. */
 expar_status cuda_synchronize(void);
 

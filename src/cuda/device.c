@@ -98,6 +98,16 @@ expar_status cuda_enter(const cuda_device *self)
     return CUDA_CALL(CtxPushCurrent, self->context);
 }
 
+expar_status cuda_enter_from_outside(const cuda_device *self, bool *entered)
+{
+    cu_context current = NULL;
+    *entered = false;
+    if (cuda_driver()->CtxGetCurrent(&current) == CU_OK && current == self->context) return EXPAR_OK;
+    expar_status status = cuda_enter(self);
+    *entered = status == EXPAR_OK;
+    return status;
+}
+
 void cuda_leave(void)
 {
     cu_context left;

@@ -163,6 +163,7 @@ typedef struct cu_launch_config {
     X(DevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (cu_device device))                                     \
     X(CtxPushCurrent, "cuCtxPushCurrent_v2", (cu_context context))                                                     \
     X(CtxPopCurrent, "cuCtxPopCurrent_v2", (cu_context * context))                                                     \
+    X(CtxGetCurrent, "cuCtxGetCurrent", (cu_context * context))                                                        \
     X(CtxGetDevice, "cuCtxGetDevice", (cu_device * device))                                                            \
     X(CtxEnablePeerAccess, "cuCtxEnablePeerAccess", (cu_context peer, unsigned int flags))                             \
     X(CtxSynchronize, "cuCtxSynchronize", (void))                                                                      \

@@ -28,14 +28,14 @@ static expar_status call_check_group(const stream_call *call)
 }
 
 /* The GPU has been entered. */
-static expar_status call_check_stream(stream_call *call)
+static expar_status call_check_stream(const stream_call *call)
 {
     cu_context context = NULL;
     const cuda_device *device = call->service->device;
     expar_status status = CUDA_CALL(StreamGetCtx, call->stream, &context);
     if (status == EXPAR_OK && context != device->context)
         status = error_set(EXPAR_ERR_ARGUMENT, "stream is of another context; expected one of GPU %d", device->index);
-    return status == EXPAR_OK ? cuda_stream_capture(call->stream, &call->capture) : status;
+    return status;
 }
 
 static expar_status find_service(stream_call *call)
@@ -54,20 +54,32 @@ static expar_status find_service(stream_call *call)
     return status == EXPAR_OK ? stream_service_open(call->group, &call->service) : status;
 }
 
-expar_status stream_call_begin(stream_call *call)
+expar_status stream_call_begin_plain(stream_call *call)
 {
     expar_status status = call_check_group(call);
     if (status != EXPAR_OK) return status;
     status = find_service(call);
-    if (status == EXPAR_OK) status = cuda_enter(call->service->device);
-    if (status == EXPAR_OK && (status = call_check_stream(call)) != EXPAR_OK) cuda_leave();
+    if (status == EXPAR_OK) status = cuda_enter_from_outside(call->service->device, &call->entered);
+    if (status == EXPAR_OK && (status = call_check_stream(call)) != EXPAR_OK) stream_call_end(call, status);
     return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call->name);
+}
+
+expar_status stream_call_find_capture(stream_call *call)
+{
+    expar_status status = cuda_stream_capture(call->stream, &call->capture);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call->name);
+}
+
+expar_status stream_call_begin(stream_call *call)
+{
+    expar_status status = stream_call_begin_plain(call);
+    if (status == EXPAR_OK && (status = stream_call_find_capture(call)) != EXPAR_OK) stream_call_end(call, status);
+    return status;
 }
 
 expar_status stream_call_end(const stream_call *call, expar_status status)
 {
-    (void)call;
-    cuda_leave();
+    if (call->entered) cuda_leave();
     return status;
 }
 
@@ -75,7 +87,9 @@ expar_status stream_call_end(const stream_call *call, expar_status status)
 
 bool stream_reaches(const stream_call *call, const void *address, size_t bytes)
 {
+    kinds_place place;
     if (bytes == 0) return true;
+    if (kinds_find(call->group->sym, address, bytes, &place) && place.memory != TRANSPORT_HOST) return true;
     return cuda_knows(address) && cuda_knows((const uint8_t *)address + bytes - 1) &&
            mem_registry_permits(call->group->sym->registry, address, bytes);
 }

@@ -28,6 +28,12 @@ typedef struct stream_service {
        collectives have a server of their own. */
     cuda_server *operations;
     link_batch batch; /* of operations; that server's thread alone uses it */
+    /* Streams that wait for words now, and whether the program was told that they are many. That server's thread writes
+       them, tests read them; relaxed, as each word stands for itself. */
+    _Atomic int64_t waiting;
+    atomic_bool told_of_many;
+    /* of the GPU, which all streams of the process share (CUDA_DEVICE_MAX_CONNECTIONS) */
+    int64_t queues;
     pthread_mutex_t lock;
     cuda_server *collectives[TEAM_SLOTS]; /* by slot, made at first use; guarded by lock */
     stream_failure *failures;             /* guarded by lock */
@@ -49,7 +55,8 @@ typedef struct stream_call {
     const expar_ctx *ctx; /* NULL: on the group, or on a team */
     void *stream;
     stream_service *service;
-    unsigned long long capture; /* that the stream is in; 0: none */
+    bool entered;               /* the GPU's context was not current */
+    unsigned long long capture; /* that the stream is in; 0: none, or not asked for yet */
 } stream_call;
 
 /* How the bodies of public calls begin: they make `call`, and on a context turn pe into a rank of the group. */
@@ -66,10 +73,15 @@ typedef struct stream_call {
 /* Checks the group and the stream, and enters the GPU. Fails if an earlier call has failed since. On EXPAR_OK,
    stream_call_end ends the call. */
 expar_status stream_call_begin(stream_call *call);
+/* The same for calls that the driver may carry out by itself, which need not know the capture. Such a call asks for it
+   before it makes a job. */
+expar_status stream_call_begin_plain(stream_call *call);
+expar_status stream_call_find_capture(stream_call *call);
 /* Returns `status`. */
 expar_status stream_call_end(const stream_call *call, expar_status status);
 
-/* Returns whether copies of the stream reach that memory of the caller's. */
+/* Returns whether copies of the stream reach that memory of the caller's. The driver is not asked for symmetric
+   memory. */
 bool stream_reaches(const stream_call *call, const void *address, size_t bytes);
 expar_status stream_copy(const stream_call *call, void *dest, const void *source, size_t bytes);
 /* Stores an aligned word of 1, 2, 4 or 8 bytes whole, after all that the stream did before. */

@@ -19,11 +19,12 @@ static expar_status carry_get(stream_job *job)
     return stream_job_settle(job, ops_get_from(&from, job->dest, job->source, job->bytes, job->pe));
 }
 
-static expar_status put_job(const stream_call *call, expar_status (*carry)(stream_job *self), void *dest,
-                            const void *source, size_t bytes, int32_t pe)
+static expar_status put_job(stream_call *call, expar_status (*carry)(stream_job *self), void *dest, const void *source,
+                            size_t bytes, int32_t pe)
 {
     stream_job *job;
-    expar_status status = stream_job_make(call, carry, &job);
+    expar_status status = stream_call_find_capture(call);
+    if (status == EXPAR_OK) status = stream_job_make(call, carry, &job);
     if (status != EXPAR_OK) return status;
     job->dest = dest;
     job->source = source;
@@ -32,7 +33,7 @@ static expar_status put_job(const stream_call *call, expar_status (*carry)(strea
     return stream_job_put(call, call->service->operations, job);
 }
 
-static expar_status put_begun(const stream_call *call, void *dest, const void *source, size_t bytes, int32_t pe)
+static expar_status put_begun(stream_call *call, void *dest, const void *source, size_t bytes, int32_t pe)
 {
     kinds_place place;
     link_peer peer;
@@ -48,7 +49,7 @@ static expar_status put_begun(const stream_call *call, void *dest, const void *s
     return put_job(call, carry_put, dest, source, bytes, pe);
 }
 
-static expar_status get_begun(const stream_call *call, void *dest, const void *source, size_t bytes, int32_t pe)
+static expar_status get_begun(stream_call *call, void *dest, const void *source, size_t bytes, int32_t pe)
 {
     kinds_place place;
     link_peer peer;
@@ -64,10 +65,10 @@ static expar_status get_begun(const stream_call *call, void *dest, const void *s
     return put_job(call, carry_get, dest, source, bytes, pe);
 }
 
-typedef expar_status (*move)(const stream_call *call, void *dest, const void *source, size_t bytes, int32_t pe);
+typedef expar_status (*move)(stream_call *call, void *dest, const void *source, size_t bytes, int32_t pe);
 static expar_status move_ended(stream_call *call, move moves, void *dest, const void *source, size_t bytes, int32_t pe)
 {
-    expar_status status = stream_call_begin(call);
+    expar_status status = stream_call_begin_plain(call);
     if (status == EXPAR_OK) status = stream_call_end(call, moves(call, dest, source, bytes, pe));
     return group_ended(call->group, status);
 }
@@ -92,7 +93,7 @@ static expar_status carry_p(stream_job *job)
 }
 
 /* The low bytes of `value` are the element. */
-static expar_status p_begun(const stream_call *call, void *dest, uint64_t value, size_t bytes, int32_t pe)
+static expar_status p_begun(stream_call *call, void *dest, uint64_t value, size_t bytes, int32_t pe)
 {
     kinds_place place;
     link_peer peer;
@@ -106,7 +107,8 @@ static expar_status p_begun(const stream_call *call, void *dest, uint64_t value,
     if (status != EXPAR_OK) return status;
     void *to = kinds_peer_word_on_stream(call->group->sym, &place, pe);
     if (to) return stream_store(call, to, value, bytes);
-    status = stream_job_make(call, carry_p, &job);
+    status = stream_call_find_capture(call);
+    if (status == EXPAR_OK) status = stream_job_make(call, carry_p, &job);
     if (status != EXPAR_OK) return status;
     job->dest = dest;
     job->value = value;
@@ -117,7 +119,7 @@ static expar_status p_begun(const stream_call *call, void *dest, uint64_t value,
 
 static expar_status element_ended(stream_call *call, void *dest, uint64_t value, size_t bytes, int32_t pe)
 {
-    expar_status status = stream_call_begin(call);
+    expar_status status = stream_call_begin_plain(call);
     if (status == EXPAR_OK) status = stream_call_end(call, p_begun(call, dest, value, bytes, pe));
     return group_ended(call->group, status);
 }
@@ -140,7 +142,7 @@ EXPAR_DATA_TYPES(P_CTX_DEFINE)
 /* Each operation has arrived when the stream comes here. */
 static expar_status order_ended(stream_call *call)
 {
-    expar_status status = stream_call_begin(call);
+    expar_status status = stream_call_begin_plain(call);
     if (status == EXPAR_OK) status = stream_call_end(call, EXPAR_OK);
     return group_ended(call->group, status);
 }

@@ -4,6 +4,7 @@
 #include "pgas/stream/streams.h"
 
 #include "cuda/find_controls.h"
+#include <expar/device.h>
 
 #include <signal.h>
 #include <stdio.h>
@@ -113,6 +114,70 @@ static void test_death(void **state)
     if (kind_of_ranks == RANKS_THREADS) skip();
     for (int what = 0; what < DEEDS; what++)
         lose_one((deed)what);
+}
+
+/* ---- a context that a kernel breaks ------------------------------------------------------------------------------ */
+
+/* Calls with memory of GPUs fail, those with other memory do not. The program ends the group. */
+static void end_after_fault(expar_group *group, const test_stream *s, uint64_t *pinned, uint64_t *device)
+{
+    uint64_t local = 0;
+    expar_device_handle handle;
+    setenv("FAKE_LOST", "1", 1);
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_put(group, device, &local, sizeof local, 0));
+    CHECK_TEXT("700");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_wait_until_u64(group, device, EXPAR_CMP_EQ, 1, NULL));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_atomic_fetch_inc_u64(group, device, VICTIM, &local));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_device_get(group, NULL, &handle));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_put_on_stream(group, device, device + 1, 8, 0, s->stream));
+    CHECK_TEXT("expar_put_on_stream", "700");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_signal_wait_until_on_stream(group, pinned, EXPAR_CMP_EQ, 1, s->stream));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_signal_op_on_stream(group, pinned, 1, EXPAR_SIGNAL_ADD, 0, s->stream));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_barrier_all_on_stream(group, s->stream));
+    CHECK_OK(expar_p_u64(group, pinned + 5, 6, 0));
+    CHECK_OK(expar_quiet(group));
+    CHECK_OK(expar_group_abort(group));
+}
+
+/* A wait on a stream and a barrier name the rank whose context is broken. */
+static void wait_for_victim(expar_group *group, const test_stream *s, uint64_t *pinned)
+{
+    stream_await(s);
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_group_query(group));
+    CHECK_TEXT("rank 1", "_on_stream");
+    CHECK(pinned[5] == 6, "the last word is %llu", (unsigned long long)pinned[5]);
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+    CHECK_TEXT("rank 1");
+}
+
+/* Handles and streams are in use; the victim's stream waits when its context breaks. */
+static void break_context(expar_group *group, void *shared)
+{
+    (void)shared;
+    test_stream s;
+    expar_device_handle handle;
+    expar_device_error error = EXPAR_DEVICE_ERROR_INIT;
+    uint64_t *pinned = take_zeros(group, EXPAR_MEMORY_PINNED, 64);
+    uint64_t *device = take_zeros(group, EXPAR_MEMORY_DEVICE, 64);
+    if (!pinned || !device || !stream_open(group, &s)) return;
+    CHECK_OK(expar_device_get(group, NULL, &handle));
+    CHECK_OK(expar_signal_wait_until_on_stream(group, pinned, EXPAR_CMP_EQ, 1, s.stream));
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == VICTIM)
+        end_after_fault(group, &s, pinned, device);
+    else
+        wait_for_victim(group, &s, pinned);
+    CHECK_OK(expar_device_get_error(&handle, &error));
+    cuda_leave();
+    cuda_device_close(s.device);
+}
+
+static void test_broken_context(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_THREADS) skip();
+    const ranks_plan plan = {.kind = RANKS_PROCESSES, .size = 2};
+    assert_true(ranks_run(&plan, break_context, NULL));
 }
 
 /* ---- who is told ------------------------------------------------------------------------------------------------- */
@@ -273,6 +338,33 @@ static void check_count(const char *call, expar_status status, int copies, int w
         stream_await(&s);                                                                                              \
     } while (0)
 
+/* A put or a get that the driver carries out asks it for the current context and for that of the stream, and nothing
+   else. More would show in the time of a put. */
+static void check_calls(const char *call, expar_status status)
+{
+    static const char *const expected[] = {"cuCtxGetCurrent", "cuStreamGetCtx", "cuMemcpyAsync"};
+    fake_count counts[64];
+    const int number = count_end(counts, 64);
+    CHECK(status == EXPAR_OK, "%s: %s", call, expar_last_error());
+    for (int i = 0; i < number; i++) {
+        bool known = false;
+        for (size_t j = 0; j < ARRAY_LENGTH(expected); j++)
+            known = known || (!strcmp(counts[i].name, expected[j]) && counts[i].count == 1);
+        CHECK(known, "%s: %d of %s", call, counts[i].count, counts[i].name);
+    }
+}
+
+static void few_calls(expar_group *group, const test_stream *s, uint64_t *device, uint64_t *pinned)
+{
+    const int32_t me = group->rank;
+    count_begin();
+    check_calls("put", expar_put_on_stream(group, device, device + 8, 64, me, s->stream));
+    count_begin();
+    check_calls("put of pinned memory", expar_put_on_stream(group, device, pinned, 64, me, s->stream));
+    count_begin();
+    check_calls("get", expar_get_on_stream(group, device + 8, pinned, 64, me, s->stream));
+}
+
 static void counted(expar_group *group, void *shared)
 {
     (void)shared;
@@ -305,6 +397,8 @@ static void counted(expar_group *group, void *shared)
     COUNTED(0, 1, 1, expar_put_on_stream(group, host, device, 64, me, s.stream));
     COUNTED(0, 1, 1, expar_barrier_all_on_stream(group, s.stream));
     COUNTED(0, 1, 1, expar_sum_reduce_u64_on_stream(world, device, pinned, 1, s.stream));
+    few_calls(group, &s, device, pinned);
+    stream_await(&s);
     const fake_controls *controls = controls_find();
     CHECK(controls && atomic_load(&controls->host_functions) == 0 && atomic_load(&controls->launches) == 0,
           "a thread of the library has launched something");
@@ -320,8 +414,8 @@ static void test_counted(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_death),         cmocka_unit_test(test_failing), cmocka_unit_test(test_ends_early),
-        cmocka_unit_test(test_without_words), cmocka_unit_test(test_counted),
+        cmocka_unit_test(test_broken_context), cmocka_unit_test(test_death),         cmocka_unit_test(test_failing),
+        cmocka_unit_test(test_ends_early),     cmocka_unit_test(test_without_words), cmocka_unit_test(test_counted),
     };
     kind_read(argc, argv);
     num_gpus = FAKE_GPUS;

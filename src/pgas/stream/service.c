@@ -6,6 +6,8 @@
 
 /* The default of EXPAR_STREAM_CALLS. */
 #define DEFAULT_CALLS 4096
+/* A GPU has so many queues if the environment does not say more. */
+#define DEFAULT_QUEUES 8
 
 /* Held while some group's service is made. */
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
@@ -57,6 +59,8 @@ static expar_status service_make(expar_group *group, stream_service **out)
     pthread_mutex_init(&self->lock, NULL);
     int64_t calls = DEFAULT_CALLS;
     expar_status status = env_int("EXPAR_STREAM_CALLS", 1, 1048576, &calls);
+    self->queues = DEFAULT_QUEUES;
+    if (status == EXPAR_OK) status = env_foreign_int("CUDA_DEVICE_MAX_CONNECTIONS", 1, INT32_MAX, &self->queues);
     if (status == EXPAR_OK) status = cuda_device_open(gpu_of(group->sym), &self->device);
     if (status == EXPAR_OK && (status = cuda_enter(self->device)) == EXPAR_OK) {
         const cuda_server_plan plan = server_plan(group, (uint32_t)calls);

@@ -12,8 +12,24 @@ static stream_job *wait_of(cuda_command *command)
     return (stream_job *)(void *)command;
 }
 
+/* A stream that waits holds up others in its queue, and the library's copies have streams, too. If all queues hold such
+   a stream, nothing moves until one of the waits ends. */
+static void count_wait(stream_service *service)
+{
+    const int64_t waiting = atomic_fetch_add_explicit(&service->waiting, 1, memory_order_relaxed) + 1;
+    if (waiting < service->queues || atomic_load_explicit(&service->told_of_many, memory_order_relaxed)) return;
+    atomic_store_explicit(&service->told_of_many, true, memory_order_relaxed);
+    LOG(LOG_WARN,
+        "%lld streams of this rank wait at once, and the GPU has %lld queues for all streams of the process: copies of "
+        "the library and other streams may wait for them, too. Set CUDA_DEVICE_MAX_CONNECTIONS to 32 before the "
+        "process "
+        "first uses CUDA",
+        (long long)waiting, (long long)service->queues);
+}
+
 static void wait_begin(stream_job *job)
 {
+    count_wait(job->service);
     static const boot_topic none = {.kind = BOOT_KIND_NONE};
     sym *self = job->service->group->sym;
     job->tellings = atomic_load_explicit(&self->tellings, memory_order_relaxed);
@@ -25,6 +41,7 @@ static void wait_begin(stream_job *job)
 static void wait_end(stream_job *job)
 {
     boot_wait_end(&job->wait);
+    if (job->waits) atomic_fetch_sub_explicit(&job->service->waiting, 1, memory_order_relaxed);
     job->waits = false;
 }
 

@@ -372,7 +372,8 @@ typedef struct expar_dev_words4 {
 
 #elif defined(__CUDACC__)
 
-#define EXPAR_DEV_FUNC      static inline __device__
+#define EXPAR_DEV_FUNC static inline __device__
+#define EXPAR_DEV_READS_AHEAD
 /* Code for PEs that are not mapped stays out of line, so that calls to others are as short as without it. */
 #define EXPAR_DEV_ASIDE     static inline __device__ __noinline__
 /* The kind of memory that the target has beside pinned memory. */
@@ -545,66 +546,27 @@ EXPAR_DEV_FUNC void expar_dev_share(int scope, expar_dev_words4 *words)
     }
 }
 
+/* 16 bytes, which one access loads or stores. */
+typedef uint4 expar_dev_unit;
 /* Loads of data that other GPUs write: they pass by the first-level cache, which those stores do not reach. */
-EXPAR_DEV_FUNC uint4 expar_dev_load_unit(const uint4 *at)
+EXPAR_DEV_FUNC expar_dev_unit expar_dev_load_unit(const expar_dev_unit *at)
 {
-    uint4 v;
+    expar_dev_unit v;
     asm volatile("ld.relaxed.sys.v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "l"(at)
                  : "memory");
     return v;
 }
-/* Copies [from, from + bytes), `place.count` threads together, by the largest words to which both sides are aligned
-   alike. fetches: `from` is the remote side. */
-EXPAR_DEV_FUNC void expar_dev_copy_units(expar_uint64 to, expar_uint64 from, expar_size units, expar_dev_place place,
-                                         int fetches)
+/* Whether `holds` is true for all threads of the scope, which meet here. */
+EXPAR_DEV_FUNC int expar_dev_meet_all(int scope, int holds)
 {
-    const uint4 *source = (const uint4 *)from;
-    uint4 *dest = (uint4 *)to;
-    expar_size i = place.index;
-    for (; i + 3 * (expar_size)place.count < units; i += 4 * (expar_size)place.count) {
-        uint4 v[4];
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const uint4 *at = source + i + (expar_size)k * place.count;
-            v[k] = fetches ? expar_dev_load_unit(at) : *at;
-        }
-#pragma unroll
-        for (int k = 0; k < 4; k++)
-            dest[i + (expar_size)k * place.count] = v[k];
+    if (scope == EXPAR_DEV_BLOCK) return __syncthreads_and(holds);
+    if (scope == EXPAR_DEV_WARP) {
+        const expar_uint32 count = expar_dev_place_in(scope).count;
+        return __all_sync(count == 32 ? 0xffffffffu : (1u << count) - 1, holds);
     }
-    for (; i < units; i += place.count)
-        dest[i] = fetches ? expar_dev_load_unit(source + i) : source[i];
-}
-EXPAR_DEV_FUNC void expar_dev_copy_words(expar_uint64 to, expar_uint64 from, expar_size words, expar_dev_place place,
-                                         int fetches)
-{
-    for (expar_size i = place.index; i < words; i += place.count) {
-        const expar_uint32 *at = (const expar_uint32 *)from + i;
-        ((expar_uint32 *)to)[i] = fetches ? expar_dev_load_32(at) : *at;
-    }
-}
-EXPAR_DEV_FUNC void expar_dev_copy_bytes(expar_uint64 to, expar_uint64 from, expar_size bytes, expar_dev_place place,
-                                         int fetches)
-{
-    for (expar_size i = place.index; i < bytes; i += place.count) {
-        const expar_uint8 *at = (const expar_uint8 *)from + i;
-        ((expar_uint8 *)to)[i] = fetches ? expar_dev_load_8(at) : *at;
-    }
-}
-EXPAR_DEV_FUNC void expar_dev_copy(void *dest, const void *source, expar_size bytes, expar_dev_place place, int fetches)
-{
-    const expar_uint64 to = (expar_uint64)dest, from = (expar_uint64)source, apart = to ^ from;
-    const expar_uint64 unit = apart % 16 == 0 ? 16 : apart % 4 == 0 ? 4 : 1;
-    expar_size head = (expar_size)((0 - to) % unit);
-    head = head < bytes ? head : bytes;
-    const expar_size units = (bytes - head) / unit, tail = head + units * unit;
-    expar_dev_copy_bytes(to, from, head, place, fetches);
-    if (unit == 16) expar_dev_copy_units(to + head, from + head, units, place, fetches);
-    if (unit == 4) expar_dev_copy_words(to + head, from + head, units, place, fetches);
-    if (unit == 1) expar_dev_copy_bytes(to + head, from + head, units, place, fetches);
-    expar_dev_copy_bytes(to + tail, from + tail, bytes - tail, place, fetches);
+    return holds;
 }
 
 #else
@@ -634,6 +596,10 @@ typedef struct expar_device_block {
     expar_dev_meeting all, warps[32];
     /* of the block, and of its warps; the first thread writes them between two barriers */
     expar_dev_words4 given[33];
+    /* likewise, by the parity of the barrier's number: the number + 1 if expar_dev_meet_all does not hold for some
+       thread. That thread writes it before the barrier, the others read it after that. Nobody can write the same word
+       again before all have come to the next barrier. */
+    expar_uint32 missing[33][2];
 } expar_device_block;
 typedef struct expar_dev_thread {
     expar_device_block *block;
@@ -809,7 +775,21 @@ EXPAR_DEV_FUNC void expar_dev_share(int scope, expar_dev_words4 *words)
     expar_dev_meet(scope);
 }
 
+EXPAR_DEV_FUNC int expar_dev_meet_all(int scope, int holds)
+{
+    if (expar_dev_place_in(scope).count == 1) return holds;
+    expar_device_block *block = expar_dev_here.block;
+    const int warp = scope == EXPAR_DEV_WARP ? (int)(expar_dev_here.index / 32) : -1;
+    const expar_dev_meeting *meeting = warp >= 0 ? &block->warps[warp] : &block->all;
+    const expar_uint32 number = __atomic_load_n(&meeting->number, __ATOMIC_ACQUIRE);
+    expar_uint32 *missing = &block->missing[warp + 1][number % 2];
+    if (!holds) __atomic_store_n(missing, number + 1, __ATOMIC_RELAXED);
+    expar_dev_meet(scope);
+    return __atomic_load_n(missing, __ATOMIC_RELAXED) != number + 1;
+}
+
 /* Each thread copies a piece. */
+#define EXPAR_DEV_COPIES_PIECES
 EXPAR_DEV_FUNC void expar_dev_copy(void *dest, const void *source, expar_size bytes, expar_dev_place place, int fetches)
 {
     const expar_size piece = (bytes + place.count - 1) / place.count, at = piece * place.index;
@@ -822,6 +802,98 @@ EXPAR_DEV_FUNC void expar_dev_copy(void *dest, const void *source, expar_size by
 
 #ifndef EXPAR_DEV_ASIDE
 #define EXPAR_DEV_ASIDE EXPAR_DEV_FUNC
+#endif
+
+/* ---- copies by threads of a GPU ---------------------------------------------------------------------------------- */
+
+#ifndef EXPAR_DEV_COPIES_PIECES
+/* `fetches` everywhere: `from` is the remote side. */
+
+/* Copies one aligned word of 1, 2, 4, 8 or 16 bytes. */
+EXPAR_DEV_FUNC void expar_dev_copy_word(expar_uint64 to, expar_uint64 from, expar_size bytes, int fetches)
+{
+    if (bytes == 16)
+        *(expar_dev_unit *)to =
+            fetches ? expar_dev_load_unit((const expar_dev_unit *)from) : *(const expar_dev_unit *)from;
+    else if (bytes == 8)
+        *(expar_dev_u64 *)to = fetches ? expar_dev_load_64((const expar_dev_u64 *)from) : *(const expar_dev_u64 *)from;
+    else if (bytes == 4)
+        *(expar_dev_u32 *)to = fetches ? expar_dev_load_32((const expar_dev_u32 *)from) : *(const expar_dev_u32 *)from;
+    else if (bytes == 2)
+        *(expar_dev_u16 *)to = fetches ? expar_dev_load_16((const expar_dev_u16 *)from) : *(const expar_dev_u16 *)from;
+    else
+        *(expar_dev_u8 *)to = fetches ? expar_dev_load_8((const expar_dev_u8 *)from) : *(const expar_dev_u8 *)from;
+}
+
+/* So many loads of a thread are on their way at the same time. */
+#define EXPAR_DEV_COPY_DEPTH 8
+EXPAR_DEV_FUNC void expar_dev_copy_units(expar_uint64 to, expar_uint64 from, expar_size units, expar_dev_place place,
+                                         int fetches)
+{
+    const expar_dev_unit *source = (const expar_dev_unit *)from;
+    expar_dev_unit *dest = (expar_dev_unit *)to;
+    const expar_size stride = place.count;
+    expar_size i = place.index;
+    for (; i + (EXPAR_DEV_COPY_DEPTH - 1) * stride < units; i += EXPAR_DEV_COPY_DEPTH * stride) {
+        expar_dev_unit v[EXPAR_DEV_COPY_DEPTH];
+#pragma unroll
+        for (int k = 0; k < EXPAR_DEV_COPY_DEPTH; k++) {
+            const expar_dev_unit *at = source + i + (expar_size)k * stride;
+            v[k] = fetches ? expar_dev_load_unit(at) : *at;
+        }
+#pragma unroll
+        for (int k = 0; k < EXPAR_DEV_COPY_DEPTH; k++)
+            dest[i + (expar_size)k * stride] = v[k];
+    }
+    for (; i < units; i += stride)
+        dest[i] = fetches ? expar_dev_load_unit(source + i) : source[i];
+}
+#define EXPAR_DEV_COPY_LOOP(bits)                                                                                      \
+    EXPAR_DEV_FUNC void expar_dev_copy_##bits(expar_uint64 to, expar_uint64 from, expar_size words,                    \
+                                              expar_dev_place place, int fetches)                                      \
+    {                                                                                                                  \
+        const expar_dev_u##bits *source = (const expar_dev_u##bits *)from;                                             \
+        expar_dev_u##bits *dest = (expar_dev_u##bits *)to;                                                             \
+        for (expar_size i = place.index; i < words; i += place.count)                                                  \
+            dest[i] = fetches ? expar_dev_load_##bits(source + i) : source[i];                                         \
+    }
+EXPAR_DEV_COPY_LOOP(8)
+EXPAR_DEV_COPY_LOOP(16)
+EXPAR_DEV_COPY_LOOP(32)
+EXPAR_DEV_COPY_LOOP(64)
+
+/* Copies the `head` bytes at the begin and the `tail` bytes from `end` on, a word a thread. The head ends where both
+   sides are aligned, so its words grow; those of the tail shrink. */
+EXPAR_DEV_FUNC void expar_dev_copy_edges(expar_uint64 to, expar_uint64 from, expar_size head, expar_size end,
+                                         expar_size tail, expar_dev_place place, int fetches)
+{
+    for (expar_uint32 i = place.index; i < 8; i += place.count) {
+        const expar_size bytes = (expar_size)1 << i % 4, edge = i < 4 ? head : tail;
+        const expar_size at = i < 4 ? head & (bytes - 1) : end + (tail & ~(2 * bytes - 1));
+        if (edge & bytes) expar_dev_copy_word(to + at, from + at, bytes, fetches);
+    }
+}
+
+/* Copies [source, source + bytes), `place.count` threads together, by the largest words to which both sides are aligned
+   alike. A single word is copied by the first thread. */
+EXPAR_DEV_FUNC void expar_dev_copy(void *dest, const void *source, expar_size bytes, expar_dev_place place, int fetches)
+{
+    const expar_uint64 to = (expar_uint64)dest, from = (expar_uint64)source, apart = (to ^ from) | 16;
+    expar_size unit = (expar_size)(apart & (0 - apart));
+    if (bytes <= unit && (bytes & (bytes - 1)) == 0 && to % bytes == 0) {
+        if (place.index == 0) expar_dev_copy_word(to, from, bytes, fetches);
+        return;
+    }
+    while ((0 - to) % unit > bytes)
+        unit /= 2;
+    const expar_size head = (expar_size)((0 - to) % unit), units = (bytes - head) / unit, end = head + units * unit;
+    if (unit == 16) expar_dev_copy_units(to + head, from + head, units, place, fetches);
+    if (unit == 8) expar_dev_copy_64(to + head, from + head, units, place, fetches);
+    if (unit == 4) expar_dev_copy_32(to + head, from + head, units, place, fetches);
+    if (unit == 2) expar_dev_copy_16(to + head, from + head, units, place, fetches);
+    if (unit == 1) expar_dev_copy_8(to + head, from + head, units, place, fetches);
+    if (head | (bytes - end)) expar_dev_copy_edges(to, from, head, end, bytes - end, place, fetches);
+}
 #endif
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
@@ -885,15 +957,50 @@ typedef struct expar_dev_aim {
     int kind, rank, pe;
 } expar_dev_aim;
 
-/* Finds [address, address + bytes) in this rank's heap of a kind; *offset is its offset there. */
-EXPAR_DEV_FUNC int expar_dev_lies_in(const expar_device_handle *h, int kind, const void *address, expar_size bytes,
-                                     expar_uint64 *offset)
+/* The handle's state says this of one kind of memory: this rank's heap, and the entry of a rank. */
+typedef struct expar_dev_kind_facts {
+    expar_uint64 base, begin, end;
+    expar_dev_entry entry;
+} expar_dev_kind_facts;
+typedef struct expar_dev_facts {
+    expar_uint64 mark;
+    expar_dev_kind_facts main, pinned;
+} expar_dev_facts;
+
+EXPAR_DEV_FUNC const expar_dev_entry *expar_dev_entry_of(const expar_device_handle *h, int kind, int rank)
+{
+    return (const expar_dev_entry *)(h->state + 1) + (expar_size)kind * (expar_size)h->ranks + (expar_size)rank;
+}
+EXPAR_DEV_FUNC void expar_dev_read_kind(const expar_device_handle *h, int kind, int rank, expar_dev_kind_facts *facts)
 {
     const expar_dev_heap *heap = &h->state->heaps[kind];
-    const expar_uint64 base = expar_dev_load_64(&heap->base), begin = expar_dev_load_64(&heap->begin);
-    const expar_uint64 end = expar_dev_load_64(&heap->end), at = (expar_uint64)address - base;
+    const expar_dev_entry *entry = expar_dev_entry_of(h, kind, rank);
+    facts->base = expar_dev_load_64(&heap->base);
+    facts->begin = expar_dev_load_64(&heap->begin);
+    facts->end = expar_dev_load_64(&heap->end);
+    facts->entry.base = expar_dev_load_64(&entry->base);
+    facts->entry.way = expar_dev_load_32(&entry->way);
+    facts->entry.atomics = expar_dev_load_32(&entry->atomics);
+}
+/* Reads all that an operation on memory of the rank needs. On a GPU no load depends on another one, so together they
+   take the time of one access. If the mark is not the handle's, the rest means nothing. */
+EXPAR_DEV_FUNC void expar_dev_read_facts(const expar_device_handle *h, int rank, expar_dev_facts *facts)
+{
+    facts->mark = expar_dev_load_64(&h->state->mark);
+#ifndef EXPAR_DEV_READS_AHEAD
+    if (facts->mark != h->mark) return;
+#endif
+    expar_dev_read_kind(h, EXPAR_DEV_MAIN_KIND, rank, &facts->main);
+    expar_dev_read_kind(h, EXPAR_DEV_PINNED, rank, &facts->pinned);
+}
+
+/* Finds [address, address + bytes) in this rank's heap of a kind; *offset is its offset there. */
+EXPAR_DEV_FUNC int expar_dev_lies_in(const expar_dev_kind_facts *facts, const void *address, expar_size bytes,
+                                     expar_uint64 *offset)
+{
+    const expar_uint64 at = (expar_uint64)address - facts->base;
     *offset = at;
-    return at >= begin && at < end && bytes <= end - at;
+    return at >= facts->begin && at < facts->end && bytes <= facts->end - at;
 }
 /* The same in registered memory, which only GPUs have. */
 EXPAR_DEV_FUNC int expar_dev_lies_in_registered(const expar_device_handle *h, const void *address, expar_size bytes,
@@ -909,21 +1016,23 @@ EXPAR_DEV_FUNC int expar_dev_lies_in_registered(const expar_device_handle *h, co
     return 0;
 }
 /* Gives the kind, or -1. */
-EXPAR_DEV_FUNC int expar_dev_find(const expar_device_handle *h, const void *address, expar_size bytes,
-                                  expar_uint64 *offset)
+EXPAR_DEV_FUNC int expar_dev_find(const expar_device_handle *h, const expar_dev_facts *facts, const void *address,
+                                  expar_size bytes, expar_uint64 *offset)
 {
-    expar_uint64 elsewhere;
-    const int in_main = expar_dev_lies_in(h, EXPAR_DEV_MAIN_KIND, address, bytes, offset);
-    const int in_pinned = expar_dev_lies_in(h, EXPAR_DEV_PINNED, address, bytes, &elsewhere);
-    if (in_main) return EXPAR_DEV_MAIN_KIND;
-    *offset = elsewhere;
-    if (in_pinned) return EXPAR_DEV_PINNED;
+    if (expar_dev_lies_in(&facts->main, address, bytes, offset)) return EXPAR_DEV_MAIN_KIND;
+    if (expar_dev_lies_in(&facts->pinned, address, bytes, offset)) return EXPAR_DEV_PINNED;
     return expar_dev_lies_in_registered(h, address, bytes, offset) ? EXPAR_DEV_DEVICE : -1;
 }
 
-EXPAR_DEV_FUNC const expar_dev_entry *expar_dev_entry_of(const expar_device_handle *h, int kind, int rank)
+/* Gives the entry of the rank whose facts they are. Only a CPU that looks at a GPU's state finds a third kind. */
+EXPAR_DEV_FUNC expar_dev_entry expar_dev_entry_in(const expar_device_handle *h, const expar_dev_facts *facts, int kind,
+                                                  int rank)
 {
-    return (const expar_dev_entry *)(h->state + 1) + (expar_size)kind * (expar_size)h->ranks + (expar_size)rank;
+    expar_dev_kind_facts other;
+    if (kind == EXPAR_DEV_PINNED) return facts->pinned.entry;
+    if (kind == EXPAR_DEV_MAIN_KIND) return facts->main.entry;
+    expar_dev_read_kind(h, kind, rank, &other);
+    return other.entry;
 }
 EXPAR_DEV_FUNC int expar_dev_rank_of(const expar_device_handle *h, int pe)
 {
@@ -944,31 +1053,39 @@ EXPAR_DEV_FUNC expar_dev_aim expar_dev_aim_nowhere(void)
     aim.kind = aim.rank = aim.pe = 0;
     return aim;
 }
+/* Returns 1 if the PE is one of the handle's, which has no error; then `facts` are those of its rank. If not, the
+   handle has an error now. */
+EXPAR_DEV_FUNC int expar_dev_read_pe(const expar_device_handle *h, int operation, const void *address, int pe,
+                                     expar_dev_facts *facts)
+{
+    const int is_member = pe >= 0 && pe < h->size;
+    expar_dev_read_facts(h, is_member ? expar_dev_rank_of(h, pe) : h->rank, facts);
+    if (facts->mark != h->mark) return 0;
+    if (is_member) return 1;
+    const expar_dev_fault fault = expar_dev_fault_of(operation, pe, (expar_uint64)address);
+    return expar_dev_fail(h, EXPAR_ERR_RANGE, &fault) == EXPAR_OK;
+}
 /* Checks an operation on [address, address + bytes) of pe, and finds what leads there; `by` remains to be chosen.
    Returns 0 if it is not to be carried out: the handle has an error now, or there are no bytes. width: of the
    elements. */
-EXPAR_DEV_FUNC int expar_dev_find_at(const expar_device_handle *h, int operation, const void *address, expar_size bytes,
-                                     expar_size width, int pe, expar_dev_aim *aim)
+EXPAR_DEV_FUNC int expar_dev_find_at(const expar_device_handle *h, const expar_dev_facts *facts, int operation,
+                                     const void *address, expar_size bytes, expar_size width, int pe,
+                                     expar_dev_aim *aim)
 {
     expar_uint64 offset = 0;
-    const expar_uint64 mark = expar_dev_load_64(&h->state->mark);
     const expar_dev_fault fault = expar_dev_fault_of(operation, pe, (expar_uint64)address);
     *aim = expar_dev_aim_nowhere();
-    if (mark != h->mark) return 0;
-    if (pe < 0 || pe >= h->size) return expar_dev_fail(h, EXPAR_ERR_RANGE, &fault) == EXPAR_OK;
     if (bytes == 0) return 0;
-    const int kind = expar_dev_find(h, address, bytes, &offset);
+    const int kind = expar_dev_find(h, facts, address, bytes, &offset);
     if (kind < 0) return expar_dev_fail(h, EXPAR_ERR_ADDRESS, &fault) == EXPAR_OK;
     if (!expar_dev_is_aligned(address, width)) return expar_dev_fail(h, EXPAR_ERR_ALIGNMENT, &fault) == EXPAR_OK;
-    const int rank = expar_dev_rank_of(h, pe);
-    const expar_dev_entry *entry = expar_dev_entry_of(h, kind, rank);
-    const expar_uint64 base = expar_dev_load_64(&entry->base);
-    aim->at = base ? base + offset : 0;
+    const expar_dev_entry entry = expar_dev_entry_in(h, facts, kind, expar_dev_rank_of(h, pe));
+    aim->at = entry.base ? entry.base + offset : 0;
     aim->offset = offset;
-    aim->way = expar_dev_load_32(&entry->way);
-    aim->atomics = expar_dev_load_32(&entry->atomics);
+    aim->way = entry.way;
+    aim->atomics = entry.atomics;
     aim->kind = kind;
-    aim->rank = rank;
+    aim->rank = expar_dev_rank_of(h, pe);
     aim->pe = pe;
     return 1;
 }
@@ -987,18 +1104,34 @@ EXPAR_DEV_FUNC int expar_dev_aim_by(const expar_device_handle *h, int operation,
     const expar_dev_fault fault = expar_dev_fault_of(operation, aim->pe, aim->offset);
     return expar_dev_fail(h, EXPAR_ERR_UNSUPPORTED, &fault) == EXPAR_OK;
 }
-/* The same two for data, and for a word that an atomic changes. */
+/* The same two for data, and for a word that an atomic changes; `facts` are those of the PE. */
+EXPAR_DEV_FUNC int expar_dev_aim_data(const expar_device_handle *h, const expar_dev_facts *facts, int operation,
+                                      const void *address, expar_size bytes, expar_size width, int pe,
+                                      expar_dev_aim *aim)
+{
+    return expar_dev_find_at(h, facts, operation, address, bytes, width, pe, aim) &&
+           expar_dev_aim_by(h, operation, aim->way, aim);
+}
+EXPAR_DEV_FUNC int expar_dev_aim_change(const expar_device_handle *h, const expar_dev_facts *facts, int operation,
+                                        const void *word, expar_size width, int pe, expar_dev_aim *aim)
+{
+    return expar_dev_find_at(h, facts, operation, word, width, width, pe, aim) &&
+           expar_dev_aim_by(h, operation, aim->atomics, aim);
+}
+/* They read the facts, too. */
 EXPAR_DEV_FUNC int expar_dev_aim_at(const expar_device_handle *h, int operation, const void *address, expar_size bytes,
                                     expar_size width, int pe, expar_dev_aim *aim)
 {
-    return expar_dev_find_at(h, operation, address, bytes, width, pe, aim) &&
-           expar_dev_aim_by(h, operation, aim->way, aim);
+    expar_dev_facts facts;
+    return expar_dev_read_pe(h, operation, address, pe, &facts) &&
+           expar_dev_aim_data(h, &facts, operation, address, bytes, width, pe, aim);
 }
 EXPAR_DEV_FUNC int expar_dev_aim_word(const expar_device_handle *h, int operation, const void *word, expar_size width,
                                       int pe, expar_dev_aim *aim)
 {
-    return expar_dev_find_at(h, operation, word, width, width, pe, aim) &&
-           expar_dev_aim_by(h, operation, aim->atomics, aim);
+    expar_dev_facts facts;
+    return expar_dev_read_pe(h, operation, word, pe, &facts) &&
+           expar_dev_aim_change(h, &facts, operation, word, width, pe, aim);
 }
 
 /* ---- the watch over waits ---------------------------------------------------------------------------------------- */
@@ -2733,8 +2866,10 @@ EXPAR_DEV_ASIDE int expar_dev_gda_knows(const expar_device_handle *h, const expa
 {
     const int kind = memory == 0 ? EXPAR_DEV_HOST : EXPAR_DEV_PINNED;
     expar_uint64 offset = 0;
+    expar_dev_kind_facts facts;
     if (work->bytes == 0) return 1;
-    if (expar_dev_lies_in(h, kind, (const void *)work->local, (expar_size)work->bytes, &offset)) {
+    expar_dev_read_kind(h, kind, h->rank, &facts);
+    if (expar_dev_lies_in(&facts, (const void *)work->local, (expar_size)work->bytes, &offset)) {
         work->local = work->keys->heap + offset;
         return 1;
     }
@@ -3094,35 +3229,39 @@ EXPAR_DEV_FUNC void expar_dev_send_signal(const expar_device_handle *h, const ex
     expar_dev_send(h, operation, waits ? EXPAR_DEV_JOB_AWAIT : EXPAR_DEV_JOB_SEND, data, &put);
 }
 
-EXPAR_DEV_FUNC int expar_dev_aim_signal(const expar_device_handle *h, int operation, const expar_dev_update *update,
-                                        int pe, expar_dev_aim *aim)
+EXPAR_DEV_FUNC int expar_dev_aim_signal(const expar_device_handle *h, const expar_dev_facts *facts, int operation,
+                                        const expar_dev_update *update, int pe, expar_dev_aim *aim)
 {
-    const expar_size width = sizeof *update->signal;
-    if (update->op == EXPAR_SIGNAL_ADD) return expar_dev_aim_word(h, operation, update->signal, width, pe, aim);
-    if (update->op == EXPAR_SIGNAL_SET) return expar_dev_aim_at(h, operation, update->signal, width, width, pe, aim);
-    const expar_dev_fault fault = expar_dev_fault_of(operation, pe, (expar_uint64)update->signal);
+    expar_uint64 *const signal = update->signal;
+    const expar_size width = sizeof *signal;
+    if (update->op == EXPAR_SIGNAL_ADD) return expar_dev_aim_change(h, facts, operation, signal, width, pe, aim);
+    if (update->op == EXPAR_SIGNAL_SET) return expar_dev_aim_data(h, facts, operation, signal, width, width, pe, aim);
+    const expar_dev_fault fault = expar_dev_fault_of(operation, pe, (expar_uint64)signal);
     return expar_dev_fail(h, EXPAR_ERR_ARGUMENT, &fault) == EXPAR_OK;
 }
 
 EXPAR_DEV_FUNC void expar_dev_put_signal(const expar_device_handle *h, void *dest, const void *source, expar_size count,
                                          expar_size width, const expar_dev_update *update, int pe, int scope, int waits)
 {
+    const int operation = EXPAR_DEV_PUT_SIGNAL;
+    expar_dev_facts facts;
     expar_dev_aim data = expar_dev_aim_nowhere(), word = data;
     const expar_size bytes = expar_dev_bytes_of(count, width);
     const expar_dev_place place = expar_dev_place_in(scope);
     expar_dev_meet(scope);
-    int goes = expar_dev_aim_signal(h, EXPAR_DEV_PUT_SIGNAL, update, pe, &word);
+    int goes = expar_dev_read_pe(h, operation, update->signal, pe, &facts) &&
+               expar_dev_aim_signal(h, &facts, operation, update, pe, &word);
     if (goes && bytes > 0) {
-        goes = expar_dev_aim_at(h, EXPAR_DEV_PUT_SIGNAL, dest, bytes, width, pe, &data);
+        goes = expar_dev_aim_data(h, &facts, operation, dest, bytes, width, pe, &data);
         if (goes && data.by == EXPAR_DEV_WAY_MAPPED) expar_dev_copy((void *)data.at, source, bytes, place, 0);
     }
-    expar_dev_meet(scope);
-    /* A thread that found an error has not copied its part. The barrier shows that error to the first thread. */
-    if (goes && place.index == 0 && (place.count == 1 || expar_dev_load_64(&h->state->mark) == h->mark)) {
+    /* A thread that found an error has not copied its part. */
+    goes = expar_dev_meet_all(scope, goes);
+    if (goes && place.index == 0) {
         if (data.by == EXPAR_DEV_WAY_PROXY || data.by == EXPAR_DEV_WAY_GDA)
             expar_dev_send_signal(h, &data, source, bytes, update, &word, waits);
         else
-            expar_dev_signal(h, EXPAR_DEV_PUT_SIGNAL, update, &word);
+            expar_dev_signal(h, operation, update, &word);
     }
     expar_dev_meet(scope);
 }
@@ -3130,11 +3269,14 @@ EXPAR_DEV_FUNC void expar_dev_put_signal(const expar_device_handle *h, void *des
 EXPAR_DEV_FUNC void expar_dev_signal_op(const expar_device_handle *h, expar_uint64 *signal, expar_uint64 value,
                                         expar_signal_op op, int pe, int scope)
 {
+    const int operation = EXPAR_DEV_SIGNAL_OP;
+    expar_dev_facts facts;
     expar_dev_aim word;
     const expar_dev_update update = {signal, value, op};
     expar_dev_meet(scope);
-    if (expar_dev_place_in(scope).index == 0 && expar_dev_aim_signal(h, EXPAR_DEV_SIGNAL_OP, &update, pe, &word))
-        expar_dev_signal(h, EXPAR_DEV_SIGNAL_OP, &update, &word);
+    if (expar_dev_place_in(scope).index == 0 && expar_dev_read_pe(h, operation, signal, pe, &facts) &&
+        expar_dev_aim_signal(h, &facts, operation, &update, pe, &word))
+        expar_dev_signal(h, operation, &update, &word);
     expar_dev_meet(scope);
 }
 
@@ -3397,13 +3539,15 @@ EXPAR_DEV_FUNC int expar_dev_check_set(const expar_device_handle *h, const expar
                                        int *is_far)
 {
     expar_uint64 offset = 0;
+    expar_dev_facts facts;
     const expar_size width = (expar_size)set->width;
     *is_far = 0;
-    if (expar_dev_load_64(&h->state->mark) != h->mark) return expar_dev_status_of(h);
+    expar_dev_read_facts(h, h->rank, &facts);
+    if (facts.mark != h->mark) return expar_dev_status_of(h);
     fault->offset = (expar_uint64)set->words;
     if ((unsigned)set->cmp > EXPAR_CMP_LE) return expar_dev_fail(h, EXPAR_ERR_ARGUMENT, fault);
     if (set->count == 0) return EXPAR_OK;
-    const int kind = expar_dev_find(h, set->words, expar_dev_bytes_of(set->count, width), &offset);
+    const int kind = expar_dev_find(h, &facts, set->words, expar_dev_bytes_of(set->count, width), &offset);
     if (kind < 0) return expar_dev_fail(h, EXPAR_ERR_ADDRESS, fault);
     if (!expar_dev_is_aligned(set->words, width)) return expar_dev_fail(h, EXPAR_ERR_ALIGNMENT, fault);
     fault->offset = offset;
@@ -3733,12 +3877,14 @@ EXPAR_DEV_FUNC int expar_kernel_translate_pe(const expar_device_handle *from, in
 EXPAR_DEV_FUNC void *expar_kernel_ptr(const expar_device_handle *h, const void *address, int pe)
 {
     expar_uint64 offset = 0;
-    if (expar_dev_load_64(&h->state->mark) != h->mark || pe < 0 || pe >= h->size) return 0;
-    const int kind = expar_dev_find(h, address, 1, &offset);
+    expar_dev_facts facts;
+    if (pe < 0 || pe >= h->size) return 0;
+    expar_dev_read_facts(h, expar_dev_rank_of(h, pe), &facts);
+    if (facts.mark != h->mark) return 0;
+    const int kind = expar_dev_find(h, &facts, address, 1, &offset);
     if (kind < 0) return 0;
-    const expar_dev_entry *entry = expar_dev_entry_of(h, kind, expar_dev_rank_of(h, pe));
-    const expar_uint64 base = expar_dev_load_64(&entry->base);
-    return base && expar_dev_load_32(&entry->way) == EXPAR_DEV_WAY_MAPPED ? (void *)(base + offset) : 0;
+    const expar_dev_entry entry = expar_dev_entry_in(h, &facts, kind, expar_dev_rank_of(h, pe));
+    return entry.base && entry.way == EXPAR_DEV_WAY_MAPPED ? (void *)(entry.base + offset) : 0;
 }
 /* The handle's first error (expar_status); EXPAR_OK: none. */
 EXPAR_DEV_FUNC int expar_kernel_status(const expar_device_handle *h)

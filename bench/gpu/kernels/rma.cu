@@ -45,16 +45,50 @@ GPU_FUNC void rma_library(const rma_gpu_call *c, uint64_t value)
 
 /* ---- bare -------------------------------------------------------------------------------------------------------- */
 
-/* Whole words of 16 bytes, and the rest by bytes. load_row leaves nothing in the L1 cache, which would serve the next
- * round. */
+/* The memory is aligned to 16 bytes. Each thread has RMA_DEPTH loads of so many bytes on their way. The first thread
+ * copies the rest by smaller words, and also what is one such word as a whole. Loads leave nothing in the L1 cache,
+ * which would serve the next round. */
+#define RMA_DEPTH 8
+GPU_FUNC void rma_copy_word(unsigned char *to, const unsigned char *from, uint64_t bytes)
+{
+    if (bytes == 16)
+        store_row((uint4 *)(void *)to, load_row((const uint4 *)(const void *)from));
+    else if (bytes == 8)
+        *(uint64_t *)(void *)to = *(const volatile uint64_t *)(const void *)from;
+    else if (bytes == 4)
+        *(uint32_t *)(void *)to = *(const volatile uint32_t *)(const void *)from;
+    else if (bytes == 2)
+        *(uint16_t *)(void *)to = *(const volatile uint16_t *)(const void *)from;
+    else
+        *to = *(const volatile unsigned char *)from;
+}
+GPU_FUNC void rma_copy_units(uint4 *to, const uint4 *from, uint64_t units, expar_dev_place place)
+{
+    const uint64_t stride = place.count;
+    uint64_t i = place.index;
+    for (; i + (RMA_DEPTH - 1) * stride < units; i += RMA_DEPTH * stride) {
+        uint4 v[RMA_DEPTH];
+#pragma unroll
+        for (int k = 0; k < RMA_DEPTH; k++)
+            v[k] = load_row(from + i + (uint64_t)k * stride);
+#pragma unroll
+        for (int k = 0; k < RMA_DEPTH; k++)
+            store_row(to + i + (uint64_t)k * stride, v[k]);
+    }
+    for (; i < units; i += stride)
+        store_row(to + i, load_row(from + i));
+}
 GPU_FUNC void rma_copy(const rma_gpu_call *c, unsigned char *to, const unsigned char *from)
 {
     const expar_dev_place place = expar_dev_place_in(c->scope);
-    const uint64_t units = c->bytes / 16;
-    for (uint64_t i = place.index; i < units; i += place.count)
-        store_row((uint4 *)(void *)to + i, load_row((const uint4 *)(const void *)from + i));
-    for (uint64_t i = 16 * units + place.index; i < c->bytes; i += place.count)
-        to[i] = *(const volatile unsigned char *)(from + i);
+    const uint64_t bytes = c->bytes, tail = bytes % 16, end = bytes - tail;
+    if (end > 0) rma_copy_units((uint4 *)(void *)to, (const uint4 *)(const void *)from, bytes / 16, place);
+    if (tail > 0 && place.index == 0)
+        for (uint64_t word = 8; word > 0; word /= 2)
+            if (tail & word) {
+                const uint64_t at = end + (tail & ~(2 * word - 1));
+                rma_copy_word(to + at, from + at, word);
+            }
 }
 GPU_FUNC void rma_bare_wait(const rma_gpu_call *c, uint64_t value)
 {

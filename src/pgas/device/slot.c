@@ -116,7 +116,8 @@ static uint64_t mark_of(uint32_t generation)
     return (uint64_t)generation << 32;
 }
 
-/* Kernels with handles of earlier generations may read the mark meanwhile, and no other word of the state. */
+/* Kernels with handles of earlier generations may read the mark meanwhile. Those of GPUs read other words together with
+   it, and drop them. */
 static void slot_clear(handle_slot *slot)
 {
     uint8_t *const image = (uint8_t *)slot->image;

@@ -6,6 +6,7 @@
 
 #define EXPAR_DEV_FUNC      static __attribute__((unused)) inline
 #define EXPAR_DEV_MAIN_KIND EXPAR_DEV_DEVICE
+#define EXPAR_DEV_READS_AHEAD
 
 /* Loads poll: others have their turns. */
 #define PORT_LOAD(name, T, order)                                                                                      \
@@ -122,11 +123,20 @@ EXPAR_DEV_FUNC void expar_dev_share(int scope, expar_dev_words4 *words)
     *words = given;
     __syncthreads();
 }
-EXPAR_DEV_FUNC void expar_dev_copy(void *dest, const void *source, expar_size bytes, expar_dev_place place, int fetches)
+
+typedef struct expar_dev_unit {
+    expar_uint32 word[4];
+} __attribute__((aligned(16), may_alias)) expar_dev_unit;
+EXPAR_DEV_FUNC expar_dev_unit expar_dev_load_unit(const expar_dev_unit *at)
 {
-    (void)fetches;
-    for (expar_size i = place.index; i < bytes; i += place.count)
-        ((expar_uint8 *)dest)[i] = ((const expar_uint8 *)source)[i];
+    simt_note_load(at);
+    return *at;
+}
+EXPAR_DEV_FUNC int expar_dev_meet_all(int scope, int holds)
+{
+    if (scope == EXPAR_DEV_BLOCK) return __syncthreads_and(holds);
+    if (scope == EXPAR_DEV_WARP) return __all_sync(SIMT_ALL, holds);
+    return holds;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Atomics on words of the symmetric heap, each sequentially consistent with all others on the same word. Arguments and
- * errors as in expar/rma.h. On device memory the owner's CPU carries them out; they are not atomic with atomics of the
- * caller's kernels. */
+ * errors as in expar/rma.h. On device memory they are atomic with those of kernels and streams, too. They may need a
+ * thread of an SM there (EXPAR_DEVICE_ATOMICS); reading and setting a word do not. */
 #ifndef EXPAR_ATOMICS_H
 #define EXPAR_ATOMICS_H
 

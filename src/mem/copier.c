@@ -141,8 +141,7 @@ mem_side mem_lane_piece(const mem_lane *lane, int32_t number, uint64_t *bytes)
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
-/* Gives the core away between two looks at a copy. */
-static void copy_rest(int64_t looks)
+void mem_copier_rest(int64_t looks)
 {
     const int64_t yields = knob(KNOB_CUDA_STREAM_LOOKS);
     if (looks < yields)
@@ -156,7 +155,7 @@ static expar_status await_copies(cu_event event)
 {
     cu_result result;
     for (int64_t looks = 0; (result = cuda_driver()->EventQuery(event)) == CU_ERROR_NOT_READY; looks++)
-        copy_rest(looks);
+        mem_copier_rest(looks);
     return cuda_status(result, __FILE__, __LINE__, "cuEventQuery");
 }
 

@@ -36,6 +36,9 @@ expar_status mem_copier_create(int32_t index, mem_registry *registry, mem_copier
 /* No copy is in progress any more. NULL is allowed. */
 void mem_copier_destroy(mem_copier *copier);
 
+/* Gives the core away between two looks at work of a GPU; looks: how many there were. */
+void mem_copier_rest(int64_t looks);
+
 /* Copies [source, source + bytes) to dest; they do not overlap. Any thread may call it. While others use all lanes, it
    waits for one of them. Copies from device memory to device memory, which may wait for kernels, do not keep others
    waiting. */

@@ -222,6 +222,15 @@ static bool meets_all(const device_heap *self, const heap_card *card)
     return meets;
 }
 
+/* Returns whether this rank's host changes words as kernels do, so that the two are atomic with each other. */
+static bool host_meets_kernels(device_heap *self)
+{
+    if (changer_create(self->device, &self->changer) == EXPAR_OK) return true;
+    LOG(LOG_WARN, "atomics of kernels on device memory: the host has no kernel for its own, so %s: %s",
+        self->atomics_by == KERNEL_ATOMICS_NODE ? "it rejects them" : "owners do all atomics", expar_last_error());
+    return false;
+}
+
 /* Two rounds: the first exchanges each rank's GPU; the second agrees that all reach all, and exchanges addresses. */
 static expar_status heap_meet(device_heap *self, int32_t index, heap_card *cards)
 {
@@ -234,12 +243,17 @@ static expar_status heap_meet(device_heap *self, int32_t index, heap_card *cards
     if (status == EXPAR_OK) status = heap_open_range(self);
     card.base = self->bases[self->sym->rank];
     card.meets_all = meets_all(self, &card);
+    if (self->for_node && status == EXPAR_OK && (card.meets_all || self->atomics_by == KERNEL_ATOMICS_NODE))
+        card.meets_all = host_meets_kernels(self) && card.meets_all;
     status = heap_agree(self, create, &word, status);
     for (int32_t r = 0; r < self->sym->size && status == EXPAR_OK && self->sym->by_threads; r++)
         self->bases[r] = self->reaches[r] ? cards[r].base : 0;
     self->kernels_meet = status == EXPAR_OK;
     for (int32_t r = 0; r < self->sym->size; r++)
         self->kernels_meet = self->kernels_meet && cards[r].meets_all;
+    if (self->kernels_meet || self->atomics_by == KERNEL_ATOMICS_NODE) return status;
+    changer_destroy(self->changer);
+    self->changer = NULL;
     return status;
 }
 
@@ -292,6 +306,7 @@ void device_heap_destroy(device_heap *self, bool quiet)
 {
     if (!self) return;
     heap_release(self, quiet);
+    changer_destroy(self->changer);
     cuda_device_close(self->device);
     mem_arena_destroy(self->arena);
     heap_registered_free(self);
@@ -446,6 +461,11 @@ bool device_heap_has_atomics(const device_heap *self, int32_t pe)
 kernel_atomics device_heap_atomics_by(const device_heap *self)
 {
     return self->atomics_by;
+}
+
+changer *device_heap_changer(const device_heap *self)
+{
+    return self->changer;
 }
 
 bool device_heap_kernels_meet(const device_heap *self)

@@ -141,6 +141,9 @@ bool device_heap_has_atomics(const device_heap *heap, int32_t pe);
 bool device_heap_kernels_meet(const device_heap *heap);
 /* Returns EXPAR_DEVICE_ATOMICS, which is the same on all ranks. */
 kernel_atomics device_heap_atomics_by(const device_heap *heap);
+/* Returns what changes words for this rank's host, where kernels change words. NULL: the owners' copies do, or with
+   EXPAR_DEVICE_ATOMICS=node nothing can. */
+struct changer *device_heap_changer(const device_heap *heap);
 /* How full the symmetric part is. */
 typedef struct device_heap_facts {
     mem_arena_stats arena;

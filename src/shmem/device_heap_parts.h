@@ -6,6 +6,7 @@
 #ifndef EXPAR_SHMEM_DEVICE_HEAP_PARTS_H
 #define EXPAR_SHMEM_DEVICE_HEAP_PARTS_H
 
+#include "shmem/changer.h"
 #include "shmem/device_heap.h"
 
 /* How processes get access to each other's memory; the same on all ranks. */
@@ -75,6 +76,8 @@ struct device_heap {
     bool kernels_meet;
     /* EXPAR_DEVICE_ATOMICS of all ranks */
     kernel_atomics atomics_by;
+    /* NULL: kernels do not change words of this heap, or there is no such kernel */
+    changer *changer;
     /* The arena's first block, so that no offset given to a caller is 0. Groups have words in it. */
     uint64_t first_bytes;
     /* by CUDA IPC: the least size of the one piece, the same on all ranks; 0: what the first take needs */

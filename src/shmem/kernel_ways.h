@@ -32,7 +32,7 @@ typedef enum kernel_atomics {
     KERNEL_ATOMICS_AUTO = 0,
     /* kernels; no rank changes words of another node */
     KERNEL_ATOMICS_NODE,
-    /* the owners' CPUs, so atomics of kernels, streams and the host meet */
+    /* the owners' CPUs, so the host's atomics need no SM */
     KERNEL_ATOMICS_OWNER,
     KERNEL_ATOMICS
 } kernel_atomics;

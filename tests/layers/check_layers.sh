@@ -11,7 +11,7 @@ cd "$1"
 # a layer is one more row of the same height. A header in parentheses is for the folders of its own layer alone.
 table='
 0 base             base.h dlpack.h interrupt.h knobs.h life.h portable.h shown.h
-1 proto            normal.h nodes.h low_latency.h sends.h signals.h reserve.h decisions.h serving.h
+1 proto            normal.h nodes.h low_latency.h sends.h signals.h reserve.h decisions.h serving.h change.h
 1 proto/codec      codec.h (logfmt.h) number.h
 1 boot             boot.h ranks.h (registry.h) (bounded.h)
 1 boot/launch
@@ -27,7 +27,7 @@ table='
 3 net/gda/nic      nic.h (process.h)
 3 net/p2p          access.h
 3 net/proxy        proxy.h ring.h waits.h
-4 shmem            sym.h kinds.h kernel_ways.h rings.h device_heap.h doorbell.h tree.h (pinned_heap.h)
+4 shmem            sym.h kinds.h kernel_ways.h rings.h device_heap.h doorbell.h tree.h (pinned_heap.h) (changer.h)
 4 shmem/copies     (copies.h)
 5 group            group.h members.h tools.h
 5 link             link.h

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The transport of device memory: what a rank reaches by copies, and what it asks the owner for. Puts and gets of other
  * memory come here if the caller's side is memory of a GPU. */
+#include "shmem/changer.h"
 #include "shmem/copies/parts.h"
 #include "shmem/kinds.h"
 
@@ -87,27 +88,57 @@ static expar_status change_own(copies *self, const transport_request *r)
     return status;
 }
 
-/* Kernels of the owner's node change the word meanwhile. Setting and reading it is no atomic change. */
+/* Returns whether kernels change words meanwhile, so that a copy would not be atomic with them. Setting and reading a
+   word by a copy is. */
+static bool kernels_change(const copies *self, transport_atomic_op op)
+{
+    return changer_is_for(op) &&
+           (device_heap_kernels_meet(self->device) || device_heap_atomics_by(self->device) == KERNEL_ATOMICS_NODE);
+}
+
+/* With EXPAR_DEVICE_ATOMICS=node there may be words that no kernel of this rank can change. */
 static expar_status check_change(const copies *self, const transport_request *r)
 {
     const sym *symmetric = self->sym;
-    const bool changes = r->op != TRANSPORT_SET && r->op != TRANSPORT_FETCH;
-    if (!changes || device_heap_atomics_by(self->device) != KERNEL_ATOMICS_NODE) return EXPAR_OK;
-    if (symmetric->nodes[r->pe] == symmetric->nodes[symmetric->rank]) return EXPAR_OK;
-    return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "an atomic on device memory of rank %d, which is on another node: EXPAR_DEVICE_ATOMICS=node",
-                     r->pe);
+    if (symmetric->nodes[r->pe] != symmetric->nodes[symmetric->rank])
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "an atomic on device memory of rank %d, which is on another node: EXPAR_DEVICE_ATOMICS=node",
+                         r->pe);
+    if (!device_heap_bases(self->device)[r->pe] || !device_heap_has_atomics(self->device, r->pe))
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "an atomic on device memory of rank %d, which this rank's GPU does not reach with atomics: "
+                         "EXPAR_DEVICE_ATOMICS=node",
+                         r->pe);
+    if (device_heap_changer(self->device)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_UNSUPPORTED, "an atomic on device memory: EXPAR_DEVICE_ATOMICS=node leaves atomics to "
+                                            "kernels, and the library's kernel for them could not be loaded");
+}
+
+/* By a kernel on this rank's GPU. It needs neither the owner nor its GPU. */
+static expar_status change_by_kernel(const copies *self, const transport_request *r)
+{
+    uint64_t former = 0;
+    expar_status status = check_change(self, r);
+    if (status != EXPAR_OK) return status;
+    const changer_order order = {.word = device_heap_bases(self->device)[r->pe] + r->offset,
+                                 .bytes = r->bytes,
+                                 .op = r->op,
+                                 .operand = r->operand,
+                                 .compare = r->compare};
+    status = changer_change(device_heap_changer(self->device), &order, &former);
+    if (status != EXPAR_OK) return status;
+    if (r->dest) memcpy(r->dest, &former, r->bytes);
+    sym_ring(self->sym, r->pe);
+    return EXPAR_OK;
 }
 
 static expar_status copies_change(copies *self, const transport_request *r, bool waits)
 {
-    expar_status status = check_change(self, r);
-    if (status != EXPAR_OK) return status;
+    if (kernels_change(self, r->op)) return change_by_kernel(self, r);
     return r->pe == self->sym->rank ? change_own(self, r) : mail_change(self, r, waits);
 }
 
-/* The owner's thread changes the word after the data, if both go to it. Data that this rank copies itself are there
-   when the copy has ended. */
+/* The owner's thread changes the word after the data, if both go to it. Other data are there already. */
 static expar_status change_signal(copies *self, const transport_request *put, bool waits)
 {
     const transport_request signal = {.kind = TRANSPORT_KIND_ATOMIC,
@@ -127,7 +158,8 @@ static expar_status carry(transport *via, const transport_request *r, bool waits
     if (r->memory != TRANSPORT_DEVICE && !takes_data) return transport_reject(via, (transport_memory)r->memory);
     if (r->kind == TRANSPORT_KIND_GET) return get_data(self, r);
     if (r->kind == TRANSPORT_KIND_ATOMIC) return copies_change(self, r, waits);
-    const bool ends = waits && !r->signals;
+    /* A kernel does not follow the owner's messages, as its thread does. */
+    const bool ends = r->signals ? kernels_change(self, r->op) : waits;
     expar_status status = put_data(self, r, ends);
     return status == EXPAR_OK && r->signals ? change_signal(self, r, waits) : status;
 }

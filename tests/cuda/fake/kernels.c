@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that the driver without GPUs simulates: notify, dispatch and combine of ranks without tokens, and those that
- * make expert-major outputs of no rows, and the mover. They tell other ranks headers and replies with a rank's
- * rejection, and the result of the vote. They write and read the records that proto/normal.h describes, with the orders
- * that the real ones use, and wait as the real ones do. The layout that needs no buffer is simulated whole. Another one
- * runs until a test ends it. In low-latency mode there is a dispatch that comes to nothing. */
+ * make expert-major outputs of no rows. There are also the mover, and the one that changes a word. They tell other
+ * ranks headers and replies with a rank's rejection, and the result of the vote. They write and read the records that
+ * proto/normal.h describes, with the orders that the real ones use, and wait as the real ones do. The layout that needs
+ * no buffer is simulated whole. Another one runs until a test ends it. In low-latency mode there is a dispatch that
+ * comes to nothing. */
+#include "change_word.h"
 #include "exec/cuda/kernels/hosted/mover_args.h"
 #include "exec/cuda/kernels/low_latency/ll_args.h"
 #include "exec/cuda/kernels/normal/args.h"
@@ -388,6 +390,13 @@ static bool trial_ll_dispatch(const ll_dispatch_args *a)
     return __atomic_load_n(&a->call.place.report->orders, __ATOMIC_ACQUIRE) & GPU_ABORT;
 }
 
+static bool trial_change(const change_args *a)
+{
+    size_t bytes = a->bytes;
+    fake_change_word(a, fake_reach((const void *)(uintptr_t)a->word, &bytes));
+    return true;
+}
+
 size_t kernel_argument_bytes(cu_function function)
 {
     static const struct {
@@ -405,6 +414,7 @@ size_t kernel_argument_bytes(cu_function function)
                  {"ep_reduce", sizeof(gpu_reduce_args)},
                  {"ep_combine_impl_slots", sizeof(gpu_combine_args)},
                  {"ep_mover", sizeof(mover_args)},
+                 {"change_word", sizeof(change_args)},
                  {"ll_dispatch_impl", sizeof(ll_dispatch_args)}};
     const char *name = (const char *)(void *)function;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -444,6 +454,7 @@ bool kernel_trial(cu_function function, const kernel_grid *grid, void *arguments
     if (!strcmp(name, "ep_expand")) return no_row_came(expand->rank_prefix, expand->ranks);
     if (!strcmp(name, "ep_reduce")) return no_row_came(reduce->rank_prefix, reduce->ranks);
     if (!strcmp(name, "ep_mover")) return trial_mover(arguments);
+    if (!strcmp(name, "change_word")) return trial_change(arguments);
     if (!strcmp(name, "ll_dispatch_impl")) return trial_ll_dispatch(arguments);
     return false;
 }

@@ -18,3 +18,12 @@ GPU_KERNEL(HANDLES_THREADS) handles_grid(GPU_ARGS handles_launch a)
     const int status = expar_kernel_wait_until_u64_block(h, a.call.words, EXPAR_CMP_GE, gridDim.x, 0);
     if (blockIdx.x == 0) a.call.status[threadIdx.x] = status;
 }
+
+/* All blocks count themselves, and stay until the host sets the next word. */
+GPU_KERNEL(HANDLES_THREADS) handles_hold(GPU_ARGS handles_launch a)
+{
+    const expar_device_handle *h = &a.handle;
+    if (threadIdx.x == 0) expar_kernel_atomic_inc_u64(h, a.call.words, expar_kernel_my_pe(h));
+    const int status = expar_kernel_wait_until_u64_block(h, a.call.words + 1, EXPAR_CMP_NE, 0, 0);
+    if (blockIdx.x == 0) a.call.status[threadIdx.x] = status;
+}

@@ -42,6 +42,9 @@ void runner_close(runner *r);
 /* Starts a kernel, and waits for its end. The members of `call` for the host are the runner's. */
 void runner_start(runner *r, const expar_device_handle *handle, const handles_call *call);
 void runner_await(runner *r);
+/* Adds 1 to that signal of the rank `count` times, on a stream of this rank's, and waits for it. Returns how many adds
+   there were: 0 on the CPU. */
+int runner_add_on_stream(runner *r, uint64_t *signal, int32_t pe, int count);
 /* Memory that only this rank's kernels use, zero at first. */
 void *runner_alloc(runner *r, size_t bytes);
 void runner_free(runner *r, void *memory);

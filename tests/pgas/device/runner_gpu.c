@@ -6,6 +6,7 @@
 #include "ep/harness/check.h"
 #include "mem/device.h"
 #include "pgas/device/runner.h"
+#include <expar/stream.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +113,20 @@ void runner_await(runner *r)
     if (!CHECK_OK(cuda_enter(k->device))) return;
     CHECK_OK(CUDA_CALL(StreamSynchronize, k->stream));
     cuda_leave();
+}
+
+int runner_add_on_stream(runner *r, uint64_t *signal, int32_t pe, int count)
+{
+    gpu_kernels *k = r->target;
+    cu_stream stream;
+    if (!CHECK_OK(cuda_enter(k->device))) return 0;
+    CHECK_OK(CUDA_CALL(StreamCreate, &stream, CU_STREAM_NON_BLOCKING));
+    for (int i = 0; i < count; i++)
+        CHECK_OK(expar_signal_op_on_stream(r->group, signal, 1, EXPAR_SIGNAL_ADD, pe, stream));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
+    CHECK_OK(CUDA_CALL(StreamDestroy, stream));
+    cuda_leave();
+    return count;
 }
 
 void *runner_alloc(runner *r, size_t bytes)

@@ -105,6 +105,37 @@ static void test_scripts_leave_what_they_say(void **state)
     kind_run((ranks_plan){0}, RANKS, scripts);
 }
 
+/* A rank by itself, whose kernel waits for no other one: scripts on both kinds, barriers, and adds of a stream. Tools
+   that let one kernel run at a time take this test (scripts/gpu.sh). */
+static void alone(expar_group *group, void *shared)
+{
+    setting s;
+    uint64_t sum = 0;
+    (void)shared;
+    if (!setting_open(&s, group, 2)) return;
+    for (int i = 0; i < 2; i++) {
+        const expar_memory_kind kind = i == 0 ? runner_kind() : EXPAR_MEMORY_PINNED;
+        if (i == 1 && runner_target() == EXPAR_DEVICE_CPU) continue;
+        handles_call call = call_open(group, HANDLES_SCRIPT, kind, kind, &s.runner);
+        call.rounds = 60;
+        run_well(&s, group, &s.handle, &call);
+        check_script(group, &call);
+        const int adds = runner_add_on_stream(&s.runner, (uint64_t *)call.words + 2, 0, 3);
+        CHECK_OK(expar_get(group, &sum, call.words + 2, sizeof sum, 0));
+        CHECK(sum == (uint64_t)adds, "%llu adds of %d", (unsigned long long)sum, adds);
+        call_close(group, &call, &s.runner);
+    }
+    for (int scope = EXPAR_DEV_THREAD; scope <= EXPAR_DEV_BLOCK; scope++)
+        run_one(&s, group, HANDLES_BARRIERS, scope);
+    setting_close(&s, group);
+}
+
+static void test_alone_a_rank_needs_no_other_kernel(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, alone);
+}
+
 /* ---- growth and teams -------------------------------------------------------------------------------------------- */
 
 static void growth(expar_group *group, void *shared)
@@ -409,10 +440,10 @@ static void test_a_way_that_is_not_named_is_not_used(void **state)
     run_with("EXPAR_DEVICE_TRANSPORTS", "mapped", (ranks_plan){.ranks_per_node = 1}, 2, far_ranks);
 }
 
-/* The host and the kernels of all ranks add to one word of device memory. */
+/* The host, streams and the kernels of all ranks add to one word of device memory. */
 static void count_together(expar_group *group, void *shared)
 {
-    enum { ADDS = 20 };
+    enum { ADDS = 20, ON_STREAM = 10 };
     setting s;
     uint64_t sum = 0;
     (void)shared;
@@ -422,15 +453,27 @@ static void count_together(expar_group *group, void *shared)
     runner_start(&s.runner, &s.handle, &call);
     for (int i = 0; i < ADDS; i++)
         CHECK_OK(expar_atomic_add_u64(group, call.words + 2, 1, 0));
+    const int on_stream = runner_add_on_stream(&s.runner, (uint64_t *)call.words + 2, 0, ON_STREAM);
     runner_await(&s.runner);
     CHECK_OK(expar_quiet(group));
     CHECK_OK(expar_group_barrier(group));
     CHECK_OK(expar_get(group, &sum, call.words + 2, sizeof sum, 0));
-    const uint64_t expected = (uint64_t)group->size * (ADDS + (uint64_t)(call.rounds * s.runner.threads));
+    const uint64_t each = ADDS + (uint64_t)on_stream + (uint64_t)(call.rounds * s.runner.threads);
+    const uint64_t expected = (uint64_t)group->size * each;
     CHECK(sum == expected, "%llu adds, expected %llu", (unsigned long long)sum, (unsigned long long)expected);
     CHECK_OK(expar_group_barrier(group));
     call_close(group, &call, &s.runner);
     setting_close(&s, group);
+}
+
+/* Kernels change the words, also those of the host and of streams. */
+static void test_all_atomics_meet(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, count_together);
+    if (runner_target() == EXPAR_DEVICE_CPU) return;
+    run_with("FAKE_CHANGES", "0", (ranks_plan){0}, 2, count_together);
+    run_with("EXPAR_STAGE", "1", (ranks_plan){0}, 2, count_together);
 }
 
 static void test_owners_let_all_atomics_meet(void **state)
@@ -570,6 +613,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_order_holds_with_threads_that_are_late),
         cmocka_unit_test(test_warps_meet),
         cmocka_unit_test(test_scripts_leave_what_they_say),
+        cmocka_unit_test(test_alone_a_rank_needs_no_other_kernel),
         cmocka_unit_test(test_a_handle_serves_memory_that_is_newer),
         cmocka_unit_test(test_handles_have_the_numbers_of_their_team),
         cmocka_unit_test(test_formed_teams_have_barriers),
@@ -579,6 +623,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_memory_that_the_host_does_not_know_is_told),
         cmocka_unit_test(test_order_holds_by_commands_inside_a_node),
         cmocka_unit_test(test_a_way_that_is_not_named_is_not_used),
+        cmocka_unit_test(test_all_atomics_meet),
         cmocka_unit_test(test_owners_let_all_atomics_meet),
         cmocka_unit_test(test_atomics_stay_in_a_node),
         cmocka_unit_test(test_settings_are_checked),

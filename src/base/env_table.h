@@ -85,7 +85,9 @@
     X("EXPAR_DEVICE_TRANSPORTS", "mapped, gda, proxy, separated by commas", "mapped,gda,proxy",                        \
       "by what kernels of programs and of low latency send, in order of preference; what is not named is not used")    \
     X("EXPAR_DEVICE_ATOMICS", "auto, node, owner", "auto",                                                             \
-      "node: kernels do atomics on device memory, inside a node alone; owner: the owner's CPU does all of them")       \
+      "node: kernels do atomics on device memory, inside a node alone; owner: the owner's CPU does them, without SMs") \
+    X("EXPAR_SHMEM_MEMORY", "host, pinned", "host",                                                                    \
+      "OpenSHMEM programs: the kind of memory that shmem_malloc and its relatives give; pinned needs a GPU")           \
     X("EXPAR_STAGE", "0 or 1", "0",                                                                                    \
       "1: calls reach symmetric memory of other ranks' GPUs only through pinned memory of its owner")                  \
     X("EXPAR_STREAM_CALLS", "1 to 1048576", "4096",                                                                    \

@@ -75,6 +75,14 @@ static int64_t variable_timeout_ms(void)
     return text_of("EXPAR_TIMEOUT") ? 0 : (int64_t)365 * 86400 * 1000;
 }
 
+expar_memory_kind shm_environment_memory(void)
+{
+    const char *text = text_of("EXPAR_SHMEM_MEMORY");
+    if (!text || !strcmp(text, "host")) return EXPAR_MEMORY_HOST;
+    if (strcmp(text, "pinned")) shm_fail("EXPAR_SHMEM_MEMORY: expected host or pinned");
+    return EXPAR_MEMORY_PINNED;
+}
+
 void shm_environment_read(expar_group_options *options)
 {
     options->heap_bytes = heap_bytes();

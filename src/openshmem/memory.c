@@ -10,9 +10,29 @@ static void *made(expar_status status, void *block)
     return block;
 }
 
+static bool uses_host(void)
+{
+    return shm.memory == EXPAR_MEMORY_HOST;
+}
+
+/* Takes pinned memory. */
+static void *take_pinned(size_t bytes, size_t alignment, bool zeroed)
+{
+    void *block = NULL;
+    expar_memory_options options = EXPAR_MEMORY_OPTIONS_INIT;
+    options.kind = shm.memory;
+    options.device = shm.device;
+    options.bytes = bytes;
+    options.alignment = alignment;
+    options.zeroed = zeroed;
+    expar_status status = expar_memory_alloc(shm.group, &options, &block);
+    return made(status, block);
+}
+
 void *shmem_malloc(size_t size)
 {
     void *block = NULL;
+    if (!uses_host()) return take_pinned(size, 0, false);
     expar_status status = expar_malloc(shm.group, size, &block);
     return made(status, block);
 }
@@ -26,6 +46,7 @@ void *shmem_malloc_with_hints(size_t size, long hints)
 void *shmem_calloc(size_t count, size_t size)
 {
     void *block = NULL;
+    if (!uses_host()) return take_pinned(shm_bytes(count, size), 0, true);
     expar_status status = expar_calloc(shm.group, count, size, &block);
     return made(status, block);
 }
@@ -33,6 +54,7 @@ void *shmem_calloc(size_t count, size_t size)
 void *shmem_align(size_t alignment, size_t size)
 {
     void *block = NULL;
+    if (!uses_host()) return take_pinned(size, alignment, false);
     expar_status status = expar_align(shm.group, alignment, size, &block);
     return made(status, block);
 }
@@ -40,6 +62,7 @@ void *shmem_align(size_t alignment, size_t size)
 void *shmem_realloc(void *ptr, size_t size)
 {
     void *block = NULL;
+    if (!uses_host() && !ptr) return take_pinned(size, 0, false);
     expar_status status = expar_realloc(shm.group, ptr, size, &block);
     return made(status, block);
 }

@@ -18,6 +18,9 @@ typedef struct shm_state {
     expar_team *world, *shared;
     int32_t rank, size;
     int thread_level;
+    /* The memory that shmem_malloc and its relatives give: host or pinned, and for the latter this PE's GPU. */
+    expar_memory_kind memory;
+    int32_t device;
 } shm_state;
 extern shm_state shm;
 
@@ -44,6 +47,8 @@ void shm_set_end(expar_team *set);
 
 /* Reads the environment's settings into the options of the group; the job ends when one makes no sense. */
 void shm_environment_read(expar_group_options *options);
+/* Reads the kind of memory of shmem_malloc; the job ends when it makes no sense. */
+expar_memory_kind shm_environment_memory(void);
 /* Prints what the environment asks for, on one PE. */
 void shm_environment_print(void);
 

@@ -40,6 +40,17 @@ int shm_done(expar_status status)
 
 /* ---- start and end ----------------------------------------------------------------------------------------------- */
 
+/* PEs of a node that share memory take its GPUs in turn. */
+static void choose_memory(void)
+{
+    int32_t version, num_gpus = 0;
+    shm.memory = shm_environment_memory();
+    shm.device = 0;
+    if (shm.memory == EXPAR_MEMORY_HOST) return;
+    shm_must(expar_cuda_get_driver(&version, &num_gpus));
+    if (num_gpus > 0) shm.device = expar_team_my_pe(shm.shared) % num_gpus;
+}
+
 static void start(int thread_level)
 {
     expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
@@ -56,6 +67,7 @@ static void start(int thread_level)
     shm_must(exit_begin(group, &watches));
     shm_must(expar_team_get_world(group, &shm.world));
     shm_must(expar_team_get_shared(group, &shm.shared));
+    choose_memory();
     shm.group = group;
     if (shm.rank == 0) shm_environment_print();
     if (!watches) shm_fail("no thread to be had");

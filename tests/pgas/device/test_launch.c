@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_launch: blocks that wait for each other, as many as fit, and bad arguments. On GPUs, or simulated ones. */
+/* expar_launch: blocks that wait for each other, as many as fit, and bad arguments. The host's calls end while such a
+ * grid holds all SMs. On GPUs, or simulated ones. */
 #include "cuda/cuda.h"
 #include "cuda/gpus.h"
 #include "cuda/kernels/handles.h"
@@ -30,7 +31,7 @@ typedef struct kernels {
     expar_device_handle handle;
 } kernels;
 
-static bool kernels_open(kernels *k, expar_group *group)
+static bool kernels_open(kernels *k, expar_group *group, const char *name)
 {
     void *block = NULL;
     expar_memory_options options = EXPAR_MEMORY_OPTIONS_INIT;
@@ -43,7 +44,7 @@ static bool kernels_open(kernels *k, expar_group *group)
     k->words = block;
     if (!CHECK_OK(cuda_device_open(options.device, &k->device)) || !CHECK_OK(cuda_enter(k->device))) return false;
     CHECK_OK(cuda_program_make(k->device, find_source(), NULL, 0, &k->program));
-    CHECK_OK(cuda_program_kernel(k->program, "handles_grid", 0, &k->function));
+    CHECK_OK(cuda_program_kernel(k->program, name, 0, &k->function));
     CHECK_OK(mem_pinned_create(4096, &k->status));
     cuda_leave();
     return CHECK_OK(expar_device_get(group, NULL, &k->handle)) && CHECK_OK(expar_group_barrier(group));
@@ -92,7 +93,7 @@ static void launch_grids(expar_group *group, void *shared)
 {
     kernels k;
     (void)shared;
-    if (!kernels_open(&k, group)) return;
+    if (!kernels_open(&k, group, "handles_grid")) return;
     for (int32_t r = 0; r < group->size; r++) {
         uint32_t most = 0, few = 0;
         if (r == group->rank) {
@@ -106,6 +107,97 @@ static void launch_grids(expar_group *group, void *shared)
     kernels_close(&k, group);
 }
 
+/* ---- while a grid holds all SMs ---------------------------------------------------------------------------------- */
+
+/* Starts the grid on a stream of its own, and waits until all its blocks run. */
+static bool hold_begin(kernels *k, expar_group *group, cu_stream *stream, uint32_t *blocks)
+{
+    handles_launch launch = {.handle = k->handle, .call = {.words = k->words}};
+    void *arguments[] = {&launch};
+    expar_launch_args args = EXPAR_LAUNCH_ARGS_INIT;
+    launch.call.status = (int *)(uintptr_t)k->status.device;
+    if (!CHECK_OK(cuda_enter(k->device))) return false;
+    CHECK_OK(CUDA_CALL(StreamCreate, stream, CU_STREAM_NON_BLOCKING));
+    cuda_leave();
+    args.function = k->function;
+    /* Each block of a simulated GPU, which has few SMs, is a thread that polls. */
+    args.blocks = k->device->num_sms > 8 ? 0 : (uint32_t)k->device->num_sms;
+    args.threads = HANDLES_THREADS;
+    args.arguments = arguments;
+    args.stream = *stream;
+    return CHECK_OK(expar_launch(group, &args, blocks)) &&
+           CHECK_OK(expar_wait_until_u64(group, k->words, EXPAR_CMP_EQ, *blocks, NULL));
+}
+
+static void hold_end(kernels *k, expar_group *group, cu_stream stream, uint32_t blocks)
+{
+    uint64_t came = 0;
+    CHECK_OK(expar_get(group, &came, k->words, sizeof came, group->rank));
+    CHECK(came == blocks, "%llu of %u blocks", (unsigned long long)came, blocks);
+    if (!CHECK_OK(cuda_enter(k->device))) return;
+    CHECK(cuda_driver()->StreamQuery(stream) == CU_ERROR_NOT_READY, "the grid has ended");
+    CHECK_OK(expar_atomic_set_u64(group, k->words + 1, 1, group->rank));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
+    CHECK_OK(CUDA_CALL(StreamDestroy, stream));
+    cuda_leave();
+    for (int i = 0; i < HANDLES_THREADS; i++)
+        CHECK(((int *)k->status.host)[i] == EXPAR_OK, "thread %d: %d", i, ((int *)k->status.host)[i]);
+}
+
+/* Words of the next rank, in device or in pinned memory. adds: atomics need no thread of an SM, either. */
+static void calls_beside(expar_group *group, uint64_t *block, bool adds)
+{
+    uint64_t local[100] = {11}, seen = 0;
+    int holds = 0;
+    const int32_t next = (group->rank + 1) % group->size;
+    CHECK_OK(expar_put_signal(group, block, local, sizeof local, block + 200, 5, EXPAR_SIGNAL_SET, next));
+    CHECK_OK(expar_wait_until_u64(group, block + 200, EXPAR_CMP_GE, 5, &seen));
+    CHECK_OK(expar_test_u64(group, block, EXPAR_CMP_EQ, 11, &holds));
+    CHECK_OK(expar_put(group, block + 100, local, sizeof local, next));
+    CHECK_OK(expar_p_u64(group, block + 201, 6, next));
+    CHECK_OK(expar_put_signal(group, NULL, NULL, 0, block + 202, 7, EXPAR_SIGNAL_SET, next));
+    CHECK_OK(expar_atomic_set_u64(group, block + 203, 8, next));
+    if (adds) {
+        CHECK_OK(expar_put_signal(group, NULL, NULL, 0, block + 202, 2, EXPAR_SIGNAL_ADD, next));
+        CHECK_OK(expar_atomic_fetch_add_u64(group, block + 203, 3, next, &seen));
+        CHECK(seen == 8, "the word was %llu", (unsigned long long)seen);
+    }
+    CHECK_OK(expar_quiet(group));
+    CHECK_OK(expar_get(group, local, block + 200, 4 * sizeof *local, next));
+    CHECK(holds == 1 && local[1] == 6 && local[2] == (adds ? 9 : 7) && local[3] == (adds ? 11 : 8), "other words");
+}
+
+static void beside_a_grid(expar_group *group, void *shared)
+{
+    kernels k;
+    cu_stream stream = NULL;
+    uint32_t blocks = 0;
+    const bool *by_owners = shared;
+    uint64_t *both[2] = {NULL};
+    expar_memory_options options = EXPAR_MEMORY_OPTIONS_INIT;
+    if (!kernels_open(&k, group, "handles_hold")) return;
+    options.device = group->rank % num_gpus;
+    options.bytes = 4096;
+    options.zeroed = 1;
+    for (int i = 0; i < 2; i++) {
+        options.kind = i == 0 ? EXPAR_MEMORY_DEVICE : EXPAR_MEMORY_PINNED;
+        CHECK_OK(expar_memory_alloc(group, &options, (void **)&both[i]));
+    }
+    CHECK_OK(expar_group_barrier(group));
+    const bool held = group->rank > 0 || hold_begin(&k, group, &stream, &blocks);
+    CHECK_OK(expar_group_barrier(group));
+    if (check_failures() == 0) {
+        calls_beside(group, both[0], *by_owners);
+        calls_beside(group, both[1], true);
+    }
+    CHECK_OK(expar_group_barrier(group));
+    if (group->rank == 0 && held) hold_end(&k, group, stream, blocks);
+    CHECK_OK(expar_group_barrier(group));
+    CHECK_OK(expar_free(group, both[1]));
+    CHECK_OK(expar_free(group, both[0]));
+    kernels_close(&k, group);
+}
+
 static void reject_grids(expar_group *group, void *shared)
 {
     kernels k;
@@ -115,7 +207,7 @@ static void reject_grids(expar_group *group, void *shared)
     args.threads = HANDLES_THREADS;
     args.function = &k;
     CHECK_STATUS(EXPAR_ERR_STATE, expar_launch(group, &args, &blocks));
-    if (!kernels_open(&k, group)) return;
+    if (!kernels_open(&k, group, "handles_grid")) return;
     args.function = k.function;
     args.blocks = 1000000;
     CHECK_STATUS(EXPAR_ERR_LIMIT, expar_launch(group, &args, &blocks));
@@ -166,7 +258,7 @@ static void announce_launches(expar_group *group, void *shared)
 {
     kernels k;
     (void)shared;
-    if (!kernels_open(&k, group)) return;
+    if (!kernels_open(&k, group, "handles_grid")) return;
     handles_launch launch = {.handle = k.handle, .call = {.words = k.words}};
     launch.call.status = (int *)(uintptr_t)k.status.device;
     void *arguments[] = {&launch};
@@ -206,11 +298,26 @@ static void test_grids_that_do_not_fit_are_rejected(void **state)
     kind_run((ranks_plan){0}, 2, reject_grids);
 }
 
+/* Set before the group has memory of GPUs: kernels change its words, or the owners do. */
+static void test_calls_end_beside_a_grid_that_holds_all_sms(void **state)
+{
+    (void)state;
+    static const char *const by[] = {"auto", "owner"};
+    for (int i = 0; i < 2; i++) {
+        bool by_owners = i == 1;
+        setenv("EXPAR_DEVICE_ATOMICS", by[i], 1);
+        const ranks_plan plan = {.kind = kind_of_ranks, .size = 2};
+        assert_true(ranks_run(&plan, beside_a_grid, &by_owners));
+    }
+    unsetenv("EXPAR_DEVICE_ATOMICS");
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_blocks_run_at_the_same_time),
         cmocka_unit_test(test_grids_that_do_not_fit_are_rejected),
+        cmocka_unit_test(test_calls_end_beside_a_grid_that_holds_all_sms),
         cmocka_unit_test(test_rings_expect_commands_of_launches),
     };
     kind_read(argc, argv);

@@ -250,12 +250,14 @@ again() {
 # Such ranks run kernels that were compiled for their shapes ("shaped"), or those of the build, for any shape ("ready").
 # Of all options shaped kernels see few tokens (an odd seed). Ready kernels see many tokens (408: three ranks), whose
 # layout several blocks compute.
+# A program may be followed by a colon and the one test that runs.
 sanitize_one() {
-    local tool=$1 program=$2 kernels=$3 seed=$4 name=$1_$2 code=0 set=() by=() start=$EPOCHREALTIME
+    local tool=$1 program=${2%%:*} only=${2#"${2%%:*}"} kernels=$3 seed=$4
+    local name=${1}_$program code=0 set=() by=() start=$EPOCHREALTIME
     [ "$kernels" = shaped ] || { set=(EXPAR_NVRTC=/nowhere) && name+=_ready; }
     choose_tool "$tool"
     EXPAR_TEST_SEED=$seed EXPAR_TEST_ROUNDS=${EXPAR_TEST_ROUNDS:-24} \
-        limited env "${set[@]}" "${by[@]}" "$here/bin/$program" processes >"$logs/$name" 2>&1 || code=$?
+        limited env "${set[@]}" "${by[@]}" "$here/bin/$program" processes ${only:+"${only#:}"} >"$logs/$name" 2>&1 || code=$?
     note "$name" "$start" "$code"
 }
 
@@ -286,11 +288,14 @@ sanitize_these() {
 # Runs first without a tool, which compiles the kernels into the cache. Under a tool the compiler would take minutes.
 sanitize() {
     local before drawn=$RANDOM tool programs=(test_gpu_{options_random,random,layout})
+    # Handles, kinds of memory and streams. Its rank is by itself.
+    local alone=test_gpu_device_calls:test_alone_a_rank_needs_no_other_kernel
     before=$(wc -l <"$logs/results")
-    printf 'no_tool %s shaped\n' "${programs[@]}" | sanitize_these "$drawn"
+    printf 'no_tool %s shaped\n' "${programs[@]}" "$alone" | sanitize_these "$drawn"
     {
         for tool in racecheck memcheck synccheck; do printf "$tool %s shaped\n" "${programs[@]}"; done
         printf '%s test_gpu_options_random ready\n' racecheck memcheck synccheck
+        printf "%s $alone shaped\n" racecheck memcheck synccheck
     } | sanitize_these "$drawn"
     tail -n +$((before + 1)) "$logs/results" >"$logs/these"
     [ -n "${EXPAR_CALL_ENDS:-}" ] || explain <"$logs/these"

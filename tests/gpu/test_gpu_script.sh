@@ -156,15 +156,15 @@ printf '%s\n' '#!/bin/sh' 'for word; do case $word in */bin/*) program=${word##*
     '[ "$2 $program" != "racecheck test_gpu_layout" ] || exit 9' >"$work/path/compute-sanitizer"
 printf '%s\n' '#!/bin/sh' 'echo "GPU 0: one"' 'echo "GPU 1: two"' >"$work/path/nvidia-smi"
 chmod +x "$work/path/"*
-for name in test_gpu_options_random test_gpu_random test_gpu_layout; do
+for name in test_gpu_options_random test_gpu_random test_gpu_layout test_gpu_device_calls; do
     # shellcheck disable=SC2016 # the program's own shell expands it
     program $name '[ ! -e "$EXPAR_TEST_LOGS/seen" ] && echo "${0##*/} $1 $EXPAR_TEST_SEED" >>"$EXPAR_TEST_LOGS/played"'
 done
 export EXPAR_TEST_LOGS="$work/sane"
 PATH=$work/path:$PATH expect 1 sanitize "$work"
-grep -q '^14 passed, 1 failed, 0 skipped$' "$work/out" || fail "sanitize does not count"
+grep -q '^18 passed, 1 failed, 0 skipped$' "$work/out" || fail "sanitize does not count"
 grep -q '^racecheck_test_gpu_layout .* rc 9$' "$work/sane/results" || fail "what a tool found is not told"
-[ "$(cut -d ' ' -f 2,3 "$work/sane/seen" | sort -u | wc -l)" = 9 ] || fail "not every tool saw every program"
+[ "$(cut -d ' ' -f 2,3 "$work/sane/seen" | sort -u | wc -l)" = 12 ] || fail "not every tool saw every program"
 [ "$(grep -c 'test_gpu_options_random [0-9]* /nowhere$' "$work/sane/seen")" = 3 ] || fail "the build's own kernels were not seen"
 # The tools see the cache as it is filled here.
 [ "$(sort "$work/sane/played")" = "$(awk '$5 == "shaped" { print $3, "processes", $4 }' "$work/sane/seen" | sort -u)" ] ||

@@ -131,8 +131,8 @@ EXPAR_API expar_status expar_memory_get_stats(expar_group *group, expar_memory_k
    Copies between a GPU and host memory that is not registered pass through pinned pieces of the library's own.
    Registered host memory is pinned once the group has device or pinned memory, and such copies then use it in place.
    Memory of GPUs is always used in place. Not collective. Any thread.
-     A transport that registers memory with a network device (gda) does that once for the range, and not for each
-   operation.
+     A transport that registers memory with a network device (gda, and fabric where its provider asks for that) does so
+   once for the range, and not for each operation.
      The same range may be registered several times. It stays until it was unregistered as often, or until the group's
    end; it must stay allocated until then. Errors: EXPAR_ERR_NULL. EXPAR_ERR_ARGUMENT: bytes is 0, or the range leaves
    the address space. EXPAR_ERR_ADDRESS: the range is symmetric, of two kinds, freed, or it overlaps another registered

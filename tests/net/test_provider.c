@@ -44,6 +44,7 @@ static int clear(void **state)
     atomic_store(&controls->classes, FAKE_CLASSES_REAL);
     atomic_store(&controls->fault, FAKE_NO_FAULT);
     atomic_store(&controls->one_endpoint, 0);
+    atomic_store(&controls->local_memory, 0);
     atomic_store(&controls->locks, 0);
     atomic_store(&controls->key_bytes, 0);
     setenv("EXPAR_TRANSPORTS", "fabric", 1);
@@ -424,6 +425,50 @@ static void test_counts_are_the_providers(void **state)
 }
 
 /* Keys have as many random bits as the provider takes; where it chooses them itself, none is asked for. */
+/* Puts data from there, and gets them back. Returns how many operations of the provider that took. */
+static uint64_t move_around(expar_group *group, uint8_t *block, uint8_t *data, size_t bytes)
+{
+    const uint64_t before = atomic_load(&controls->puts) + atomic_load(&controls->gets);
+    memset(data, 3, bytes);
+    CHECK_OK(expar_put(group, block, data, bytes, 0));
+    CHECK_OK(expar_quiet(group));
+    memset(data, 0, bytes);
+    CHECK_OK(expar_get(group, data, block, bytes, 0));
+    for (size_t i = 0; i < bytes; i++)
+        if (!CHECK(data[i] == 3, "byte %zu is %d", i, data[i])) break;
+    return atomic_load(&controls->puts) + atomic_load(&controls->gets) - before;
+}
+
+/* One rank, alone with itself. Registered memory goes as a whole, other memory in pieces of the stage. */
+static void put_registered(expar_group *group, void *shared)
+{
+    enum { BYTES = 1 << 20 };
+    void *block = NULL;
+    uint8_t *data = malloc(BYTES);
+    (void)shared;
+    CHECK_OK(expar_malloc(group, BYTES, &block));
+    const uint64_t staged = move_around(group, block, data, BYTES);
+    CHECK(staged > 2, "%llu operations with memory that is not registered", (unsigned long long)staged);
+    CHECK_OK(expar_register(group, data, BYTES));
+    CHECK_OK(expar_register(group, data, BYTES));
+    CHECK_OK(expar_unregister(group, data));
+    const uint64_t direct = move_around(group, block, data, BYTES);
+    CHECK(direct == 2, "%llu operations with registered memory", (unsigned long long)direct);
+    CHECK(move_around(group, block, data + 5, BYTES / 2) == 2, "a part of registered memory is copied");
+    CHECK_OK(expar_unregister(group, data));
+    CHECK(move_around(group, block, data, BYTES) == staged, "memory that is registered no more is not copied");
+    CHECK_OK(expar_free(group, block));
+    free(data);
+}
+
+static void test_registered_memory_is_not_copied(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = RANKS_THREADS, .size = 1};
+    atomic_store(&controls->local_memory, 1);
+    assert_true(ranks_run(&plan, put_registered, NULL));
+}
+
 static void test_keys_fit_the_provider(void **state)
 {
     (void)state;
@@ -463,6 +508,7 @@ int main(void)
         cmocka_unit_test_setup(test_a_group_without_it, clear),
         cmocka_unit_test_setup(test_locked_memory, clear),
         cmocka_unit_test_setup(test_one_endpoint, clear),
+        cmocka_unit_test_setup(test_registered_memory_is_not_copied, clear),
         cmocka_unit_test_setup(test_keys_fit_the_provider, clear),
         cmocka_unit_test_setup(test_keys_of_the_providers_choice, clear),
         cmocka_unit_test_setup(test_incoherent_atomics, clear),

@@ -10,27 +10,38 @@
 #define EXTENT_BYTES ((size_t)1 << 20) /* the smallest size of an extent, except the last one */
 
 /* Networks that pin registered memory count it against the process's limit of locked memory. */
-static expar_status tell_unregistered(const fabric *f, const fabric_extent *e, int code)
+static expar_status tell_unregistered(const fabric *f, uint64_t bytes, const char *what, int code)
 {
     char host[64] = "";
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
-    expar_status status = fabric_error(f, EXPAR_ERR_MEMORY, code, "registering part of the symmetric heap");
+    expar_status status = fabric_error(f, EXPAR_ERR_MEMORY, code, what);
     getrlimit(RLIMIT_MEMLOCK, &limit);
-    if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= e->bytes) return status;
+    if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= bytes) return status;
     gethostname(host, sizeof host - 1);
     return error_prefix(status, "%s lets a process lock %llu bytes, fewer than %llu: raise that (ulimit -l)", host,
-                        (unsigned long long)limit.rlim_cur, (unsigned long long)e->bytes);
+                        (unsigned long long)limit.rlim_cur, (unsigned long long)bytes);
 }
 
-static expar_status register_own(const fabric *f, fabric_extent *e)
+expar_status fabric_register_for(const fabric *f, void *base, uint64_t bytes, uint64_t access, struct fid_mr **mr)
 {
-    uint64_t access = FI_REMOTE_READ | FI_REMOTE_WRITE | FI_READ | FI_WRITE;
-    int code = fabric_register(f, e->base, e->bytes, access, &e->mr);
+    int code = fabric_register(f, base, bytes, access, mr);
     if (code == 0 && f->info->domain_attr->mr_mode & FI_MR_ENDPOINT) {
-        code = fi_mr_bind(e->mr, &f->channels[0].ep->fid, 0);
-        if (code == 0) code = fi_mr_enable(e->mr);
+        code = fi_mr_bind(*mr, &f->channels[0].ep->fid, 0);
+        if (code == 0) code = fi_mr_enable(*mr);
+        if (code != 0) {
+            fi_close(&(*mr)->fid);
+            *mr = NULL;
+        }
     }
-    return code == 0 ? EXPAR_OK : tell_unregistered(f, e, code);
+    const bool shared = access & FI_REMOTE_WRITE;
+    if (code == 0) return EXPAR_OK;
+    return tell_unregistered(f, bytes, shared ? "registering part of the symmetric heap" : "registering memory", code);
+}
+
+static expar_status extent_register(const fabric *f, fabric_extent *e)
+{
+    const uint64_t access = FI_REMOTE_READ | FI_REMOTE_WRITE | FI_READ | FI_WRITE;
+    return fabric_register_for(f, e->base, e->bytes, access, &e->mr);
 }
 
 /* Exchanges the keys. If one rank cannot register the memory, no rank has it. A failed exchange is another failure, of
@@ -59,7 +70,7 @@ expar_status fabric_extent_open(fabric *f, uint64_t offset, uint64_t bytes, uint
     *e = (fabric_extent){.offset = offset, .bytes = bytes, .base = base};
     e->peers = calloc((size_t)f->size, sizeof *e->peers);
     expar_status status =
-        e->peers ? register_own(f, e) : error_set(EXPAR_ERR_MEMORY, "no memory for the keys of %d ranks", f->size);
+        e->peers ? extent_register(f, e) : error_set(EXPAR_ERR_MEMORY, "no memory for the keys of %d ranks", f->size);
     status = extent_exchange(f, e, status);
     if (status != EXPAR_OK) {
         fabric_extent_close(e);
@@ -168,7 +179,8 @@ bool fabric_descriptor(const fabric *f, const void *local, size_t bytes, void **
     if (!(f->info->domain_attr->mr_mode & FI_MR_LOCAL)) return true;
     const uint8_t *at = local;
     const fabric_extent *e = extent_find_local(f, at);
-    if (!e || (uint64_t)(at - e->base) + bytes > e->bytes) return false;
+    if (!e) return fabric_own_descriptor(f->owns, local, bytes, descriptor);
+    if ((uint64_t)(at - e->base) + bytes > e->bytes) return false;
     *descriptor = fi_mr_desc(e->mr);
     return true;
 }

@@ -44,6 +44,7 @@ static void fabric_close(transport *self)
     fabric *f = fabric_of(self);
     fabric_thread_stop(f);
     fabric_segments_free(f);
+    fabric_owns_free(f->owns);
     if (f->page) free(f->page->base);
     fabric_extent_close(f->page);
     fabric_channels_close(f);
@@ -67,8 +68,10 @@ static fabric *fabric_new(const transport_site *site)
     f->spins = site->crowded ? 0 : knob_count(KNOB_FABRIC_SPINS);
     f->lost = calloc((size_t)f->size, sizeof *f->lost);
     f->answers = calloc((size_t)f->size, sizeof *f->answers);
-    if (fabric_segments_make(f) && f->lost && f->answers) return f;
+    f->owns = fabric_owns_new();
+    if (fabric_segments_make(f) && f->lost && f->answers && f->owns) return f;
     fabric_segments_free(f);
+    fabric_owns_free(f->owns);
     free(f->lost);
     free(f->answers);
     free(f);
@@ -308,12 +311,24 @@ static void fabric_add_traffic(const transport *self, transport_traffic *sum)
     }
 }
 
+static expar_status fabric_register_memory(transport *self, void *address, uint64_t bytes)
+{
+    return fabric_register_own(fabric_of(self), address, bytes);
+}
+
+static void fabric_unregister_memory(transport *self, const void *address)
+{
+    fabric_unregister_own(fabric_of(self), address);
+}
+
 const transport_ops transport_fabric = {
     .name = "fabric",
     .summary = "all ranks, by libfabric",
     .open = fabric_open,
     .add = fabric_add,
     .grow = fabric_grow,
+    .register_own = fabric_register_memory,
+    .unregister_own = fabric_unregister_memory,
     .reach = fabric_reach,
     .map = fabric_map,
     .run = fabric_run_request,

@@ -162,6 +162,9 @@ typedef struct fabric_segment {
     _Atomic size_t num_extents;
 } fabric_segment;
 
+/* Memory of the caller that stays registered (own.c). */
+typedef struct fabric_owns fabric_owns;
+
 typedef struct fabric {
     /* first */
     transport base;
@@ -182,6 +185,7 @@ typedef struct fabric {
     /* turns of a wait before it yields */
     uint32_t spins;
     fabric_segment segments[TRANSPORT_MEMORIES];
+    fabric_owns *owns;
     /* page of the self-test, at the end of the host's segment */
     fabric_extent *page;
     /* records that one PE may hold, so that a silent PE does not stop the others */
@@ -295,8 +299,22 @@ expar_status fabric_extent_open(fabric *f, uint64_t offset, uint64_t bytes, uint
 void fabric_extent_close(fabric_extent *extent);
 /* Returns the extent that holds an offset; NULL: none has grown there. */
 const fabric_extent *fabric_extent_find(const fabric *f, transport_memory memory, uint64_t offset);
+/* Registers memory, for the first channel's endpoint where the provider wants one. EXPAR_ERR_MEMORY says why not. */
+expar_status fabric_register_for(const fabric *f, void *base, uint64_t bytes, uint64_t access, struct fid_mr **mr);
 /* Gives libfabric's descriptor of local memory; NULL if it needs none. False: the memory must be staged. */
 bool fabric_descriptor(const fabric *f, const void *local, size_t bytes, void **descriptor);
+
+/* ---- own.c ------------------------------------------------------------------------------------------------------- */
+
+/* NULL: no memory. */
+fabric_owns *fabric_owns_new(void);
+/* NULL is allowed. */
+void fabric_owns_free(fabric_owns *owns);
+/* Implement transport_ops.register_own and unregister_own. Providers that take any memory have no use for them. */
+expar_status fabric_register_own(const fabric *f, void *address, uint64_t bytes);
+void fabric_unregister_own(const fabric *f, const void *address);
+/* Gives libfabric's descriptor of memory that was registered so. False: it was not. */
+bool fabric_own_descriptor(fabric_owns *owns, const void *local, size_t bytes, void **descriptor);
 
 /* ---- post.c ------------------------------------------------------------------------------------------------------ */
 

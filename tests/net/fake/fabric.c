@@ -66,6 +66,7 @@ static struct fi_info *real_info(const struct fi_info *info)
     if (!copy) abort();
     if (getenv("FAKE_PROVIDER")) rename_provider(copy, PROVIDER);
     if (atomic_load(&controls.one_endpoint)) copy->domain_attr->mr_mode &= ~FI_MR_ENDPOINT;
+    if (atomic_load(&controls.local_memory)) copy->domain_attr->mr_mode &= ~FI_MR_LOCAL;
     if (atomic_load(&controls.key_bytes) < 0) copy->domain_attr->mr_mode &= ~FI_MR_PROV_KEY;
     return copy;
 }
@@ -91,6 +92,7 @@ static int ask(uint32_t version, const char *node, uint64_t flags, const struct 
     for (struct fi_info *one = *info; code == 0 && one; one = one->next) {
         if (name) rename_provider(one, name);
         if (atomic_load(&controls.one_endpoint)) one->domain_attr->mr_mode |= FI_MR_ENDPOINT;
+        if (atomic_load(&controls.local_memory)) one->domain_attr->mr_mode |= FI_MR_LOCAL;
         if (key_bytes > 0) one->domain_attr->mr_key_size = (size_t)key_bytes;
         if (key_bytes < 0) one->domain_attr->mr_mode |= FI_MR_PROV_KEY;
         set_classes(one, wanted);

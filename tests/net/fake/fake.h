@@ -33,6 +33,7 @@ typedef struct fake_controls {
     _Atomic int32_t fault;        /* fake_fault */
     _Atomic int32_t faults;       /* how many more operations shall have it */
     _Atomic int32_t one_endpoint; /* 1: memory is registered for one endpoint alone (FI_MR_ENDPOINT) */
+    _Atomic int32_t local_memory; /* 1: the caller's memory must be registered, too (FI_MR_LOCAL) */
     _Atomic int32_t key_bytes;    /* of keys of memory; 0: as the real one has them; -1: the provider chooses them */
     _Atomic uint64_t key;         /* asked for when memory was registered last */
     _Atomic int32_t locks; /* 1: memory is locked as it is registered, as far as the process may (RLIMIT_MEMLOCK) */

@@ -399,14 +399,23 @@ static expar_status put_on_stream(const cuda_command *command, void *stream)
     return CUDA_CALL(StreamWaitValue, stream, word, command->number + 1, CU_WAIT_AT_LEAST);
 }
 
+expar_status cuda_command_prepare(cuda_server *server, cuda_command *command, unsigned long long capture)
+{
+    expar_status status = word_take(server->pool, capture != 0, &command->word);
+    if (status != EXPAR_OK) command->drop(command);
+    return status;
+}
+
+void cuda_command_cancel(cuda_command *command)
+{
+    command_free(command);
+}
+
 expar_status cuda_command_put(cuda_server *server, cuda_command *command, void *stream, unsigned long long capture)
 {
     bool given = false;
-    expar_status status = word_take(server->pool, capture != 0, &command->word);
-    if (status != EXPAR_OK) {
-        command->drop(command);
-        return status;
-    }
+    expar_status status = command->word ? EXPAR_OK : cuda_command_prepare(server, command, capture);
+    if (status != EXPAR_OK) return status;
     command->number = command->word->number;
     command->in_graph = capture != 0;
     atomic_init(&command->given_up, false);

@@ -57,6 +57,11 @@ expar_status cuda_server_start(const cuda_server_plan *plan, cuda_server **out);
    them. Streams that come to its commands later go on, and the commands are missed. NULL is allowed. */
 void cuda_server_end(cuda_server *server);
 
+/* Takes the word of a command that is put later, when the word cannot be missing any more. On failure, which is that of
+   cuda_command_put, it drops the command. capture: the stream's; 0: none. */
+expar_status cuda_command_prepare(cuda_server *server, cuda_command *command, unsigned long long capture);
+/* Drops a command that was prepared, and is not put. */
+void cuda_command_cancel(cuda_command *command);
 /* Puts the command on the stream, whose capture is `capture` (0: none), and takes it over, also on failure. The device
    must have been entered. EXPAR_ERR_STATE: a capture would need more words than there are. EXPAR_ERR_UNSUPPORTED: the
    GPU's streams have no operations on words. */

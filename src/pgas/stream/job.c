@@ -49,12 +49,25 @@ expar_status stream_job_make(const stream_call *call, expar_status (*carry)(stre
     return EXPAR_OK;
 }
 
+expar_status stream_job_prepare(const stream_call *call, cuda_server *server, stream_job *job)
+{
+    return error_prefix(cuda_command_prepare(server, &job->command, call->capture), "%s", call->name);
+}
+
+void stream_job_cancel(stream_job *job)
+{
+    if (job->command.word)
+        cuda_command_cancel(&job->command);
+    else
+        free(job);
+}
+
 expar_status stream_job_put(const stream_call *call, cuda_server *server, stream_job *job)
 {
     expar_status status = EXPAR_OK;
     if (!call->capture) status = CUDA_CALL(StreamGetId, call->stream, &job->stream);
     if (status != EXPAR_OK) {
-        free(job);
+        stream_job_cancel(job);
         return error_prefix(status, "%s", call->name);
     }
     job->moment = cuda_moment();

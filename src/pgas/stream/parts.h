@@ -124,6 +124,11 @@ typedef struct stream_job {
 
 /* Makes a job of the call whose stream waits for it. `carry` as above. */
 expar_status stream_job_make(const stream_call *call, expar_status (*carry)(stream_job *self), stream_job **out);
+/* For calls that put something else on the stream before the job: after this the job finds a place there. On failure it
+   frees the job. */
+expar_status stream_job_prepare(const stream_call *call, cuda_server *server, stream_job *job);
+/* Frees a job that is not put. */
+void stream_job_cancel(stream_job *job);
 /* Puts the job on the call's stream, and takes it over in any case. */
 expar_status stream_job_put(const stream_call *call, cuda_server *server, stream_job *job);
 /* The origin of a job's operation: it is complete after stream_job_settle. */

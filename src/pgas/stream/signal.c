@@ -13,17 +13,17 @@ static expar_status job_carry_signal(stream_job *job)
 }
 
 static expar_status signal_job(const stream_call *call, void *dest, const void *source, size_t bytes,
-                               const ops_signal *signal, int32_t pe)
+                               const ops_signal *signal, int32_t pe, stream_job **out)
 {
-    stream_job *job;
-    expar_status status = stream_job_make(call, job_carry_signal, &job);
+    expar_status status = stream_job_make(call, job_carry_signal, out);
     if (status != EXPAR_OK) return status;
+    stream_job *job = *out;
     job->dest = dest;
     job->source = source;
     job->bytes = bytes;
     job->signal = *signal;
     job->pe = pe;
-    return stream_job_put(call, call->service->operations, job);
+    return EXPAR_OK;
 }
 
 static expar_status carry_ring(stream_job *job)
@@ -33,14 +33,13 @@ static expar_status carry_ring(stream_job *job)
 }
 
 /* The stream does not wait for it. */
-static expar_status ring_job(const stream_call *call, int32_t pe)
+static expar_status ring_job(const stream_call *call, int32_t pe, stream_job **out)
 {
-    stream_job *job;
-    expar_status status = stream_job_make(call, carry_ring, &job);
+    expar_status status = stream_job_make(call, carry_ring, out);
     if (status != EXPAR_OK) return status;
-    job->command.waits = false;
-    job->pe = pe;
-    return stream_job_put(call, call->service->operations, job);
+    (*out)->command.waits = false;
+    (*out)->pe = pe;
+    return EXPAR_OK;
 }
 
 /* Where a stream reaches data and signal; NULL: it does not. */
@@ -76,18 +75,29 @@ static expar_status signal_check(const stream_call *call, const void *dest, cons
     return EXPAR_OK;
 }
 
+/* The job has its place before anything is put on the stream. */
 static expar_status signal_begun(const stream_call *call, void *dest, const void *source, size_t bytes,
                                  const ops_signal *signal, int32_t pe)
 {
     signal_aim aim;
+    stream_job *job;
+    cuda_server *server = call->service->operations;
     expar_status status = signal_check(call, dest, source, bytes, signal, pe, &aim);
     if (status != EXPAR_OK) return status;
-    if (!aim.data) return signal_job(call, dest, source, bytes, signal, pe);
-    if (bytes > 0) status = stream_copy(call, aim.data, source, bytes);
+    const bool copies = aim.data != NULL, stores = copies && aim.word && signal->op == EXPAR_SIGNAL_SET;
+    if (stores)
+        status = ring_job(call, pe, &job);
+    else if (copies)
+        status = signal_job(call, NULL, NULL, 0, signal, pe, &job);
+    else
+        status = signal_job(call, dest, source, bytes, signal, pe, &job);
+    if (status == EXPAR_OK) status = stream_job_prepare(call, server, job);
     if (status != EXPAR_OK) return status;
-    if (!aim.word || signal->op == EXPAR_SIGNAL_ADD) return signal_job(call, NULL, NULL, 0, signal, pe);
-    status = stream_store(call, aim.word, signal->value, sizeof signal->value);
-    return status == EXPAR_OK ? ring_job(call, pe) : status;
+    if (copies && bytes > 0) status = stream_copy(call, aim.data, source, bytes);
+    if (status == EXPAR_OK && stores) status = stream_store(call, aim.word, signal->value, sizeof signal->value);
+    if (status == EXPAR_OK) return stream_job_put(call, server, job);
+    stream_job_cancel(job);
+    return status;
 }
 
 static expar_status signal_ended(stream_call *call, void *dest, const void *source, size_t bytes,

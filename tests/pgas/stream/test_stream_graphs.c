@@ -116,8 +116,10 @@ static void too_many(expar_group *group, void *shared)
     enum { MOST = 4096 };
     test_stream s;
     expar_status status = EXPAR_OK;
-    uint64_t *word = take_zeros(group, EXPAR_MEMORY_PINNED, sizeof *word);
+    /* the counter, data, where they must not arrive, and a signal that must not be set */
+    uint64_t *word = take_zeros(group, EXPAR_MEMORY_PINNED, 4 * sizeof *word);
     if (!word || !stream_open(group, &s)) return;
+    word[1] = 9;
     for (int round = 0; round < 2; round++) {
         const uint64_t had = *word;
         uint64_t put = 0;
@@ -128,10 +130,16 @@ static void too_many(expar_group *group, void *shared)
             put++;
         CHECK_STATUS(EXPAR_ERR_STATE, status);
         CHECK_TEXT("expar_signal_op_on_stream", "a capture cannot take", "EXPAR_STREAM_CALLS");
+        /* Nothing of such a call is in the graph. */
+        for (expar_signal_op op = EXPAR_SIGNAL_SET; op <= EXPAR_SIGNAL_ADD; op++)
+            CHECK_STATUS(EXPAR_ERR_STATE, expar_put_signal_on_stream(group, word + 2, word + 1, sizeof *word, word + 3,
+                                                                     1, op, group->rank, s.stream));
+        CHECK_TEXT("expar_put_signal_on_stream", "a capture cannot take");
         const cu_graph_exec graph = capture_end(&s);
         if (!graph) break;
         launch(graph, &s, 1);
         stream_await(&s);
+        CHECK(word[2] == 0 && word[3] == 0, "a part of a call that was rejected is in the graph");
         CHECK(put > 0 && *word == had + put, "%llu of %llu calls were carried out", (unsigned long long)(*word - had),
               (unsigned long long)put);
         /* Outside of captures there is memory. */

@@ -3034,7 +3034,7 @@ EXPAR_DEV_FUNC void expar_dev_fence_rings(const expar_device_handle *h)
     int status = EXPAR_OK;
     for (expar_uint32 i = 0; i < h->state->rings && status == EXPAR_OK; i++) {
         const expar_dev_port *port = expar_dev_port_of(h, (int)i);
-        if (expar_dev_is_before(expar_dev_load_64(&port->done), expar_dev_load_acquire_64(&port->head)))
+        if (expar_dev_is_before(expar_dev_load_64(&port->done), expar_dev_load_acquire_64(&port->head) << 1))
             status = expar_dev_fence_ring(h, EXPAR_DEV_FENCE, (int)i);
     }
 }

@@ -23,11 +23,17 @@ typedef enum handles_test {
     HANDLES_COUNT,    /* the same, and nobody looks: the host adds, too */
     HANDLES_BARRIERS, /* all ranks put to all, between barriers */
     HANDLES_SCRIPT,   /* a random script, which the host knows, too */
-    HANDLES_WAIT,     /* waits for a word that no rank changes */
+    HANDLES_WAIT,     /* waits for words that no kernel changes, in the way of `scope` and `with` */
     HANDLES_SYNC,     /* a barrier to which a rank does not come */
     HANDLES_LOST,     /* puts to rank `peer`, until they fail */
-    HANDLES_SEND,     /* a put to rank `peer`, for whose end nobody waits */
+    HANDLES_SEND,     /* `rounds` puts to rank `peer`, at least one, for whose end nobody waits */
+    HANDLES_FOLLOW,   /* orders what an earlier kernel has sent: HANDLES_SEND, to the next rank */
+    HANDLES_TELL,     /* changes words of rank `peer` in each way of handles_tells */
+    HANDLES_TOLD,     /* waits for these words */
+    HANDLES_TWO,      /* with two handles, of which `other` fails at the end */
+    HANDLES_STAY,     /* fails, and stays until the host changes the word at `data` */
     HANDLES_OWN,      /* puts `own` to rank `peer`, and gets it from there into the `bytes` after it */
+    HANDLES_FORMS,    /* forms that the others do not use: `with` says of which family */
     HANDLES_BAD,      /* bad input number `with`, by the first thread */
     HANDLES_TESTS
 } handles_test;
@@ -39,11 +45,41 @@ typedef enum handles_with {
     HANDLES_FENCE,   /* put, fence, p */
     HANDLES_PIECES,  /* a put of each thread, a fence of one, signal_op */
     HANDLES_QUIET,   /* stores through ptr, quiet of one, atomic_set */
+    HANDLES_STORED,  /* stores through ptr, fence of one, p */
+    HANDLES_FLAG,    /* a put of the last thread, its flag for the first one, which calls fence and p */
     HANDLES_WITHS
 } handles_with;
 
-/* HANDLES_WAIT: HANDLES_SEND comes before it. */
-enum { HANDLES_SENDS = 1 };
+/* HANDLES_WAIT: HANDLES_SEND comes before it; tests of the block take turns in place of waits. */
+enum { HANDLES_SENDS = 1, HANDLES_LOOKS = 2 };
+/* All waits of HANDLES_WAIT end when the first eight words are this. */
+#define HANDLES_COME 0x0000000900000009
+
+/* HANDLES_FOLLOW: the first thread calls it. */
+enum { HANDLES_FOLLOW_FENCE = 0, HANDLES_FOLLOW_QUIET = 1 };
+
+/* How a word changes: word HANDLES_TOLD_WORD + number becomes HANDLES_TOLD_VALUE + number. */
+typedef enum handles_tells {
+    HANDLES_TELL_STORE = 0, /* through ptr, if there is one */
+    HANDLES_TELL_P,
+    HANDLES_TELL_PUT,
+    HANDLES_TELL_SET, /* signal_op */
+    HANDLES_TELL_ADD,
+    HANDLES_TELL_PUT_SIGNAL,
+    HANDLES_TELL_ATOMIC_SET,
+    HANDLES_TELL_ATOMIC_ADD,
+    HANDLES_TELL_SWAP,
+    HANDLES_TELLS
+} handles_tells;
+enum { HANDLES_TOLD_WORD = 32, HANDLES_TOLD_VALUE = 70 };
+
+/* HANDLES_FORMS: the family. The first two have forms of each scope. */
+typedef enum handles_forms {
+    HANDLES_FORMS_MOVES = 0, /* puts, gets, signals */
+    HANDLES_FORMS_SETS,      /* waits and tests */
+    HANDLES_FORMS_ATOMICS,   /* by one thread */
+    HANDLES_FORMS_FAMILIES
+} handles_forms;
 
 /* Bad inputs, each with its error. */
 typedef enum handles_bad {
@@ -74,6 +110,8 @@ typedef struct handles_call {
     expar_uint64 bytes;
     /* This rank's, HANDLES_OWN_BYTES; only its kernel uses it. `bytes` is a multiple of 8. */
     unsigned char *own;
+    /* A second handle, in memory that kernels read. */
+    const expar_device_handle *other;
     /* Memory that the host reads when the kernel has ended. Threads add to them. */
     expar_uint64 *wrong; /* wrong[0]: what was seen and must not be */
     int *status;         /* [threads] how the last call of each thread ended */

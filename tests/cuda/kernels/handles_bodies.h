@@ -18,6 +18,8 @@
 #endif
 #define BODY_RANK_WORD(rank) (8 + (rank))
 #define BODY_MARK(number)    (64 + (number))
+/* Apart from each other, since the host joins puts that touch. */
+#define BODY_SENT(number) (8 + 2 * (number))
 
 BODY_FUNC expar_uint32 body_thread(void)
 {
@@ -39,6 +41,16 @@ BODY_FUNC void body_expect(const handles_call *c, int holds)
 {
     if (!holds) body_wrong(c);
 }
+
+/* nvcc takes longer than half an hour for all of these, since every wait is inline. */
+#ifdef __CUDACC__
+BODY_FUNC void body_forms(const expar_device_handle *h, const handles_call *c)
+{
+    c->status[body_thread()] = EXPAR_ERR_UNSUPPORTED;
+}
+#else
+#include "tests/cuda/kernels/handles_forms.h"
+#endif
 
 /* ---- message passing --------------------------------------------------------------------------------------------- */
 
@@ -102,6 +114,33 @@ BODY_FUNC void body_store_quiet(const expar_device_handle *h, const handles_call
         expar_kernel_atomic_set_u64(h, c->words, value, pe);
     }
 }
+BODY_FUNC void body_store_fence(const expar_device_handle *h, const handles_call *c, unsigned char *to, int pe,
+                                expar_uint64 value)
+{
+    unsigned char *at = (unsigned char *)expar_kernel_ptr(h, to, pe);
+    for (expar_uint64 i = body_thread(); at && i < c->bytes; i += body_threads())
+        at[i] = c->own[i];
+    if (!at) expar_kernel_put_nbi_block(h, to, c->own, c->bytes, pe);
+    body_meet();
+    if (body_thread() != 0) return;
+    expar_kernel_fence(h);
+    expar_kernel_p_u64(h, c->words, value, pe);
+}
+/* A word of `own`, after the source, is the flag. */
+BODY_FUNC void body_put_flag(const expar_device_handle *h, const handles_call *c, unsigned char *to, int pe,
+                             expar_uint64 value)
+{
+    expar_uint64 *flag = (expar_uint64 *)(void *)(c->own + c->bytes);
+    if (body_thread() == body_threads() - 1) {
+        expar_kernel_put_nbi(h, to, c->own, c->bytes, pe);
+        expar_dev_store_release_64(flag, value);
+    }
+    if (body_thread() != 0) return;
+    while (expar_dev_load_acquire_64(flag) != value)
+        expar_dev_pause(0);
+    expar_kernel_fence(h);
+    expar_kernel_p_u64(h, c->words, value, pe);
+}
 BODY_FUNC int body_await(const expar_device_handle *h, const handles_call *c, const expar_uint64 *word,
                          expar_uint64 value)
 {
@@ -144,6 +183,12 @@ BODY_FUNC void body_pass(const expar_device_handle *h, const handles_call *c)
             break;
         case HANDLES_PIECES:
             body_put_pieces(h, c, slot, to, value);
+            break;
+        case HANDLES_STORED:
+            body_store_fence(h, c, slot, to, value);
+            break;
+        case HANDLES_FLAG:
+            body_put_flag(h, c, slot, to, value);
             break;
         default:
             body_store_quiet(h, c, slot, to, value);
@@ -305,11 +350,118 @@ BODY_FUNC void body_script(const expar_device_handle *h, const handles_call *c)
     c->status[body_thread()] = expar_kernel_barrier_block(h);
 }
 
+/* ---- others beside the kernel ------------------------------------------------------------------------------------ */
+
+/* The words are those that the rank before has sent. */
+BODY_FUNC void body_follow(const expar_device_handle *h, const handles_call *c)
+{
+    const int me = expar_kernel_my_pe(h), size = expar_kernel_n_pes(h);
+    if (body_thread() == 0) {
+        if (c->with == HANDLES_FOLLOW_FENCE) expar_kernel_fence(h);
+        if (c->with == HANDLES_FOLLOW_QUIET) body_expect(c, expar_kernel_quiet(h) == EXPAR_OK);
+        expar_kernel_signal_op(h, c->words, 1, EXPAR_SIGNAL_SET, (me + 1) % size);
+    }
+    const int status = expar_kernel_signal_wait_until_block(h, c->words, EXPAR_CMP_EQ, 1, 0);
+    for (int i = (int)body_thread(); i < 8 * c->rounds && status == EXPAR_OK; i += (int)body_threads())
+        body_expect(c, ((const unsigned char *)(c->words + BODY_SENT(i / 8)))[i % 8] ==
+                           handles_byte((me + size - 1) % size, 1, (expar_uint64)i));
+    c->status[body_thread()] = status;
+}
+
+BODY_FUNC void body_tell_in(const expar_device_handle *h, const handles_call *c, int way)
+{
+    expar_uint64 *const word = c->words + HANDLES_TOLD_WORD + way, value = (expar_uint64)(HANDLES_TOLD_VALUE + way);
+    expar_uint64 *const source = (expar_uint64 *)(void *)c->own, *at = 0;
+    *source = value;
+    switch (way) {
+    case HANDLES_TELL_STORE:
+        at = (expar_uint64 *)expar_kernel_ptr(h, word, c->peer);
+        if (at) expar_dev_store_64((expar_dev_u64 *)at, value);
+        if (!at) expar_kernel_p_u64(h, word, value, c->peer);
+        break;
+    case HANDLES_TELL_P:
+        expar_kernel_p_u64(h, word, value, c->peer);
+        break;
+    case HANDLES_TELL_PUT:
+        expar_kernel_put_u64(h, word, source, 1, c->peer);
+        break;
+    case HANDLES_TELL_SET:
+        expar_kernel_signal_op(h, word, value, EXPAR_SIGNAL_SET, c->peer);
+        break;
+    case HANDLES_TELL_ADD:
+        expar_kernel_signal_op(h, word, value, EXPAR_SIGNAL_ADD, c->peer);
+        break;
+    case HANDLES_TELL_PUT_SIGNAL:
+        expar_kernel_put_signal(h, word, source, 0, word, value, EXPAR_SIGNAL_SET, c->peer);
+        break;
+    case HANDLES_TELL_ATOMIC_SET:
+        expar_kernel_atomic_set_u64(h, word, value, c->peer);
+        break;
+    case HANDLES_TELL_ATOMIC_ADD:
+        expar_kernel_atomic_add_u64(h, word, value, c->peer);
+        break;
+    default:
+        body_expect(c, expar_kernel_atomic_swap_u64(h, word, value, c->peer) == 0);
+    }
+}
+BODY_FUNC void body_tell(const expar_device_handle *h, const handles_call *c)
+{
+    for (int way = 0; way < HANDLES_TELLS && body_thread() == 0; way++)
+        body_tell_in(h, c, way);
+    c->status[body_thread()] = expar_kernel_quiet_block(h);
+}
+BODY_FUNC void body_told(const expar_device_handle *h, const handles_call *c)
+{
+    int status = EXPAR_OK;
+    for (int way = 0; way < HANDLES_TELLS && status == EXPAR_OK; way++)
+        status = expar_kernel_wait_until_u64_block(h, c->words + HANDLES_TOLD_WORD + way, EXPAR_CMP_EQ,
+                                                   (expar_uint64)(HANDLES_TOLD_VALUE + way), 0);
+    c->status[body_thread()] = status;
+}
+
+/* `other` has the same ranks in another order. */
+BODY_FUNC void body_two(const expar_device_handle *h, const handles_call *c)
+{
+    const expar_device_handle *const other = c->other;
+    const int to = (expar_kernel_my_pe(h) + 1) % expar_kernel_n_pes(h);
+    expar_uint64 *const words = c->words;
+    if (body_thread() == 0) {
+        expar_kernel_p_u64(h, words + 1, 5, to);
+        expar_kernel_p_u64(other, words + 2, 6, expar_kernel_translate_pe(h, to, other));
+    }
+    int status = expar_kernel_barrier_block(h);
+    if (status == EXPAR_OK) status = expar_kernel_barrier_block(other);
+    if (body_thread() == 0) body_expect(c, expar_kernel_g_u64(h, words + 1, expar_kernel_my_pe(h)) == 5);
+    if (body_thread() == 0) body_expect(c, expar_kernel_g_u64(other, words + 2, expar_kernel_my_pe(other)) == 6);
+    body_meet();
+    if (body_thread() == 0) expar_kernel_p_u64(other, words + 3, 1, -1);
+    if (body_thread() == 0) expar_kernel_p_u64(other, words + 3, 1, 0);
+    if (body_thread() == 0) expar_kernel_p_u64(h, words + 4, 7, to);
+    body_meet();
+    body_expect(c, expar_kernel_status(other) == EXPAR_ERR_RANGE);
+    if (status == EXPAR_OK) status = expar_kernel_barrier_block(h);
+    if (body_thread() == 0) body_expect(c, words[3] == 0 && words[4] == 7);
+    c->status[body_thread()] = status;
+}
+
+BODY_FUNC void body_stay(const expar_device_handle *h, const handles_call *c)
+{
+    const expar_uint64 *const goes_on = (const expar_uint64 *)(const void *)c->data;
+    if (body_thread() == 0) {
+        expar_kernel_p_u64(h, c->words, 1, expar_kernel_n_pes(h));
+        while (expar_dev_load_acquire_64(goes_on) == 0)
+            expar_dev_pause(1);
+    }
+    body_meet();
+    c->status[body_thread()] = expar_kernel_status(h);
+}
+
 /* ---- trouble ----------------------------------------------------------------------------------------------------- */
 
 BODY_FUNC void body_send(const expar_device_handle *h, const handles_call *c)
 {
-    if (body_thread() == 0) expar_kernel_put_nbi(h, c->words + 8, c->own, 8, c->peer);
+    for (int i = 0; body_thread() == 0 && (i == 0 || i < c->rounds); i++)
+        expar_kernel_put_nbi(h, c->words + BODY_SENT(i), c->own + 8 * i, 8, c->peer);
     c->status[body_thread()] = EXPAR_OK;
 }
 
@@ -317,14 +469,16 @@ BODY_FUNC void body_wait(const expar_device_handle *h, const handles_call *c)
 {
     int status = EXPAR_OK;
     if (c->with == HANDLES_SENDS) body_send(h, c);
-    if (c->scope == EXPAR_DEV_BLOCK)
-        status = expar_kernel_signal_wait_until_block(h, c->words, EXPAR_CMP_GE, 7, 0);
-    else if (c->scope == EXPAR_DEV_THREAD)
-        status = expar_kernel_wait_until_u32(h, (const expar_uint32 *)c->words + 2 * (body_thread() % 8), EXPAR_CMP_NE,
-                                             0, 0);
-    else
+    if (c->with == HANDLES_LOOKS)
         for (int holds = 0; !holds && status == EXPAR_OK;)
-            status = expar_kernel_test_all_u64_block(h, c->words, 4, 0, EXPAR_CMP_EQ, 3, &holds);
+            status = expar_kernel_test_all_u64_block(h, c->words, 4, 0, EXPAR_CMP_EQ, HANDLES_COME, &holds);
+    else if (c->scope == EXPAR_DEV_BLOCK)
+        status = expar_kernel_signal_wait_until_block(h, c->words, EXPAR_CMP_GE, 7, 0);
+    else if (c->scope == EXPAR_DEV_WARP)
+        status = expar_kernel_wait_until_all_u64_warp(h, c->words, 4, 0, EXPAR_CMP_GE, 3);
+    else
+        status = expar_kernel_wait_until_u32(h, (const expar_uint32 *)c->words + 2 * (body_thread() % 8), EXPAR_CMP_GE,
+                                             9, 0);
     c->status[body_thread()] = status;
 }
 
@@ -441,6 +595,24 @@ BODY_FUNC void body_run(const expar_device_handle *h, const handles_call *c)
         break;
     case HANDLES_OWN:
         body_own(h, c);
+        break;
+    case HANDLES_FOLLOW:
+        body_follow(h, c);
+        break;
+    case HANDLES_TELL:
+        body_tell(h, c);
+        break;
+    case HANDLES_TOLD:
+        body_told(h, c);
+        break;
+    case HANDLES_TWO:
+        body_two(h, c);
+        break;
+    case HANDLES_STAY:
+        body_stay(h, c);
+        break;
+    case HANDLES_FORMS:
+        body_forms(h, c);
         break;
     case HANDLES_SYNC:
         c->status[body_thread()] = expar_kernel_sync_block(h);

@@ -347,14 +347,6 @@ static void test_the_first_error_of_a_kernel_stays(void **state)
     kind_run((ranks_plan){0}, 2, bad_kernels);
 }
 
-/* ThreadSanitizer does not see how libfabric, which is not built with it, orders the data that one thread of it passes
-   to another. */
-#ifdef __SANITIZE_THREAD__
-static const bool network_can_be_judged = false;
-#else
-static const bool network_can_be_judged = true;
-#endif
-
 /* Nodes of one rank: all goes by rings. */
 static void test_order_holds_between_nodes(void **state)
 {

@@ -6,7 +6,6 @@
 
 /* After it, since it asks expar/device.h for checks. */
 #include "net/gda/kernels.h"
-#include "pgas/device/parts.h"
 
 /* Both kinds of the CPU are served, and the pinned one of GPUs. */
 static expar_memory_kind served(void)
@@ -29,17 +28,14 @@ static gda *gda_of_group(const expar_group *group)
 /* The other ranks' words and data of that kind are reached by requests. */
 static void check_ways(const expar_group *group, const expar_device_handle *handle)
 {
-    const handle_slot *slot = slot_find(handle->number);
     const int32_t kind = runner_target() == EXPAR_DEVICE_CPU ? EXPAR_DEV_HOST : EXPAR_DEV_PINNED;
-    const expar_dev_entry *entries = (const expar_dev_entry *)(const void *)(slot->image + 1);
     for (int32_t r = 0; r < group->size; r++) {
-        const expar_dev_entry *entry = &entries[kind * group->size + r];
+        const expar_dev_entry entry = entry_of(handle, kind, r);
         const uint32_t expected = r == group->rank ? EXPAR_DEV_WAY_MAPPED : EXPAR_DEV_WAY_GDA;
-        CHECK(entry->way == expected, "rank %d is reached by way %u", r, entry->way);
+        CHECK(entry.way == expected, "rank %d is reached by way %u", r, entry.way);
         if (r != group->rank)
-            CHECK(entry->atomics == EXPAR_DEV_WAY_GDA, "atomics of rank %d go by way %u", r, entry->atomics);
+            CHECK(entry.atomics == EXPAR_DEV_WAY_GDA, "atomics of rank %d go by way %u", r, entry.atomics);
     }
-    slot_done();
 }
 
 /* ---- calls that succeed ------------------------------------------------------------------------------------------ */

@@ -136,6 +136,9 @@ cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device)
     case CU_ATTRIBUTE_SHARED_BYTES_OPTIN:
         *value = 232448;
         break;
+    case CU_ATTRIBUTE_HOST_ATOMICS:
+        *value = setting("FAKE_HOST_ATOMICS", 1);
+        break;
     case CU_ATTRIBUTE_DIRECT_RDMA:
         *value = setting("FAKE_RDMA", 1);
         break;

@@ -69,7 +69,9 @@ static void scripts(expar_group *group, void *shared)
     (void)shared;
     if (!setting_open(&s, group, 2)) return;
     for (uint32_t number = 0; number < 4; number++) {
-        handles_call call = call_open(group, HANDLES_SCRIPT, runner_kind(), runner_kind(), &s.runner);
+        const bool pinned = runner_target() == EXPAR_DEVICE_GPU && number % 2 == 1;
+        const expar_memory_kind kind = pinned ? EXPAR_MEMORY_PINNED : runner_kind();
+        handles_call call = call_open(group, HANDLES_SCRIPT, kind, kind, &s.runner);
         call.rounds = 60;
         call.seed += number;
         run_well(&s, group, &s.handle, &call);
@@ -432,29 +434,34 @@ static void test_a_way_that_is_not_named_is_not_used(void **state)
     run_with("EXPAR_DEVICE_TRANSPORTS", "mapped", (ranks_plan){.ranks_per_node = 1}, 2, far_ranks);
 }
 
-/* The host, streams and the kernels of all ranks add to one word of device memory. */
-static void count_together(expar_group *group, void *shared)
+/* The host, streams and the kernels of all ranks add to one word of that kind. */
+static void count_in(setting *s, expar_group *group, expar_memory_kind kind)
 {
     enum { ADDS = 20, ON_STREAM = 10 };
-    setting s;
     uint64_t sum = 0;
-    (void)shared;
-    if (!setting_open(&s, group, 1)) return;
-    handles_call call = call_open(group, HANDLES_COUNT, runner_kind(), runner_kind(), &s.runner);
+    handles_call call = call_open(group, HANDLES_COUNT, kind, kind, &s->runner);
     CHECK_OK(expar_group_barrier(group));
-    runner_start(&s.runner, &s.handle, &call);
+    runner_start(&s->runner, &s->handle, &call);
     for (int i = 0; i < ADDS; i++)
         CHECK_OK(expar_atomic_add_u64(group, call.words + 2, 1, 0));
-    const int on_stream = runner_add_on_stream(&s.runner, (uint64_t *)call.words + 2, 0, ON_STREAM);
-    runner_await(&s.runner);
+    const int on_stream = runner_add_on_stream(&s->runner, (uint64_t *)call.words + 2, 0, ON_STREAM);
+    runner_await(&s->runner);
     CHECK_OK(expar_quiet(group));
     CHECK_OK(expar_group_barrier(group));
     CHECK_OK(expar_get(group, &sum, call.words + 2, sizeof sum, 0));
-    const uint64_t each = ADDS + (uint64_t)on_stream + (uint64_t)(call.rounds * s.runner.threads);
+    const uint64_t each = ADDS + (uint64_t)on_stream + (uint64_t)(call.rounds * s->runner.threads);
     const uint64_t expected = (uint64_t)group->size * each;
     CHECK(sum == expected, "%llu adds, expected %llu", (unsigned long long)sum, (unsigned long long)expected);
     CHECK_OK(expar_group_barrier(group));
-    call_close(group, &call, &s.runner);
+    call_close(group, &call, &s->runner);
+}
+
+static void count_together(expar_group *group, void *shared)
+{
+    setting s;
+    (void)shared;
+    if (!setting_open(&s, group, 1)) return;
+    count_in(&s, group, runner_kind());
     setting_close(&s, group);
 }
 
@@ -475,6 +482,64 @@ static void test_owners_let_all_atomics_meet(void **state)
     run_with("EXPAR_DEVICE_ATOMICS", "owner", (ranks_plan){0}, 2, litmus);
     /* Between nodes they do so without being told. */
     kind_run((ranks_plan){.ranks_per_node = 1}, 2, count_together);
+}
+
+/* Kernels change pinned words by stores if their GPU's atomics meet those of CPUs, else by commands to the host. */
+static void count_in_pinned(expar_group *group, void *shared)
+{
+    setting s;
+    int native = 0;
+    (void)shared;
+    if (!setting_open(&s, group, 1)) return;
+    CHECK_OK(CUDA_CALL(DeviceGetAttribute, &native, CU_ATTRIBUTE_HOST_ATOMICS, runner_gpu(group)));
+    count_in(&s, group, EXPAR_MEMORY_PINNED);
+    handles_call call = call_open(group, HANDLES_ADDS, EXPAR_MEMORY_PINNED, EXPAR_MEMORY_PINNED, &s.runner);
+    run_well(&s, group, &s.handle, &call);
+    for (int32_t r = 0; r < group->size; r++) {
+        const expar_dev_entry entry = entry_of(&s.handle, EXPAR_DEV_PINNED, r);
+        const uint32_t expected = native ? EXPAR_DEV_WAY_MAPPED : EXPAR_DEV_WAY_PROXY;
+        CHECK(entry.way == EXPAR_DEV_WAY_MAPPED, "data go by way %u", entry.way);
+        CHECK(entry.atomics == expected, "atomics go by way %u, expected %u", entry.atomics, expected);
+    }
+    call_close(group, &call, &s.runner);
+    setting_close(&s, group);
+}
+
+/* Where they are not native, kernels of the owner pass commands, too. */
+static void test_atomics_meet_in_pinned_memory(void **state)
+{
+    (void)state;
+    if (runner_target() == EXPAR_DEVICE_CPU || kind_is_mix) skip();
+    kind_run((ranks_plan){0}, 2, count_in_pinned);
+}
+
+/* Kernels load and store memory of the GPUs that theirs reaches. Commands go to the others. */
+static void reach_gpus(expar_group *group, void *shared)
+{
+    setting s;
+    const int32_t own = runner_gpu(group);
+    (void)shared;
+    if (!setting_open(&s, group, 2)) return;
+    run_one(&s, group, HANDLES_SCRIPT, EXPAR_DEV_BLOCK);
+    for (int32_t r = 0; r < group->size; r++) {
+        void *at = NULL;
+        int reaches = 1;
+        const int32_t gpu = runner_gpu(&(expar_group){.rank = r});
+        if (gpu != own) CHECK_OK(CUDA_CALL(DeviceCanAccessPeer, &reaches, own, gpu));
+        const uint32_t expected = reaches ? EXPAR_DEV_WAY_MAPPED : EXPAR_DEV_WAY_PROXY;
+        const expar_dev_entry entry = entry_of(&s.handle, EXPAR_DEV_DEVICE, r);
+        CHECK(entry.way == expected, "rank %d is reached by way %u, expected %u", r, entry.way, expected);
+        at = expar_device_ptr(group, s.first, r);
+        CHECK((at != NULL) == (reaches != 0), "rank %d is at %p", r, at);
+    }
+    setting_close(&s, group);
+}
+
+static void test_kernels_store_where_their_gpu_reaches(void **state)
+{
+    (void)state;
+    if (runner_target() == EXPAR_DEVICE_CPU || kind_is_mix) skip();
+    kind_run((ranks_plan){0}, 3, reach_gpus);
 }
 
 /* Two nodes of two ranks: words of another node are for its own kernels. */
@@ -617,6 +682,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_way_that_is_not_named_is_not_used),
         cmocka_unit_test(test_all_atomics_meet),
         cmocka_unit_test(test_owners_let_all_atomics_meet),
+        cmocka_unit_test(test_atomics_meet_in_pinned_memory),
+        cmocka_unit_test(test_kernels_store_where_their_gpu_reaches),
         cmocka_unit_test(test_atomics_stay_in_a_node),
         cmocka_unit_test(test_settings_are_checked),
         cmocka_unit_test(test_calls_reject_bad_arguments),

@@ -45,6 +45,7 @@ typedef struct fake_controls {
     atomic_int held;       /* kernels and host functions that streams have not come to, or not through */
     atomic_ullong host_loads;   /* of pinned memory, by ordered loads of the library's simulated kernels */
     atomic_ullong host_crowds;  /* of these, such as came within 20 us after another one */
+    atomic_ullong host_threads; /* bits of the threads of blocks that made such loads, modulo 64 */
     atomic_ullong stored_bytes; /* of rows, by the library's kernels where they are simulated (cuda/simt/simt.c):
                                    counted when a kernel has ended */
 } fake_controls;

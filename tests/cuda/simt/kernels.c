@@ -155,6 +155,7 @@ static void watch_load(const void *address)
     const int64_t now_ns = now.tv_sec * 1000000000 + now.tv_nsec;
     fake_controls *controls = fake_controls_of();
     atomic_fetch_add(&controls->host_loads, 1);
+    atomic_fetch_or(&controls->host_threads, 1ULL << simt_thread() % 64);
     if (now_ns - atomic_exchange(&last_ns, now_ns) < CROWD_NS) atomic_fetch_add(&controls->host_crowds, 1);
 }
 

@@ -22,5 +22,7 @@ uint64_t simt_trial(const simt_launch *launch);
 
 /* Is asked about each address before an ordered load of a kernel; NULL: nobody is. */
 extern void (*_Atomic simt_watch_load)(const void *address);
+/* The number in its block of the thread whose turn it is. */
+uint32_t simt_thread(void);
 
 #endif

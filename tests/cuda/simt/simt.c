@@ -79,6 +79,11 @@ simt_parcel *simt_parcel_here(void)
     return &here->parcels[here->running];
 }
 
+uint32_t simt_thread(void)
+{
+    return threadIdx.x;
+}
+
 void simt_poll(void)
 {
     give_turn(READY);

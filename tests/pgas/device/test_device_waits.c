@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waits of kernels that nothing fulfils. They end when a rank dies, leaves, falls silent, aborts or records that it
  * does not come, at the late limit, and where the host has stopped. Target and ranks are as in test_device_calls.c. */
+#include "cuda/find_controls.h"
 #include "pgas/device/runner.h"
 #include "shmem/kind.h"
 #include "shmem/rings.h"
@@ -10,11 +11,11 @@
 
 #define DEADLINE_MS 120000
 
-static void *take_words(expar_group *group)
+static void *take_words(expar_group *group, expar_memory_kind kind)
 {
     void *block = NULL;
     expar_memory_options options = EXPAR_MEMORY_OPTIONS_INIT;
-    options.kind = runner_kind();
+    options.kind = kind;
     options.device = options.kind == EXPAR_MEMORY_HOST ? 0 : runner_gpu(group);
     options.bytes = 4096;
     options.zeroed = 1;
@@ -25,6 +26,27 @@ static void *take_words(expar_group *group)
 static sym_rings_user rings_user(void)
 {
     return runner_target() == EXPAR_DEVICE_GPU ? SYM_RINGS_HANDLES_GPU : SYM_RINGS_HANDLES_CPU;
+}
+
+/* Waits of each form in turn, each with a handle and kernels of its own. */
+typedef struct wait_form {
+    handles_test test;
+    int scope, with;
+    /* words in pinned memory, which a CPU does not have */
+    bool pinned;
+} wait_form;
+static const wait_form forms[] = {
+    {HANDLES_WAIT, EXPAR_DEV_BLOCK, 0, false}, {HANDLES_WAIT, EXPAR_DEV_WARP, HANDLES_LOOKS, false},
+    {HANDLES_SYNC, EXPAR_DEV_BLOCK, 0, false}, {HANDLES_WAIT, EXPAR_DEV_THREAD, 0, false},
+    {HANDLES_WAIT, EXPAR_DEV_WARP, 0, false},  {HANDLES_WAIT, EXPAR_DEV_BLOCK, 0, true},
+    {HANDLES_WAIT, EXPAR_DEV_THREAD, 0, true}};
+#define FORMS     ((int)ARRAY_LENGTH(forms))
+#define SYNC_FORM 2
+static int form; /* of the ranks that run now */
+
+static bool form_exists(int number)
+{
+    return !forms[number].pinned || runner_target() == EXPAR_DEVICE_GPU;
 }
 
 /* A rank that can run kernels. */
@@ -38,7 +60,9 @@ static bool waiter_open(waiter *w, expar_group *group)
 {
     expar_device_options options = EXPAR_DEVICE_OPTIONS_INIT;
     options.target = runner_target();
-    w->call = (handles_call){.words = take_words(group)};
+    /* A GPU has no handle without device memory. */
+    w->call = (handles_call){.words = take_words(group, runner_kind())};
+    if (forms[form].pinned) w->call.words = take_words(group, EXPAR_MEMORY_PINNED);
     if (!w->call.words || !runner_open(&w->runner, group, 3, 0)) return false;
     if (!CHECK_OK(expar_device_get(group, &options, &w->handle))) return false;
     return CHECK_OK(expar_group_barrier(group));
@@ -67,25 +91,96 @@ static void await_end(waiter *w, expar_status expected, const char *text)
           (unsigned long long)error.awaited);
 }
 
-/* Waits of each form in turn, each with a handle and kernels of its own. */
-typedef struct wait_form {
-    handles_test test;
-    int scope;
-} wait_form;
-static const wait_form forms[] = {
-    {HANDLES_WAIT, EXPAR_DEV_BLOCK}, {HANDLES_WAIT, EXPAR_DEV_WARP}, {HANDLES_SYNC, EXPAR_DEV_BLOCK}};
-#define FORMS 3
-static int form; /* of the ranks that run now */
+/* The GPU still runs kernels. Those with this handle do nothing. */
+static void expect_alive(waiter *w)
+{
+    w->call.own = NULL;
+    start(w, HANDLES_SEND, EXPAR_DEV_BLOCK);
+    runner_await(&w->runner);
+    for (int32_t i = 0; i < w->runner.threads; i++)
+        CHECK(w->runner.status[i] == EXPAR_OK, "thread %d of a later kernel: status %d", i, w->runner.status[i]);
+}
 
 static void start_form(waiter *w)
 {
+    w->call.with = forms[form].with;
     start(w, forms[form].test, forms[form].scope);
 }
 
 static void with_each_form(ranks_plan plan, int32_t size, ranks_body body)
 {
     for (form = 0; form < FORMS; form++)
-        kind_run(plan, size, body);
+        if (form_exists(form)) kind_run(plan, size, body);
+    form = 0;
+}
+
+/* ---- looks of waiting kernels ------------------------------------------------------------------------------------ */
+
+/* Ends the waits of HANDLES_WAIT. */
+static void fulfil(waiter *w, expar_group *group)
+{
+    uint64_t come[8];
+    for (size_t i = 0; i < ARRAY_LENGTH(come); i++)
+        come[i] = HANDLES_COME;
+    CHECK_OK(expar_put(group, w->call.words, come, sizeof come, group->rank));
+    runner_await(&w->runner);
+    for (int32_t i = 0; i < w->runner.threads; i++)
+        CHECK(w->runner.status[i] == EXPAR_OK, "thread %d: status %d", i, w->runner.status[i]);
+}
+
+/* Checks what the simulated GPU has seen of the looks that crossed the bus, in `ns`. One thread at a time reads the
+   host's orders for all threads that wait, at most every 20 us. A word in pinned memory is read by the first thread of
+   the scope, at most every 200 ns. */
+static void check_looks(const fake_controls *controls, int64_t ns)
+{
+    const uint64_t loads = atomic_load(&controls->host_loads), crowds = atomic_load(&controls->host_crowds);
+    const uint64_t threads = atomic_load(&controls->host_threads);
+    const int scope = forms[form].scope;
+    const uint64_t first = scope == EXPAR_DEV_BLOCK || forms[form].with ? 1 : scope == EXPAR_DEV_WARP ? 0x100000001 : 0;
+    if (!forms[form].pinned)
+        CHECK(crowds * 10 <= loads, "%llu of %llu looks crowd", (unsigned long long)crowds, (unsigned long long)loads);
+    if (first) CHECK((threads & ~first) == 0, "threads %#llx look", (unsigned long long)threads);
+    if (forms[form].pinned && first)
+        CHECK(loads <= 2 + (uint64_t)ns / 200 + (uint64_t)ns / 20000, "%llu looks in %lld ns",
+              (unsigned long long)loads, (long long)ns);
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static void count_looks(expar_group *group, void *shared)
+{
+    enum { ENOUGH = 400 };
+    waiter w;
+    const int64_t end_ms = ranks_clock_ms() + DEADLINE_MS;
+    (void)shared;
+    if (!waiter_open(&w, group)) return;
+    fake_controls *controls = controls_find();
+    if (controls) {
+        atomic_store(&controls->host_loads, 0);
+        atomic_store(&controls->host_crowds, 0);
+        atomic_store(&controls->host_threads, 0);
+    }
+    const int64_t begin_ns = now_ns();
+    start_form(&w);
+    while (controls && atomic_load(&controls->host_loads) < ENOUGH && ranks_clock_ms() < end_ms)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    if (controls) check_looks(controls, now_ns() - begin_ns);
+    fulfil(&w, group);
+    runner_close(&w.runner);
+    CHECK_OK(expar_free(group, w.call.words));
+}
+
+/* One rank, since the counts are the process's. */
+static void test_one_thread_looks_across_the_bus(void **state)
+{
+    (void)state;
+    for (form = 0; form < FORMS; form++)
+        if (form_exists(form) && forms[form].test == HANDLES_WAIT) kind_run((ranks_plan){0}, 1, count_looks);
     form = 0;
 }
 
@@ -124,6 +219,7 @@ static void leave_while_others_wait(expar_group *group, void *shared)
     } else {
         start_form(&w);
         await_end(&w, EXPAR_ERR_PEER, "rank 1");
+        expect_alive(&w);
         expar_group_abandon(group);
     }
     runner_close(&w.runner);
@@ -349,6 +445,7 @@ static void die_while_others_wait(expar_group *group, void *shared)
     if (group->rank == 1) raise(signal_number);
     start_form(&w);
     await_end(&w, EXPAR_ERR_PEER, "rank 1");
+    expect_alive(&w);
     runner_close(&w.runner);
     expar_group_abandon(group);
 }
@@ -389,8 +486,8 @@ static void test_a_killed_rank_ends_waits(void **state)
     (void)state;
     if (kind_of_ranks != RANKS_PROCESSES) skip();
     for (form = 0; form < FORMS; form++)
-        run_with_signal(SIGKILL, 0, die_while_others_wait);
-    form = 2;
+        if (form_exists(form)) run_with_signal(SIGKILL, 0, die_while_others_wait);
+    form = SYNC_FORM;
     run_with_signal(SIGKILL, 1, die_while_others_wait);
     form = 0;
 }
@@ -399,7 +496,7 @@ static void test_a_stopped_rank_ends_waits(void **state)
 {
     (void)state;
     if (kind_of_ranks != RANKS_PROCESSES) skip();
-    form = 2;
+    form = SYNC_FORM;
     run_with_signal(SIGSTOP, 0, die_while_others_wait);
     form = 0;
 }
@@ -418,6 +515,7 @@ static void test_what_goes_to_a_dead_or_stopped_rank_fails(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_thread_looks_across_the_bus),
         cmocka_unit_test(test_an_abort_ends_waits),
         cmocka_unit_test(test_a_rank_that_leaves_ends_waits),
         cmocka_unit_test(test_the_late_limit_ends_a_barrier_and_is_noted),

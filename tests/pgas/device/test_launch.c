@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_launch: blocks that wait for each other, as many as fit, and bad arguments. The host's calls end while such a
- * grid holds all SMs. On GPUs, or simulated ones. */
+/* expar_launch: blocks that wait for each other, as many as fit, graphs, and bad arguments. The host's calls end while
+ * such a grid holds all SMs. On GPUs, or simulated ones. */
 #include "cuda/cuda.h"
 #include "cuda/gpus.h"
 #include "cuda/kernels/handles.h"
 #include "cuda/test_sources.h"
 #include "mem/device.h"
 #include "net/proxy/parts.h"
-#include "shmem/kind.h"
+#include "pgas/stream/streams.h"
 #include "shmem/rings.h"
 
 #include <time.h>
-
-static int32_t num_gpus;
 
 static const cuda_source *find_source(void)
 {
@@ -25,7 +23,7 @@ static const cuda_source *find_source(void)
 typedef struct kernels {
     cuda_device *device;
     cuda_program *program;
-    cu_function function;
+    cu_function function, run; /* handles_grid, handles_run */
     mem_pinned status;
     uint64_t *words;
     expar_device_handle handle;
@@ -45,6 +43,7 @@ static bool kernels_open(kernels *k, expar_group *group, const char *name)
     if (!CHECK_OK(cuda_device_open(options.device, &k->device)) || !CHECK_OK(cuda_enter(k->device))) return false;
     CHECK_OK(cuda_program_make(k->device, find_source(), NULL, 0, &k->program));
     CHECK_OK(cuda_program_kernel(k->program, name, 0, &k->function));
+    CHECK_OK(cuda_program_kernel(k->program, "handles_run", 0, &k->run));
     CHECK_OK(mem_pinned_create(4096, &k->status));
     cuda_leave();
     return CHECK_OK(expar_device_get(group, NULL, &k->handle)) && CHECK_OK(expar_group_barrier(group));
@@ -280,6 +279,92 @@ static void announce_launches(expar_group *group, void *shared)
     kernels_close(&k, group);
 }
 
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
+
+enum { PASS_BYTES = 1000, PASS_WORDS = 16 };
+
+/* Messages between the kernels of all ranks. The flags begin at 0. */
+static handles_call pass_call(expar_group *group, const kernels *k)
+{
+    uint8_t *const report = (uint8_t *)(uintptr_t)k->status.device;
+    return (handles_call){.test = HANDLES_PASS,
+                          .scope = EXPAR_DEV_BLOCK,
+                          .rounds = 3,
+                          .words = take_zeros(group, EXPAR_MEMORY_DEVICE, PASS_WORDS * sizeof(uint64_t)),
+                          .data = take_zeros(group, EXPAR_MEMORY_DEVICE, (size_t)group->size * PASS_BYTES),
+                          .bytes = PASS_BYTES,
+                          .own = take_zeros(group, EXPAR_MEMORY_DEVICE, HANDLES_OWN_BYTES(group->size, PASS_BYTES)),
+                          .wrong = (uint64_t *)(void *)(report + 2048),
+                          .status = (int *)(void *)report};
+}
+
+static void pass_begin(expar_group *group, const kernels *k, const handles_call *call)
+{
+    const uint64_t zeros[PASS_WORDS] = {0};
+    CHECK_OK(expar_group_barrier(group));
+    CHECK_OK(expar_put(group, call->words, zeros, sizeof zeros, group->rank));
+    memset(k->status.host, 0xff, HANDLES_THREADS * sizeof(int));
+    memset((uint8_t *)k->status.host + 2048, 0, sizeof(uint64_t));
+    CHECK_OK(expar_group_barrier(group));
+}
+
+static void pass_end(const kernels *k, const test_stream *s)
+{
+    uint64_t wrong;
+    stream_await(s);
+    memcpy(&wrong, (uint8_t *)k->status.host + 2048, sizeof wrong);
+    CHECK(wrong == 0, "%llu bytes are wrong", (unsigned long long)wrong);
+    for (int i = 0; i < HANDLES_THREADS; i++)
+        CHECK(((int *)k->status.host)[i] == EXPAR_OK, "thread %d: %d", i, ((int *)k->status.host)[i]);
+}
+
+/* A graph has a kernel with a handle. Its replays take turns with launches that are in no graph, while the heap grows.
+   Nobody announces replays to the rings. */
+static void replay_launches(expar_group *group, void *shared)
+{
+    enum { GROWTH = 3 << 20 };
+    kernels k;
+    test_stream s;
+    (void)shared;
+    if (!kernels_open(&k, group, "handles_grid") || !stream_open(group, &s)) return;
+    const handles_call call = pass_call(group, &k);
+    handles_launch launch = {.handle = k.handle, .call = call};
+    void *arguments[] = {&launch};
+    expar_launch_args args = EXPAR_LAUNCH_ARGS_INIT;
+    args.function = k.run;
+    args.blocks = 1;
+    args.threads = HANDLES_THREADS;
+    args.arguments = arguments;
+    args.stream = s.stream;
+    capture_begin(&s);
+    CHECK_OK(expar_launch(group, &args, NULL));
+    const cu_graph_exec graph = capture_end(&s);
+    if (!graph) return;
+    launch.call.rounds = 1; /* the graph has the arguments as they were */
+    for (int round = 0; round < 4; round++) {
+        pass_begin(group, &k, &call);
+        CHECK_OK(CUDA_CALL(GraphLaunch, graph, s.stream));
+        pass_end(&k, &s);
+        pass_begin(group, &k, &call);
+        CHECK_OK(expar_launch(group, &args, NULL));
+        pass_end(&k, &s);
+        CHECK(take_zeros(group, EXPAR_MEMORY_DEVICE, GROWTH) != NULL, "no memory");
+    }
+    CHECK_OK(CUDA_CALL(GraphExecDestroy, graph));
+    CHECK_OK(expar_group_barrier(group));
+    stream_close(&s);
+    kernels_close(&k, group);
+}
+
+static void test_graphs_replay_kernels_with_handles(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, replay_launches);
+    kind_run((ranks_plan){.ranks_per_node = 1}, 2, replay_launches);
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
 static void test_rings_expect_commands_of_launches(void **state)
 {
     (void)state;
@@ -319,6 +404,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_grids_that_do_not_fit_are_rejected),
         cmocka_unit_test(test_calls_end_beside_a_grid_that_holds_all_sms),
         cmocka_unit_test(test_rings_expect_commands_of_launches),
+        cmocka_unit_test(test_graphs_replay_kernels_with_handles),
     };
     kind_read(argc, argv);
     num_gpus = gpus_count(1);

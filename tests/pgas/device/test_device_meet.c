@@ -225,6 +225,138 @@ static void test_waits_see_streams_and_kernels(void **state)
     kind_run((ranks_plan){0}, 2, tell_streams);
 }
 
+/* ---- one script by kernels, hosts and streams -------------------------------------------------------------------- */
+
+enum { PHASES = 9, STEPS = 20 };
+
+/* The parts of all ranks that this rank writes, and its sums there, as they must be. */
+typedef struct model {
+    uint8_t parts[RANKS][BYTES];
+    uint64_t sums[RANKS];
+} model;
+
+static void model_step(model *m, const handles_step *step)
+{
+    uint8_t *at = m->parts[step->pe] + step->at;
+    const bool puts = step->kind == HANDLES_STEP_PUT || step->kind == HANDLES_STEP_PUT_SIGNAL;
+    for (uint32_t i = 0; puts && i < step->bytes; i++)
+        at[i] = handles_step_byte(step, i);
+    if (step->kind == HANDLES_STEP_P) *at = (uint8_t)step->value;
+    if (step->kind == HANDLES_STEP_PUT_SIGNAL) m->sums[step->pe]++;
+    if (step->kind == HANDLES_STEP_ADD) m->sums[step->pe] += step->value;
+}
+
+static void step_by_host(expar_group *group, const handles_call *call, const handles_step *step, const uint8_t *source)
+{
+    uint8_t *const at = call->data + (size_t)group->rank * BYTES + step->at;
+    uint64_t *const word = call->words + 8 + group->rank;
+    uint8_t got[BYTES];
+    CHECK_OK(expar_fence(group)); /* two writes of the same bytes have no order of their own */
+    if (step->kind == HANDLES_STEP_PUT) CHECK_OK(expar_put(group, at, source, step->bytes, step->pe));
+    if (step->kind == HANDLES_STEP_PUT_SIGNAL)
+        CHECK_OK(expar_put_signal(group, at, source, step->bytes, word, 1, EXPAR_SIGNAL_ADD, step->pe));
+    if (step->kind == HANDLES_STEP_P) CHECK_OK(expar_p_u8(group, at, (uint8_t)step->value, step->pe));
+    if (step->kind == HANDLES_STEP_GET) CHECK_OK(expar_get(group, got, at, step->bytes, step->pe));
+    if (step->kind == HANDLES_STEP_ADD) CHECK_OK(expar_atomic_add_u64(group, word, step->value, step->pe));
+}
+
+static void step_by_stream(expar_group *group, const handles_call *call, const handles_step *step,
+                           const uint8_t *source, cu_stream stream)
+{
+    uint8_t *const at = call->data + (size_t)group->rank * BYTES + step->at;
+    uint64_t *const word = call->words + 8 + group->rank;
+    const int32_t pe = step->pe;
+    if (step->kind == HANDLES_STEP_PUT) CHECK_OK(expar_put_on_stream(group, at, source, step->bytes, pe, stream));
+    if (step->kind == HANDLES_STEP_PUT_SIGNAL)
+        CHECK_OK(expar_put_signal_on_stream(group, at, source, step->bytes, word, 1, EXPAR_SIGNAL_ADD, pe, stream));
+    if (step->kind == HANDLES_STEP_P) CHECK_OK(expar_p_u8_on_stream(group, at, (uint8_t)step->value, pe, stream));
+    if (step->kind == HANDLES_STEP_ADD)
+        CHECK_OK(expar_signal_op_on_stream(group, word, step->value, EXPAR_SIGNAL_ADD, pe, stream));
+}
+
+/* Sources stay as they are until the stream has passed their calls. */
+static void phase_by_calls(expar_group *group, const handles_call *call, bool on_stream)
+{
+    cuda_device *device = NULL;
+    uint8_t(*sources)[BYTES] = calloc(STEPS, sizeof *sources);
+    const cu_stream stream = on_stream ? open_stream(group, &device) : NULL;
+    for (int32_t number = 0; number < STEPS; number++) {
+        const handles_step step = handles_step_of(call, group->rank, group->size, number);
+        for (uint32_t i = 0; i < step.bytes; i++)
+            sources[number][i] = handles_step_byte(&step, i);
+        if (on_stream)
+            step_by_stream(group, call, &step, sources[number], stream);
+        else
+            step_by_host(group, call, &step, sources[number]);
+    }
+    if (on_stream) close_stream(device, stream);
+    CHECK_OK(expar_quiet(group));
+    free(sources);
+}
+
+/* The kernel compares what it fetches with copies in `own`: those of the model. */
+static void phase_by_kernel(setting *s, expar_group *group, const handles_call *call, const model *m)
+{
+    const size_t parts = (size_t)group->size * BYTES;
+    CHECK_OK(expar_put(group, call->own, m->parts, parts, group->rank));
+    CHECK_OK(expar_put(group, call->own + parts + BYTES, m->sums, (size_t)group->size * sizeof *m->sums, group->rank));
+    CHECK_OK(expar_quiet(group));
+    CHECK_OK(expar_group_barrier(group));
+    run_kernel(s, call);
+}
+
+static void run_phases(setting *s, expar_group *group, expar_memory_kind kind)
+{
+    static const int callers = 3; /* kernels, hosts, streams, which the CPU does not have */
+    handles_call call = open_call(group, HANDLES_SCRIPT, kind);
+    model *m = calloc(1, sizeof *m);
+    call.data = take(group, kind, (size_t)group->size * BYTES);
+    call.bytes = BYTES;
+    call.rounds = STEPS;
+    for (uint32_t phase = 0; phase < PHASES && check_failures() == 0; phase++) {
+        const int by = runner_target() == EXPAR_DEVICE_GPU ? (int)phase % callers : (int)phase % 2;
+        call.seed = 31 + phase;
+        if (by == 0)
+            phase_by_kernel(s, group, &call, m);
+        else
+            phase_by_calls(group, &call, by == 2);
+        for (int32_t number = 0; number < STEPS; number++) {
+            const handles_step step = handles_step_of(&call, group->rank, group->size, number);
+            model_step(m, &step);
+        }
+        CHECK_OK(expar_group_barrier(group));
+    }
+    for (int32_t pe = 0; pe < group->size; pe++) {
+        uint8_t seen[BYTES];
+        uint64_t sum = 0;
+        CHECK_OK(expar_get(group, seen, call.data + (size_t)group->rank * BYTES, BYTES, pe));
+        CHECK_OK(expar_get(group, &sum, call.words + 8 + group->rank, sizeof sum, pe));
+        CHECK(memcmp(seen, m->parts[pe], BYTES) == 0, "rank %d has other bytes", pe);
+        CHECK(sum == m->sums[pe], "the sum of rank %d is %llu", pe, (unsigned long long)sum);
+    }
+    free(m);
+    CHECK_OK(expar_group_barrier(group));
+    CHECK_OK(expar_free(group, call.data));
+    close_call(group, &call);
+}
+
+static void mixed_script(expar_group *group, void *shared)
+{
+    setting s;
+    (void)shared;
+    if (!setting_open(&s, group, 2)) return;
+    run_phases(&s, group, runner_kind());
+    if (runner_target() == EXPAR_DEVICE_GPU) run_phases(&s, group, EXPAR_MEMORY_PINNED);
+    setting_close(&s, group);
+}
+
+static void test_kernels_hosts_and_streams_share_a_script(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, mixed_script);
+    if (!kind_is_mix && network_can_be_judged) kind_run(apart, 2, mixed_script);
+}
+
 /* ---- several kernels and handles --------------------------------------------------------------------------------- */
 
 /* A kernel sends and ends. The next one completes or orders that, by a call of one thread, and signals. */
@@ -415,6 +547,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_waits_see_hosts_and_kernels),
         cmocka_unit_test(test_waits_see_streams_and_kernels),
+        cmocka_unit_test(test_kernels_hosts_and_streams_share_a_script),
         cmocka_unit_test(test_kernels_order_what_earlier_ones_sent),
         cmocka_unit_test(test_a_kernel_uses_two_handles),
         cmocka_unit_test(test_the_host_completes_what_kernels_leave),

@@ -107,6 +107,153 @@ static void test_replay(void **state)
     kind_run((ranks_plan){0}, 2, replay);
 }
 
+/* ---- the other calls --------------------------------------------------------------------------------------------- */
+
+enum { WORDS = 4, PARTS = 8 };
+
+/* Memory of collectives, each with a result of its own, and of calls of a context. word_in tells what the sources hold.
+   By collectives each rank sends WORDS words to each. */
+typedef struct others {
+    expar_team *team;
+    expar_ctx *ctx;
+    uint64_t *source, *result[PARTS]; /* [size * WORDS] */
+    uint64_t *put, *by_ctx, *back;    /* [WORDS] */
+    uint64_t *signals;                /* of put_signal, the context's put_signal, p and signal_op */
+} others;
+enum { OF_BROADCAST, OF_FCOLLECT, OF_COLLECT, OF_ALLTOALL, OF_ALLTOALLS, OF_SUM, OF_XOR, OF_MAX };
+
+static uint64_t word_in(uint32_t round, int32_t rank, size_t i)
+{
+    return (uint64_t)round * 10000 + (uint64_t)rank * 100 + i;
+}
+
+static bool others_take(expar_group *group, others *o)
+{
+    const size_t all = (size_t)group->size * WORDS * sizeof(uint64_t);
+    expar_team *world;
+    *o = (others){.source = take_zeros(group, EXPAR_MEMORY_PINNED, all)};
+    for (int p = 0; p < PARTS; p++)
+        o->result[p] = take_zeros(group, p % 2 ? EXPAR_MEMORY_PINNED : EXPAR_MEMORY_DEVICE, all);
+    o->put = take_zeros(group, EXPAR_MEMORY_DEVICE, all);
+    o->by_ctx = take_zeros(group, EXPAR_MEMORY_DEVICE, all);
+    o->back = take_zeros(group, EXPAR_MEMORY_PINNED, all);
+    o->signals = take_zeros(group, EXPAR_MEMORY_PINNED, 4 * sizeof *o->signals);
+    return CHECK_OK(expar_team_get_world(group, &world)) && CHECK_OK(expar_ctx_create(world, NULL, &o->ctx)) &&
+           CHECK_OK(expar_team_split_strided(world, 0, 1, group->size, NULL, &o->team));
+}
+
+static void put_collectives(const others *o, void *stream)
+{
+    const size_t bytes = WORDS * sizeof(uint64_t);
+    uint64_t *const *to = o->result, *from = o->source;
+    CHECK_OK(expar_broadcast_on_stream(o->team, to[OF_BROADCAST], from, bytes, 1, stream));
+    CHECK_OK(expar_fcollect_on_stream(o->team, to[OF_FCOLLECT], from, bytes, stream));
+    CHECK_OK(expar_collect_on_stream(o->team, to[OF_COLLECT], from, bytes, stream));
+    CHECK_OK(expar_alltoall_on_stream(o->team, to[OF_ALLTOALL], from, bytes, stream));
+    CHECK_OK(expar_team_sync_on_stream(o->team, stream));
+    CHECK_OK(expar_alltoalls_on_stream(o->team, to[OF_ALLTOALLS], from, 1, 1, sizeof *from, WORDS, stream));
+    CHECK_OK(expar_sum_reduce_u64_on_stream(o->team, to[OF_SUM], from, WORDS, stream));
+    CHECK_OK(expar_xor_reduce_u64_on_stream(o->team, to[OF_XOR], from, WORDS, stream));
+    CHECK_OK(expar_max_reduce_u64_on_stream(o->team, to[OF_MAX], from, WORDS, stream));
+    CHECK_OK(expar_team_barrier_on_stream(o->team, stream));
+}
+
+/* Signals are cleared by their rank, between two barriers. */
+static void put_signals(expar_group *group, const others *o, void *stream)
+{
+    const size_t bytes = WORDS * sizeof(uint64_t);
+    const int32_t next = (group->rank + 1) % group->size;
+    uint64_t *const s = o->signals;
+    CHECK_OK(expar_put_signal_on_stream(group, o->put, o->source, bytes, &s[0], 1, EXPAR_SIGNAL_SET, next, stream));
+    CHECK_OK(expar_fence_on_stream(group, stream));
+    CHECK_OK(
+        expar_ctx_put_signal_on_stream(o->ctx, o->by_ctx, o->source, bytes, &s[1], 2, EXPAR_SIGNAL_ADD, next, stream));
+    CHECK_OK(expar_ctx_fence_on_stream(o->ctx, stream));
+    CHECK_OK(expar_ctx_p_u64_on_stream(o->ctx, &s[2], 3, next, stream));
+    CHECK_OK(expar_ctx_signal_op_on_stream(o->ctx, &s[3], 4, EXPAR_SIGNAL_ADD, next, stream));
+    CHECK_OK(expar_ctx_quiet_on_stream(o->ctx, stream));
+    for (uint64_t i = 0; i < 4; i++)
+        CHECK_OK(expar_signal_wait_until_on_stream(group, &s[i], EXPAR_CMP_EQ, i + 1, stream));
+    CHECK_OK(expar_sync_all_on_stream(group, stream));
+    CHECK_OK(expar_ctx_get_on_stream(o->ctx, o->back, o->by_ctx, bytes, next, stream));
+    CHECK_OK(expar_ctx_put_on_stream(o->ctx, o->put + WORDS, o->source, bytes, next, stream));
+    for (int i = 0; i < 4; i++)
+        CHECK_OK(expar_p_u64_on_stream(group, &s[i], 0, group->rank, stream));
+    CHECK_OK(expar_barrier_all_on_stream(group, stream));
+}
+
+/* Checks one word of each result: word i of WORDS that came from rank `from`. */
+static void check_others(expar_group *group, const others *o, uint32_t round, int32_t from, size_t i)
+{
+    const int32_t me = group->rank, n = group->size, before = (me + n - 1) % n;
+    const size_t at = (size_t)from * WORDS + i, mine = (size_t)me * WORDS + i;
+    uint64_t sum = 0, both = 0, seen[PARTS];
+    for (int32_t r = 0; r < n; r++) {
+        sum += word_in(round, r, i);
+        both ^= word_in(round, r, i);
+    }
+    for (int p = 0; p < PARTS; p++)
+        seen[p] = word_of(group, p % 2 ? EXPAR_MEMORY_PINNED : EXPAR_MEMORY_DEVICE,
+                          o->result[p] + (p >= OF_SUM || p == OF_BROADCAST ? i : at));
+    CHECK(seen[OF_BROADCAST] == word_in(round, 1, i), "broadcast: word %zu is %llu", i,
+          (unsigned long long)seen[OF_BROADCAST]);
+    CHECK(seen[OF_FCOLLECT] == word_in(round, from, i), "fcollect: %llu", (unsigned long long)seen[OF_FCOLLECT]);
+    CHECK(seen[OF_COLLECT] == word_in(round, from, i), "collect: %llu", (unsigned long long)seen[OF_COLLECT]);
+    CHECK(seen[OF_ALLTOALL] == word_in(round, from, mine), "alltoall: %llu", (unsigned long long)seen[OF_ALLTOALL]);
+    CHECK(seen[OF_ALLTOALLS] == word_in(round, from, mine), "alltoalls: %llu", (unsigned long long)seen[OF_ALLTOALLS]);
+    CHECK(seen[OF_SUM] == sum, "sum: %llu", (unsigned long long)seen[OF_SUM]);
+    CHECK(seen[OF_XOR] == both, "xor: %llu", (unsigned long long)seen[OF_XOR]);
+    CHECK(seen[OF_MAX] == word_in(round, n - 1, i), "max: %llu", (unsigned long long)seen[OF_MAX]);
+    const uint64_t put = word_of(group, EXPAR_MEMORY_DEVICE, o->put + i);
+    const uint64_t by_ctx = word_of(group, EXPAR_MEMORY_DEVICE, o->put + WORDS + i);
+    CHECK(put == word_in(round, before, i), "put_signal: %llu", (unsigned long long)put);
+    CHECK(by_ctx == word_in(round, before, i), "the context's put: %llu", (unsigned long long)by_ctx);
+    CHECK(o->back[i] == word_in(round, me, i), "the context's get: %llu", (unsigned long long)o->back[i]);
+}
+
+static void replay_others(expar_group *group, void *shared)
+{
+    (void)shared;
+    others o;
+    test_stream s;
+    if (!others_take(group, &o) || !stream_open(group, &s)) return;
+    capture_begin(&s);
+    put_signals(group, &o, s.stream);
+    put_collectives(&o, s.stream);
+    const cu_graph_exec graph = capture_end(&s);
+    CHECK_OK(expar_barrier_all(group));
+    /* The graph, and the same calls in no graph, take turns. */
+    for (uint32_t round = 1; graph && round < 7 && check_failures() == 0; round++) {
+        for (size_t i = 0; i < (size_t)group->size * WORDS; i++)
+            o.source[i] = word_in(round, group->rank, i);
+        CHECK_OK(expar_barrier_all(group));
+        if (round % 2) {
+            launch(graph, &s, 2);
+        } else {
+            put_signals(group, &o, s.stream);
+            put_collectives(&o, s.stream);
+        }
+        stream_await(&s);
+        CHECK_OK(expar_barrier_all(group));
+        for (int32_t from = 0; from < group->size; from++)
+            for (size_t i = 0; i < WORDS; i++)
+                check_others(group, &o, round, from, i);
+        CHECK_OK(expar_barrier_all(group));
+    }
+    CHECK_OK(expar_group_query(group));
+    CHECK_OK(expar_ctx_query(o.ctx));
+    if (graph) CHECK_OK(CUDA_CALL(GraphExecDestroy, graph));
+    CHECK_OK(expar_ctx_destroy(o.ctx));
+    CHECK_OK(expar_team_destroy(o.team));
+    stream_close(&s);
+}
+
+static void test_replay_other_calls(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, replay_others);
+}
+
 /* ---- captures that would take memory ----------------------------------------------------------------------------- */
 
 /* The word of a graph's call is taken for good, and comes back with the graph. */
@@ -258,9 +405,9 @@ static void test_outlived_group(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replay),         cmocka_unit_test(test_too_many),
-        cmocka_unit_test(test_without_teams),  cmocka_unit_test(test_outlived_team),
-        cmocka_unit_test(test_outlived_group),
+        cmocka_unit_test(test_replay),        cmocka_unit_test(test_replay_other_calls),
+        cmocka_unit_test(test_too_many),      cmocka_unit_test(test_without_teams),
+        cmocka_unit_test(test_outlived_team), cmocka_unit_test(test_outlived_group),
     };
     kind_read(argc, argv);
     stream_queues();

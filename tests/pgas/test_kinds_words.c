@@ -172,6 +172,40 @@ static void bad_input(expar_group *group, void *shared)
     CHECK_OK(expar_free(group, device));
 }
 
+/* Blocks of another group of the same ranks. As local sides of a put and a get they may come from anywhere. */
+static void of_another_group(expar_group *group, void *shared)
+{
+    (void)shared;
+    uint64_t *own = take_zeros(group, EXPAR_MEMORY_DEVICE, 64), seen = 3;
+    expar_group *other = ranks_join_again(group);
+    if (!own || !other) return;
+    for (int k = 0; k < KINDS; k++) {
+        expar_memory_place place = EXPAR_MEMORY_PLACE_INIT;
+        uint64_t *theirs = take_zeros(other, (expar_memory_kind)k, 64);
+        CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_put(group, theirs, &seen, sizeof seen, 0));
+        CHECK_TEXT("expar_put: dest");
+        CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_get(group, &seen, theirs, sizeof seen, 0));
+        CHECK_TEXT("expar_get: source");
+        CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_atomic_add_u64(group, theirs, 1, 0));
+        CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_atomic_swap_u64(group, theirs, 1, 0, &seen));
+        CHECK_STATUS(EXPAR_ERR_ADDRESS,
+                     expar_put_signal(group, own, &seen, sizeof seen, theirs, 1, EXPAR_SIGNAL_SET, 0));
+        CHECK_TEXT("expar_put_signal: signal");
+        CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_signal_fetch(group, theirs, &seen));
+        CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_wait_until_u64(group, theirs, EXPAR_CMP_EQ, 1, NULL));
+        CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_memory_get_place(group, theirs, &place));
+        CHECK_STATUS(EXPAR_ERR_ADDRESS, expar_free(group, theirs));
+        CHECK(seen == 3, "a rejected call has written %llu", (unsigned long long)seen);
+        CHECK(expar_ptr(group, theirs, group->rank) == NULL, "%s memory has an address", kind_names[k]);
+        CHECK(expar_device_ptr(group, theirs, group->rank) == NULL, "%s memory has an address", kind_names[k]);
+        holds_zeros(group, (expar_memory_kind)k, theirs, 64);
+        CHECK_OK(expar_free(other, theirs));
+    }
+    holds_zeros(group, EXPAR_MEMORY_DEVICE, own, 64);
+    CHECK_OK(expar_free(group, own));
+    CHECK_OK(expar_group_destroy(other));
+}
+
 /* Nothing reaches the other node. Each call names its rank; the own node is served. */
 static void no_way(expar_group *group, void *shared)
 {
@@ -211,6 +245,12 @@ static void test_bad_input(void **state)
     run(bad_input, 2);
 }
 
+static void test_addresses_of_another_group(void **state)
+{
+    (void)state;
+    run(of_another_group, 2);
+}
+
 static void test_no_way_to_another_node(void **state)
 {
     (void)state;
@@ -225,6 +265,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_bad_input),
+        cmocka_unit_test(test_addresses_of_another_group),
         cmocka_unit_test(test_no_way_to_another_node),
     };
     kind_read(argc, argv);

@@ -131,7 +131,7 @@ expar_status layer_dispatch(layer *p, expar_ep *ep, const traffic *t, cu_stream 
     return status;
 }
 
-expar_status layer_combine_by(const layer *p, expar_ep *ep, expar_ep_path path, cu_stream stream)
+static expar_ep_combine_args combine_args_of(const layer *p, expar_ep_path path, cu_stream stream)
 {
     expar_ep_combine_args back = EXPAR_EP_COMBINE_ARGS_INIT;
     int64_t rows = p->worst ? p->worst : p->result.num_recv_tokens;
@@ -143,9 +143,25 @@ expar_status layer_combine_by(const layer *p, expar_ep *ep, expar_ep_path path, 
     back.out_topk_weights = p->summed;
     back.stream = stream;
     back.async_finish = p->wait != LAYER_WAITS;
+    return back;
+}
+
+expar_status layer_combine_by(const layer *p, expar_ep *ep, expar_ep_path path, cu_stream stream)
+{
+    const expar_ep_combine_args back = combine_args_of(p, path, stream);
     expar_ep_combine_result result = EXPAR_EP_COMBINE_RESULT_INIT;
     const expar_status status = expar_ep_combine(ep, &back, &result);
     expar_event_release(result.event);
+    return status;
+}
+
+expar_status layer_combine_async(const layer *p, expar_ep *ep, cu_stream stream, expar_event **event)
+{
+    expar_ep_combine_args back = combine_args_of(p, p->path, stream);
+    expar_ep_combine_result result = EXPAR_EP_COMBINE_RESULT_INIT;
+    back.async_finish = 1;
+    const expar_status status = expar_ep_combine(ep, &back, &result);
+    *event = result.event;
     return status;
 }
 

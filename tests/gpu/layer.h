@@ -56,6 +56,8 @@ expar_status layer_dispatch(layer *p, expar_ep *ep, const traffic *t, cu_stream 
 expar_status layer_combine(const layer *p, expar_ep *ep, cu_stream stream);
 /* On that path, whatever the path of `layer` is. */
 expar_status layer_combine_by(const layer *p, expar_ep *ep, expar_ep_path path, cu_stream stream);
+/* Like layer_combine, but asynchronous. The event belongs to the caller. */
+expar_status layer_combine_async(const layer *p, expar_ep *ep, cu_stream stream, expar_event **event);
 /* Both, in this order. */
 bool layer_call(layer *p, expar_ep *ep, const traffic *t, cu_stream stream);
 /* Waits for the stream, and compares all that came out. */

@@ -181,6 +181,66 @@ static void test_killed_while_rows_move_by_the_queue(void **state)
     kill_while_rows_move(EXPAR_EP_PATH_QUEUE, "kills while rows move by the queue");
 }
 
+/* ---- with calls pending ------------------------------------------------------------------------------------------ */
+
+#define PENDING 6
+
+/* The first failure; *failed is its event. Calls after one that failed fail, too. */
+static expar_status await_all(expar_event *const *events, int count, expar_event **failed)
+{
+    expar_status first = EXPAR_OK;
+    for (int i = 0; i < count; i++) {
+        const expar_status status = expar_event_wait(events[i]);
+        if (first != EXPAR_OK) CHECK(status == EXPAR_ERR_PEER, "event %d ended with %d after a failed one", i, status);
+        if (first != EXPAR_OK || status == EXPAR_OK) continue;
+        first = status;
+        *failed = events[i];
+    }
+    return first;
+}
+
+/* Many combines at a time, whose events are waited for after the last call. */
+static expar_status pending_trial(void *work, expar_ep_path path)
+{
+    freight *f = work;
+    expar_event *events[PENDING], *failed = NULL;
+    int count = 0;
+    f->layer.path = path;
+    expar_status status = layer_dispatch(&f->layer, f->ep, f->traffic, f->card.streams[0]);
+    for (; status == EXPAR_OK && count < PENDING; count += status == EXPAR_OK)
+        status = layer_combine_async(&f->layer, f->ep, f->card.streams[0], &events[count]);
+    const expar_status ended = await_all(events, count, &failed);
+    /* Once more, for the text. A call that failed has its own. */
+    if (failed) CHECK_STATUS(ended, expar_event_wait(failed));
+    if (ended != EXPAR_OK) status = ended;
+    for (int i = 0; i < count; i++)
+        expar_event_release(events[i]);
+    layer_release(&f->layer);
+    return status;
+}
+
+static void test_killed_with_calls_pending(void **state)
+{
+    (void)state;
+    static const fault_load load = {
+        .num_tokens = 64, .hidden = 1024, .open = freight_open, .trial = pending_trial, .look = freight_look};
+    random_source random = random_start(random_test_seed("kills with calls pending"));
+    for (int64_t i = random_test_rounds(3); i > 0; i--) {
+        const fault_plan plan = {.size = 3,
+                                 .ranks_per_node = ranks_per_node,
+                                 .victim = (int32_t)random_between(&random, 0, 2),
+                                 .place = FAULT_DISPATCHES,
+                                 .round = random_between(&random, 1, 6),
+                                 .held_back = -1,
+                                 .signal = SIGKILL,
+                                 .in_passing = true,
+                                 .delay_us = random_between(&random, 0, 2000),
+                                 .path = EXPAR_EP_PATH_AUTO,
+                                 .load = &load};
+        run_drawn(&plan);
+    }
+}
+
 static void test_no_process_is_left(void **state)
 {
     (void)state;
@@ -192,10 +252,10 @@ int main(int argc, char **argv)
     ranks_per_node = argc > 1 && strcmp(argv[1], "nodes") == 0;
     if (argc > 2) cmocka_set_test_filter(argv[2]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed_inside_a_dispatch), cmocka_unit_test(test_killed_inside_a_combine),
-        cmocka_unit_test(test_stopped_inside_a_combine), cmocka_unit_test(test_killed_right_before_a_call),
-        cmocka_unit_test(test_killed_while_rows_move),   cmocka_unit_test(test_killed_while_rows_move_by_the_queue),
-        cmocka_unit_test(test_no_process_is_left),
+        cmocka_unit_test(test_killed_inside_a_dispatch),  cmocka_unit_test(test_killed_inside_a_combine),
+        cmocka_unit_test(test_stopped_inside_a_combine),  cmocka_unit_test(test_killed_right_before_a_call),
+        cmocka_unit_test(test_killed_while_rows_move),    cmocka_unit_test(test_killed_while_rows_move_by_the_queue),
+        cmocka_unit_test(test_killed_with_calls_pending), cmocka_unit_test(test_no_process_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,7 +152,8 @@ static results results_of(const expar_ep_dispatch_result *result)
 static expar_status dispatch(const expar_python_form *form, const arguments *args, results *out)
 {
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
-    expar_status status = ep_dispatch_make(form->object, &args->dispatch, form->forget_event != 0, &result);
+    expar_status status =
+        ep_ended(form->object, ep_dispatch_make(form->object, &args->dispatch, form->forget_event != 0, &result));
     if (status == EXPAR_OK) *out = results_of(&result);
     return status;
 }
@@ -162,7 +163,8 @@ static expar_status fresh(const expar_python_form *form, expar_python_fresh *wit
 {
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     with->args.recv_counts = with->counts.struct_size ? &with->counts : NULL;
-    const expar_status status = ep_dispatch_make(form->object, &with->args, form->forget_event != 0, &result);
+    const expar_status status =
+        ep_ended(form->object, ep_dispatch_make(form->object, &with->args, form->forget_event != 0, &result));
     *out = results_of(&result);
     if (status != EXPAR_OK) results_let_go(out);
     return status;
@@ -210,7 +212,9 @@ static expar_status combine(const expar_python_form *form, arguments *args, resu
 {
     expar_ep_combine_result result = EXPAR_EP_COMBINE_RESULT_INIT;
     expar_status status = form->open ? allocate_sums(form, &args->combine, out) : EXPAR_OK;
-    if (status == EXPAR_OK) status = ep_combine_make(form->object, &args->combine, form->forget_event != 0, &result);
+    if (status == EXPAR_OK)
+        status =
+            ep_ended(form->object, ep_combine_make(form->object, &args->combine, form->forget_event != 0, &result));
     if (status == EXPAR_OK)
         out->event = result.event;
     else

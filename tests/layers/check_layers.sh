@@ -50,7 +50,7 @@ table='
 6 exec/cuda/kernels/low_latency (ll_args.h)
 7 ep
 7 ep/call          (call.h)
-7 ep/normal
+7 ep/normal        (normal.h)
 7 ep/low_latency   (ll.h)
 7 pgas             pgas.h (ops.h) (words.h)
 7 pgas/team        team.h

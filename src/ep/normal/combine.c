@@ -197,7 +197,7 @@ expar_status ep_combine_make(expar_ep *ep, const expar_ep_combine_args *args, bo
 {
     combine_call call = {0};
     expar_status status = normal_begin(&call.base, "expar_ep_combine", &combine_parts, ep);
-    if (status != EXPAR_OK) return ep_ended(ep, status);
+    if (status != EXPAR_OK) return status;
     normal_forget(&call.base, forgets && args && args->async_finish == 1);
     status = combine_check(&call, args, result);
     if (status == EXPAR_OK) status = combine_fit(&call);
@@ -210,10 +210,10 @@ expar_status ep_combine_make(expar_ep *ep, const expar_ep_combine_args *args, bo
     }
     if (status != EXPAR_OK) ep_call_break_promise(&call.base);
     if (status == EXPAR_OK && result) combine_give(&call, result);
-    return ep_ended(ep, ep_call_end(&call.base, status));
+    return ep_call_end(&call.base, status);
 }
 
 expar_status expar_ep_combine(expar_ep *ep, const expar_ep_combine_args *args, expar_ep_combine_result *result)
 {
-    return ep_combine_make(ep, args, false, result);
+    return ep_ended(ep, ep_combine_make(ep, args, false, result));
 }

@@ -341,7 +341,7 @@ expar_status ep_dispatch_make(expar_ep *ep, const expar_ep_dispatch_args *args, 
 {
     dispatch_call call = {0};
     expar_status status = normal_begin(&call.base, "expar_ep_dispatch", &dispatch_parts, ep);
-    if (status != EXPAR_OK) return ep_ended(ep, status);
+    if (status != EXPAR_OK) return status;
     normal_forget(&call.base, forgets && args && args->async_finish == 1);
     status = dispatch_check(&call, args, result);
     if (status == EXPAR_OK) status = dispatch_fit(&call);
@@ -354,10 +354,10 @@ expar_status ep_dispatch_make(expar_ep *ep, const expar_ep_dispatch_args *args, 
         dispatch_tell(&call, result);
     else
         give_up(&call);
-    return ep_ended(ep, ep_call_end(&call.base, status));
+    return ep_call_end(&call.base, status);
 }
 
 expar_status expar_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result)
 {
-    return ep_dispatch_make(ep, args, false, result);
+    return ep_ended(ep, ep_dispatch_make(ep, args, false, result));
 }

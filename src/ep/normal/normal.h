@@ -101,8 +101,8 @@ expar_status normal_grow(ep_call *call, const ep_requirements *brings, ep_grow_s
    is over. */
 expar_status normal_make_space(ep_call *call);
 
-/* The public calls. forgets: the caller releases the event of a call with async_finish at once, so that none need be
-   made; result->event is NULL or an event. */
+/* The public calls, without ep_ended. forgets: the caller releases the event of a call with async_finish at once, so
+   that none need be made; result->event is NULL or an event. */
 expar_status ep_dispatch_make(expar_ep *ep, const expar_ep_dispatch_args *args, bool forgets,
                               expar_ep_dispatch_result *result);
 expar_status ep_combine_make(expar_ep *ep, const expar_ep_combine_args *args, bool forgets,

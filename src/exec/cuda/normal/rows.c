@@ -74,7 +74,7 @@ static gpu_arrival arrival_of(const ep_arrival *arrival)
 #define CHECK_THREADS 512
 /* Block 0 of a dispatch looks at so many indices itself. More would hold up the other ranks for longer than a kernel's
    launch takes. */
-#define FEW_SLOTS 4096
+enum { FEW_SLOTS = 4096 };
 
 /* Says who checks indices: nobody has checked those that come with a handle. */
 static gpu_checker checker_of(const ep_dispatch_step *step)

@@ -54,12 +54,12 @@ void idle_forget(idle_rank *one)
 
 void idle_end(idle_rank *one)
 {
-    const fake_controls *controls = controls_find();
     idle_forget(one);
     CHECK_OK(expar_ep_destroy(one->ep));
     CHECK_OK(CUDA_CALL(StreamDestroy, one->stream));
     cuda_leave();
     cuda_device_close(one->gpu);
+    const fake_controls *controls = controls_find();
     CHECK(!controls || atomic_load(&controls->host_functions) == 0, "the library has put a host function on a stream");
 }
 

@@ -13,7 +13,8 @@
  * once all the same. As long as the capture goes on the graph is its number, and so what the graph holds is found by
  * that. */
 
-#define CAPTURED 32
+/* Four ranks with nine captures at a time, of which eight have a stream of the library, too. */
+#define CAPTURED 128
 typedef struct captured_stream {
     cu_stream stream; /* NULL: none */
     unsigned long long capture;

@@ -231,14 +231,33 @@ static uint8_t *host_of(const hosted_copy *copy, const void *device)
     return copy->data + ((const uint8_t *)device - copy->device);
 }
 
-static bool is_far(const void *data, uint64_t bytes)
+static bool places_find(const hosted_places *places, const void *data, bool *far)
 {
-    return data && bytes > 0 && mem_is_far(data);
+    for (int32_t i = 0; i < places->count; i++)
+        if (places->all[i].data == data) {
+            *far = places->all[i].far;
+            return true;
+        }
+    return false;
+}
+
+static bool is_far(const hosted_step *step, const void *data, uint64_t bytes)
+{
+    hosted_places *places = step->call->places;
+    bool far;
+    if (!data || bytes == 0) return false;
+    if (places && places_find(places, data, &far)) return far;
+    far = mem_is_far(data);
+    if (places && places->count < HOSTED_PLACES) {
+        places->all[places->count].data = data;
+        places->all[places->count++].far = far;
+    }
+    return far;
 }
 
 bool hosted_only_on_gpu(const hosted_step *step, const void *data, uint64_t bytes)
 {
-    return is_far(data, bytes) && !find_copy(step, data, bytes);
+    return is_far(step, data, bytes) && !find_copy(step, data, bytes);
 }
 
 bool hosted_carry_step(const hosted_step *step, const void *rows, uint64_t bytes, int32_t topk)
@@ -252,7 +271,7 @@ bool hosted_carry_step(const hosted_step *step, const void *rows, uint64_t bytes
 
 const void *hosted_read(hosted_step *step, const void *data, uint64_t bytes)
 {
-    if (step->status != EXPAR_OK || !is_far(data, bytes)) return data;
+    if (step->status != EXPAR_OK || !is_far(step, data, bytes)) return data;
     const hosted_copy *copy = find_copy(step, data, bytes);
     if (copy) return host_of(copy, data);
     copy = add_copy(step, data, bytes);
@@ -264,7 +283,7 @@ const void *hosted_read(hosted_step *step, const void *data, uint64_t bytes)
 void *hosted_write(hosted_step *step, void *data, uint64_t bytes, bool keeps)
 {
     uint64_t unused;
-    if (step->status != EXPAR_OK || !is_far(data, bytes)) return data;
+    if (step->status != EXPAR_OK || !is_far(step, data, bytes)) return data;
     const hosted_copy *copy = find_copy(step, data, bytes);
     if (copy) return host_of(copy, data);
     copy = add_copy(step, data, bytes);
@@ -297,7 +316,7 @@ static const void *read_apart(hosted_step *step, const void *data, int64_t rows,
 const void *hosted_read_rows(hosted_step *step, const void *data, int64_t rows, int64_t row_bytes, int64_t *pitch_bytes)
 {
     const int64_t pitch = *pitch_bytes, most = step->self->mover.on ? row_bytes : MOST_SPREAD * row_bytes;
-    if (rows <= 0 || !is_far(data, (uint64_t)row_bytes)) return data;
+    if (rows <= 0 || !is_far(step, data, (uint64_t)row_bytes)) return data;
     if (pitch >= row_bytes && pitch <= most) return hosted_read(step, data, (uint64_t)((rows - 1) * pitch + row_bytes));
     *pitch_bytes = row_bytes;
     return read_apart(step, data, rows, row_bytes, pitch);
@@ -305,7 +324,7 @@ const void *hosted_read_rows(hosted_step *step, const void *data, int64_t rows, 
 
 void hosted_write_back(hosted_step *step, const void *data, uint64_t bytes)
 {
-    if (step->status != EXPAR_OK || !is_far(data, bytes)) return;
+    if (step->status != EXPAR_OK || !is_far(step, data, bytes)) return;
     const hosted_copy *copy = find_copy(step, data, bytes);
     if (copy) hosted_send_rows(step, (void *)(uintptr_t)data, host_of(copy, data), 1, (int64_t)bytes, (int64_t)bytes);
 }

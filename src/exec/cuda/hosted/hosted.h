@@ -118,6 +118,17 @@ typedef struct hosted_copy {
     mem_block *block; /* of its own; NULL: it lies in the call's stage */
 } hosted_copy;
 
+/* Addresses of a call of a graph, and whether each is memory of the GPU. The first replay asks the driver, and later
+   ones find the answers here: the driver may wait for kernels in another thread, and the mover waits for this one. */
+enum { HOSTED_PLACES = 32 };
+typedef struct hosted_places {
+    int32_t count;
+    struct {
+        const void *data;
+        bool far;
+    } all[HOSTED_PLACES];
+} hosted_places;
+
 /* A run of the mover for a call. Only the thread that carries the call out uses it, and in a step that is carried the
    workers of the CPU executor (carrier.c). */
 typedef struct hosted_run {
@@ -132,10 +143,11 @@ typedef struct hosted_call {
     cuda_mark *mark; /* on the call's stream: its inputs come before it, and so do earlier uses of its outputs */
     bool ready;      /* the mark has been passed */
     hosted_run run;
-    uint32_t epoch;       /* once the call has opened */
-    bool of_graph;        /* the memory of this object belongs to a call of a graph */
-    bool departed;        /* its run was begun for a thread that carries out all of its steps */
-    error_kept departing; /* how that went */
+    uint32_t epoch;        /* once the call has opened */
+    bool of_graph;         /* the memory of this object belongs to a call of a graph */
+    hosted_places *places; /* of that call; NULL: it is none */
+    bool departed;         /* its run was begun for a thread that carries out all of its steps */
+    error_kept departing;  /* how that went */
     hosted_stage *stage;
     uint64_t stage_used, stage_needed; /* bytes */
     hosted_copy *copies;

@@ -27,6 +27,7 @@ typedef struct graph_call {
     bool given_up;       /* it has done so */
     exec_call call;      /* what a replay needs of it */
     hosted_call own;     /* of the replay that goes on */
+    hosted_places places;
 } graph_call;
 
 struct hosted_replays {
@@ -77,7 +78,7 @@ static void carry_out_replay(hosted_replays *all, const hosted_run *run, uint64_
     pthread_mutex_lock(&all->serving);
     if (one) {
         exec_call call = one->call;
-        one->own = (hosted_call){.of_graph = true, .departed = true, .run = *run};
+        one->own = (hosted_call){.of_graph = true, .places = &one->places, .departed = true, .run = *run};
         call.own = &one->own;
         one->replay->run(one->replay, &call);
     } else {

@@ -32,7 +32,7 @@ static void wait_begin(stream_job *job)
     count_wait(job->service);
     static const boot_topic none = {.kind = BOOT_KIND_NONE};
     sym *self = job->service->group->sym;
-    job->tellings = atomic_load_explicit(&self->tellings, memory_order_relaxed);
+    if (!job->stream) job->tellings = atomic_load_explicit(&self->tellings, memory_order_relaxed);
     boot_wait_begin(&job->wait, self->boot, &none, job->name);
     job->look_ns = clock_ns() + knob(KNOB_STREAM_LOOK_NS);
     job->waits = true;
@@ -118,6 +118,9 @@ static expar_status wait_begun(const stream_call *call, const void *word, words_
     expar_status status = target_check_word(call->name, call->group, "word", word, type.bytes, &place);
     if (status == EXPAR_OK) status = stream_job_make(call, NULL, &job);
     if (status != EXPAR_OK) return status;
+    /* A loss after the call ends the wait, though others may be told of it before the stream comes there. Waits in
+       graphs begin when the stream comes. */
+    job->tellings = atomic_load_explicit(&call->group->sym->tellings, memory_order_relaxed);
     job->command.run = wait_run;
     job->command.stop = wait_stop;
     job->source = word;

@@ -44,6 +44,14 @@ __device__ __noinline__ void meet_block()
 {
     nvshmemx_barrier_all_block();
 }
+/* As threads of the CPU, kernels call the host's nvshmem_quiet, which does not cover calls of warps and blocks. */
+__device__ __noinline__ void complete()
+{
+    nvshmem_quiet();
+#ifndef __CUDACC__
+    (void)expar_kernel_quiet(expar_nvshmem_cpu_handle(NVSHMEM_TEAM_WORLD));
+#endif
+}
 __device__ __noinline__ bool await_signal(uint64_t *signal, uint64_t value)
 {
     nvshmem_uint64_wait_until(signal, NVSHMEM_CMP_EQ, value);
@@ -112,7 +120,7 @@ template <class T> __device__ void clear(T *at)
         clear(got);                                                                                                    \
         __syncthreads();                                                                                               \
         P##N##_get_nbi##scope(got, dest, COUNT, next);                                                                 \
-        nvshmem_quiet();                                                                                               \
+        complete();                                                                                                    \
         CHECK(holds(got, next, 1));                                                                                    \
         clear(got);                                                                                                    \
         __syncthreads();                                                                                               \
@@ -355,6 +363,8 @@ int main()
     a.words = static_cast<uint64_t *>(nvshmem_calloc(2, sizeof(uint64_t)));
     must(cudaMalloc(&a.mine, 2 * COUNT * 16));
     must(cudaMalloc(&a.wrong, sizeof *a.wrong));
+    /* Kernels need that for PEs that their GPU does not reach. */
+    if (nvshmemx_buffer_register(a.mine, 2 * COUNT * 16)) nvshmem_global_exit(1);
     const int none = 0;
     must(cudaMemcpy(a.wrong, &none, sizeof none, cudaMemcpyHostToDevice));
     a.even = early;
@@ -366,6 +376,7 @@ int main()
 #ifdef __CUDACC__
     launch_together();
 #endif
+    if (nvshmemx_buffer_unregister(a.mine)) nvshmem_global_exit(1);
     must(cudaFree(a.mine));
     must(cudaFree(a.wrong));
     nvshmem_free(a.words);

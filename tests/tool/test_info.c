@@ -126,6 +126,42 @@ static void transports_of_one_node(void **state)
     json_decref(info);
 }
 
+/* How a transport reaches memory of that kind. */
+static const char *way_to(const json_t *transports, const char *name, const char *kind)
+{
+    size_t i;
+    json_t *one;
+    json_array_foreach(json_object_get(transports, "list"), i, one)
+    {
+        if (strcmp(json_string_value(json_object_get(one, "name")), name) == 0)
+            return json_string_value(json_object_get(json_object_get(one, "memory"), kind));
+    }
+    return "no such transport";
+}
+
+static void ways_to_kinds_of_memory(void **state)
+{
+    (void)state;
+    json_t *info = parse_output("$EXPAR info -n 2 --nodes 2 --json");
+    const json_t *transports = json_object_get(info, "transports");
+    assert_string_equal(way_to(transports, "p2p", "host"), "loads and stores");
+    assert_string_equal(way_to(transports, "p2p", "pinned"), "loads and stores");
+    assert_string_equal(way_to(transports, "p2p", "device"), "copies by the driver");
+#ifdef HAVE_FABRIC
+    assert_string_equal(way_to(transports, "fabric", "host"), "network");
+    assert_string_equal(way_to(transports, "fabric", "pinned"), "network");
+    assert_string_equal(way_to(transports, "fabric", "device"), "staged in pinned memory");
+#endif
+    json_decref(info);
+    info = parse_output("EXPAR_STAGE=1 $EXPAR info -n 2 --json");
+    transports = json_object_get(info, "transports");
+    assert_string_equal(way_to(transports, "p2p", "pinned"), "loads and stores");
+    assert_string_equal(way_to(transports, "p2p", "device"), "staged in pinned memory");
+    json_decref(info);
+    shell_expect("$EXPAR info | grep -Eq 'host, pinned memory +loads and stores'", 0, "", "");
+    shell_expect("$EXPAR info | grep -Eq 'device memory +copies by the driver'", 0, "", "");
+}
+
 static void transports_of_two_nodes(void **state)
 {
     (void)state;
@@ -389,6 +425,7 @@ int main(void)
         cmocka_unit_test(man_pages_are_clean),
         cmocka_unit_test(info_as_json),
         cmocka_unit_test(transports_of_one_node),
+        cmocka_unit_test(ways_to_kinds_of_memory),
         cmocka_unit_test(transports_of_two_nodes),
         cmocka_unit_test(heaps_of_running_programs),
         cmocka_unit_test(info_without_a_gpu),

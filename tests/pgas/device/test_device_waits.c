@@ -107,10 +107,11 @@ static void start_form(waiter *w)
     start(w, forms[form].test, forms[form].scope);
 }
 
+/* Threads show all forms, which take processes long. */
 static void with_each_form(ranks_plan plan, int32_t size, ranks_body body)
 {
     for (form = 0; form < FORMS; form++)
-        if (form_exists(form)) kind_run(plan, size, body);
+        if (form_exists(form) && (kind_of_ranks == RANKS_THREADS || form <= SYNC_FORM)) kind_run(plan, size, body);
     form = 0;
 }
 

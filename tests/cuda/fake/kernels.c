@@ -116,10 +116,11 @@ static bool await_flag(const gpu_world *world, const void *flag, uint32_t epoch,
 
 /* ---- results of the vote ----------------------------------------------------------------------------------------- */
 
-/* `form` and `form0` may be NULL. */
-static void report(const gpu_world *world, int32_t rank, const ep_rejection *reason, const ep_form *form,
-                   const ep_form *form0)
+/* `own` is what the host rejected the call for: then its caller knows. `form` and `form0` may be NULL. */
+static void report(const gpu_world *world, const ep_rejection *own, int32_t rank, const ep_rejection *reason,
+                   const ep_form *form, const ep_form *form0)
 {
+    if (!world->place.ticket && own->status) return;
     gpu_vote *slot = world->place.ticket ? &world->place.report->votes[world->place.ticket % GPU_VOTES]
                                          : &world->place.report->untold;
     if (!world->place.ticket && __atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE)) return;
@@ -132,7 +133,7 @@ static void report(const gpu_world *world, int32_t rank, const ep_rejection *rea
 }
 
 /* All headers have come: the lowest rank that rejected, else the lowest whose form differs from rank 0's, else -1. */
-static int32_t judge_headers(const gpu_world *world, uint32_t epoch)
+static int32_t judge_headers(const gpu_world *world, const ep_rejection *own, uint32_t epoch)
 {
     const ep_header *first = header_at(world, world->place.rank, epoch, 0);
     for (int32_t pass = 0; pass < 2; pass++)
@@ -140,7 +141,7 @@ static int32_t judge_headers(const gpu_world *world, uint32_t epoch)
             const ep_header *header = header_at(world, world->place.rank, epoch, pe);
             bool bad = pass ? memcmp(&header->form, &first->form, sizeof first->form) : header->rejection.status != 0;
             if (!bad) continue;
-            report(world, pe, &header->rejection, &header->form, &first->form);
+            report(world, own, pe, &header->rejection, &header->form, &first->form);
             return pe;
         }
     return -1;
@@ -162,7 +163,7 @@ static bool exchange_headers(const gpu_world *world, uint32_t epoch, const ep_fo
     for (int32_t pe = 0; pe < world->shape.ranks; pe++)
         if (!await_flag(world, &header_at(world, world->place.rank, epoch, pe)->flag, epoch, GPU_WAIT_HEADER, pe))
             return false;
-    return judge_headers(world, epoch) < 0;
+    return judge_headers(world, rejection, epoch) < 0;
 }
 
 /* Whether pools grow between counts and rows: all headers are here, and all go on. Else a request is noted. */
@@ -200,7 +201,7 @@ static bool exchange_replies(const gpu_world *world, uint32_t epoch, const ep_re
     for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
         const ep_reply *reply = reply_at(world, world->place.rank, epoch, pe);
         if (stands(world, epoch, pe) || !reply->rejection.status) continue;
-        report(world, pe, &reply->rejection, NULL, NULL);
+        report(world, rejection, pe, &reply->rejection, NULL, NULL);
         return false;
     }
     return true;

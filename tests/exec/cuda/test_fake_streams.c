@@ -563,6 +563,16 @@ static expar_status combine_forgotten(const idle_rank *one, bool bad)
     return status;
 }
 
+/* A call that the host rejected has told its caller. It must not fill the one place for failures of calls without an
+   event, which the next such failure needs. */
+static void check_nothing_untold(const idle_rank *one)
+{
+    executor *exec = one->ep->base.exec;
+    ep_vote vote;
+    int64_t dropped = 0;
+    CHECK(!exec->ops->untold(exec, &vote, &dropped), "a rejection that its caller knows is told once more");
+}
+
 /* Calls that make no event, in turns with one that has an event, which learns how it ended all the same. A failure is
    told once, by the query or by the call that comes next, which is carried out. */
 static void trial_forgotten(expar_group *group, void *shared)
@@ -582,6 +592,7 @@ static void trial_forgotten(expar_group *group, void *shared)
         CHECK_OK(expar_barrier_all(group));
         CHECK_OK(expar_event_wait(asked.event));
         expar_event_release(asked.event);
+        if (odd) check_nothing_untold(&one);
         if (by_call) CHECK_OK(combine_forgotten(&one, false));
         CHECK_STATUS(odd ? EXPAR_OK : EXPAR_ERR_REMOTE, expar_ep_query(one.ep));
         if (!odd) CHECK_TEXT("an earlier call without an event", "rank 1 rejected its arguments", "expert_major is -1");

@@ -65,7 +65,7 @@ typedef struct gpu_state {
        (release) and read first (acquire). */
     uint64_t watch_ns, moved_ns, orders, seen_ns;
     unsigned long long bad_slot; /* the first token << GPU_SLOT_BITS | slot with an index out of range; ~0: none */
-    ep_rejection checked;        /* the result of ep_check_topk, for the dispatch with a handle after it */
+    ep_rejection checked;        /* the result of ep_check_topk, or of the check in the dispatch with a handle */
 } gpu_state;
 
 /* Bits of gpu_report.orders. */
@@ -165,8 +165,9 @@ typedef struct gpu_report {
     /* Tickets of the first and the last call whose result found no free slot; lost_to 0: there were none. lost_to is
        written last (release), the host reads it (acquire). */
     uint64_t lost_from, lost_to;
-    /* The first call without a ticket that did not end well. Such calls are those in graphs, for instance. The kernel
-       sets `ticket` to 1 (release). The host sets it to 0 after reading the rest (release). */
+    /* The first call without a ticket that did not end well. Such calls are those in graphs, and those whose event
+       nobody wants. A call that the host rejected is not among them. The kernel sets `ticket` to 1 (release). The host
+       sets it to 0 after reading the rest (release). */
     gpu_vote untold;
 } gpu_report;
 

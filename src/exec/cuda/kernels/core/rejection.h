@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rejections that kernels write themselves: only they see an index out of range. layout.cu and the kernels of
- * low-latency mode use them. */
+/* Rejections that kernels write themselves: only they see an index out of range. layout.cu, dispatch.cu and the
+ * kernels of low-latency mode use them. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_REJECTION_H
 #define EXPAR_EXEC_CUDA_KERNELS_CORE_REJECTION_H
 

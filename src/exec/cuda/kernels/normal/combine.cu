@@ -96,7 +96,8 @@ GPU_FUNC bool accept_headers(const gpu_combine_args *a, uint32_t epoch, gpu_sour
     if (!__syncthreads_and(come)) return false;
     bool rejected = false;
     int32_t against = judge_headers(world, epoch, &rejected);
-    if (against >= 0 && blockIdx.x == 0 && threadIdx.x == 0) report_header(world, epoch, against, rejected);
+    if (against >= 0 && blockIdx.x == 0 && threadIdx.x == 0 && is_news(world, &a->rejection))
+        report_header(world, epoch, against, rejected);
     return against < 0;
 }
 

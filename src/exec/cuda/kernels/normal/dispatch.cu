@@ -190,7 +190,7 @@ GPU_FUNC bool accept_adverts(const gpu_dispatch_args *a, uint32_t epoch, gpu_tar
     int32_t against = first_against;
     if (against == ranks) return true;
     if (cached) against = judge_headers(world, epoch, &rejected);
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
+    if (blockIdx.x == 0 && threadIdx.x == 0 && is_news(world, &a->rejection)) {
         if (cached)
             report_header(world, epoch, against, rejected);
         else

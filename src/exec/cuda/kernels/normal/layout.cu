@@ -346,7 +346,7 @@ GPU_FUNC void tell_host(const gpu_notify_args *a, uint32_t epoch, const gpu_exch
     world->place.state->rejected = !end->come || end->against >= 0;
     world->place.state->grows = end->grows;
     world->place.state->bad_slot = ~0ull;
-    if (end->against >= 0) report_header(world, epoch, end->against, end->rejected);
+    if (end->against >= 0 && is_news(world, &a->rejection)) report_header(world, epoch, end->against, end->rejected);
     if (end->in_vain) world->place.report->requested = (uint64_t)epoch + 1;
     if (!world->place.ticket) return;
     if (end->against >= 0) world->place.report->counts_rejected = world->place.ticket;

@@ -68,6 +68,14 @@ GPU_FUNC bool header_agrees(const ep_header *header, const ep_form *own)
     return ep_is_same_form(&header->form, own) && !status;
 }
 
+/* Says whether the host wants to know why the call cannot go on. `own` is what the host rejected it for. The caller of
+   a rejected call has that error already. Without a ticket the report would take the only place for such calls, and a
+   failure that nobody knows yet would be lost. */
+GPU_FUNC bool is_news(const gpu_world *world, const ep_rejection *own)
+{
+    return world->place.ticket || !own->status;
+}
+
 /* Reports that the call cannot go on because of the header of `rank`. One thread calls it. */
 GPU_FUNC void report_header(const gpu_world *world, uint32_t epoch, int32_t rank, bool rejected)
 {

@@ -109,7 +109,7 @@ class Hook(Shared):
         if on is not None:
             for each in self._kept:
                 if isinstance(each, Counted) and each.stream is not None:
-                    each.stream = on
+                    each.fill_on(on)
             keep_unordered(on, self._device, self._kept)
 
 

@@ -260,6 +260,10 @@ class Counted(Shared):
         # It may run on any thread, and while the interpreter exits, because it only calls C code.
         self._release(self.pointer)
 
+    def fill_on(self, stream: int) -> None:
+        """Says that another stream fills it from now on: readers have to follow that one."""
+        self.stream, self.served = stream, None
+
     def hold_at_exit(self) -> None:
         """Marks memory from an allocator in Python, which cannot be called after the interpreter has ended. So only
         Python objects have references to it, and those that are alive at exit keep it for good."""

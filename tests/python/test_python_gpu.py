@@ -13,7 +13,7 @@ from unittest import mock
 import numpy
 
 import expar
-from expar import _arguments, _event
+from expar import _arguments, _event, _tensor
 from expar._device import device_of, stream_of
 
 import gpu_calls
@@ -203,6 +203,26 @@ class Gpu(unittest.TestCase):
             left = _arguments.unordered(7, (2, 1), [one, "else", expar.View(other, "f32")])
         self.assertEqual(left, ["else"])
         self.assertEqual(told, [(one, (7, 1)), (other, (7, 1))])
+
+    def test_readers_follow_a_hook_on_another_stream(self) -> None:
+        """A stream that has read the memory before follows the stream of the hook once more."""
+        followed, read = [], []
+
+        class Memory(_tensor.Output):
+            __slots__ = ()
+            _release = staticmethod(lambda pointer: None)
+
+        with (
+            mock.patch.object(_tensor, "let_follow", lambda later, earlier: followed.append((later, earlier))),
+            mock.patch.object(_tensor, "_read_on", lambda pointer, stream: read.append(stream) or 0),
+        ):
+            memory = Memory(1, 5)
+            memory.serve(5)
+            memory.serve(5)
+            self.assertEqual((followed, read), ([], [5]))
+            memory.fill_on(6)
+            memory.serve(5)
+            self.assertEqual((followed, read), ([(5, 6)], [5, 5]))
 
     def test_exit_with_an_allocator(self) -> None:
         """Memory of results is held for good; the rest has come back before the interpreter is gone."""

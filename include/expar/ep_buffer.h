@@ -18,8 +18,8 @@ typedef struct expar_ep expar_ep;
    is on that GPU, which is then current. It is used on `stream`: the call's stream, or NULL on the CPU and for
    expar_ep_alloc. NULL says that there is none: the call then fails on all ranks, here with EXPAR_ERR_MEMORY. Memory
    that lies elsewhere or is not aligned also fails the call (EXPAR_ERR_DEVICE, EXPAR_ERR_ALIGNMENT) and is freed at
-   once. The function may release outputs and handles; its calls on buffers are EXPAR_ERR_BUSY. A captured call does not
-   ask for memory. */
+   once. The function leaves the current device as it finds it. It may release outputs and handles; its calls on buffers
+   are EXPAR_ERR_BUSY. A captured call does not ask for memory. */
 typedef void *(*expar_ep_alloc_fn)(void *context, size_t bytes, size_t alignment, void *stream);
 /* Frees such memory, on any thread, when the last reference of its output is dropped: also after buffer and group have
    gone. On a GPU a thread of the library calls it, after all calls that this rank made there by then have ended, and

@@ -371,7 +371,7 @@ expar_status ep_check_matrix(expar_device device, const char *name, const expar_
 /* Checks for a contiguous vector of that dtype on the device, of any length. */
 expar_status ep_check_vector(expar_device device, const char *name, const expar_tensor *tensor, expar_dtype dtype);
 /* While this thread vouches for its caller's memory, checks take tensors to lie where they say, and do not ask the
-   driver. For tensors of PyTorch's, which knows where it has allocated them. */
+   driver. Calls with PyTorch's tensors do so, since PyTorch knows where it has allocated them. */
 void ep_vouch_for_places(bool vouches);
 /* As mem_check_place, unless the thread vouches. */
 expar_status ep_check_place(expar_device device, const char *name, const char *member, const void *data);

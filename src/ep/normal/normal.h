@@ -80,7 +80,8 @@ static inline uint32_t normal_epoch(const ep_call *call)
 }
 /* Begins a call as ep_call_begin does. */
 expar_status normal_begin(ep_call *call, const char *name, const ep_parts *parts, expar_ep *ep);
-/* Sets call->forgets, if the executor puts steps on streams: nobody wants the event of the call. Comes next. */
+/* Sets call->forgets, if the executor puts steps on streams: nobody wants the event of the call. Callers call it right
+   after normal_begin. */
 static inline void normal_forget(ep_call *call, bool forgets)
 {
     call->forgets = forgets && call->buffer->exec->ops->streams;

@@ -114,11 +114,20 @@ static expar_status check_change(const copies *self, const transport_request *r)
                                             "kernels, and the library's kernel for them could not be loaded");
 }
 
-/* By a kernel on this rank's GPU. It needs neither the owner nor its GPU. */
-static expar_status change_by_kernel(const copies *self, const transport_request *r)
+/* Waits until the owner has carried out this rank's messages. */
+static expar_status copies_settle_sent(copies *self, int32_t pe)
+{
+    if (atomic_load_explicit(&self->peers[pe].sent, memory_order_relaxed) == 0) return EXPAR_OK;
+    return mail_settle(self, pe);
+}
+
+/* By a kernel on this rank's GPU. Earlier messages come first: a word that the owner set later would undo the
+   change. */
+static expar_status change_by_kernel(copies *self, const transport_request *r)
 {
     uint64_t former = 0;
     expar_status status = check_change(self, r);
+    if (status == EXPAR_OK) status = copies_settle_sent(self, r->pe);
     if (status != EXPAR_OK) return status;
     const changer_order order = {.word = device_heap_bases(self->device)[r->pe] + r->offset,
                                  .bytes = r->bytes,
@@ -184,8 +193,7 @@ static expar_status quiet(transport *via)
     copies *self = (copies *)via;
     expar_status status = EXPAR_OK;
     for (int32_t pe = 0; pe < self->sym->size; pe++) {
-        if (atomic_load_explicit(&self->peers[pe].sent, memory_order_relaxed) == 0) continue;
-        expar_status one = mail_settle(self, pe);
+        expar_status one = copies_settle_sent(self, pe);
         if (one != EXPAR_OK) status = one;
     }
     return status;

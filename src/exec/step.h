@@ -30,6 +30,9 @@ typedef struct ep_rail_routing {
        all of them sets masks_known (release); readers check that first (acquire). */
     _Atomic(_Atomic uint64_t *) masks;
     atomic_bool masks_known;
+    /* Says that all of the routing is from one notify, which clears it first and sets it at its end (release). A
+       dispatch with the handle is rejected without it (acquire). */
+    atomic_bool counted;
 } ep_rail_routing;
 
 /* Everything that follows from the routing. It is part of the handle, and outlives the executor that made it
@@ -171,7 +174,7 @@ typedef struct ep_notify_step {
     ep_form form;
     /* in: status 0, this rank's arguments are valid; out: what the executor finds wrong with them */
     ep_rejection rejection;
-    ep_routing *routing; /* out: layout and notify part; NULL with a rejection */
+    ep_routing *routing; /* out: layout and notify part; with a rejection it may be NULL, and is only forgotten */
     ep_route_view route;
     /* Rows that are to be sent ahead, into its `spare`; NULL: none. Only for an executor that sends ahead. */
     ep_dispatch_step *rows;

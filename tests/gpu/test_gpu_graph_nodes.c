@@ -108,6 +108,16 @@ static void trial_many(expar_group *group, void *shared)
     actor_end(&one);
 }
 
+/* Checks the errors of a call or launch that rank 1 has rejected. */
+static void check_rejected(const actor *one, expar_status own, expar_status got)
+{
+    CHECK_STATUS(one->rank == 1 ? own : EXPAR_ERR_REMOTE, got);
+    if (one->rank == 1)
+        CHECK_TEXT(" on rank 1: ");
+    else
+        CHECK_TEXT("rank 1 rejected its arguments");
+}
+
 /* ---- a route, with its dispatch and combine ---------------------------------------------------------------------- */
 
 static bool call_routed(const actor *one, expar_ep_handle **handle, expar_ep_output **output)
@@ -142,49 +152,110 @@ static void check_sums(const actor *one)
     free(y);
 }
 
-static void trial_route(expar_group *group, void *shared)
+static bool capture_routed(actor *one)
 {
-    actor one;
     cu_graph graph = NULL;
     expar_ep_handle *handle = NULL;
     expar_ep_output *output = NULL;
-    const expar_ep_config config = limited();
-    if (!actor_begin(&one, group, shared, &config)) return;
-    CHECK_OK(CUDA_CALL(StreamBeginCapture, one.stream, CU_CAPTURE_THREAD_LOCAL));
-    call_routed(&one, &handle, &output);
-    CHECK_OK(CUDA_CALL(StreamEndCapture, one.stream, &graph));
+    CHECK_OK(CUDA_CALL(StreamBeginCapture, one->stream, CU_CAPTURE_THREAD_LOCAL));
+    call_routed(one, &handle, &output);
+    CHECK_OK(CUDA_CALL(StreamEndCapture, one->stream, &graph));
     expar_ep_output_release(output);
     expar_ep_handle_release(handle);
-    if (check_failures() == 0) CHECK_OK(CUDA_CALL(GraphInstantiate, &one.exec, graph, 0));
+    if (check_failures() == 0) CHECK_OK(CUDA_CALL(GraphInstantiate, &one->exec, graph, 0));
     if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
+    return check_failures() == 0;
+}
+
+static void fill(const actor *one, const expar_tensor *to, unsigned char byte)
+{
+    const size_t bytes = (size_t)(to->shape[0] * to->shape[1]) * expar_dtype_bytes(to->dtype);
+    if (bytes) CHECK_OK(CUDA_CALL(MemsetD8Async, (cu_address)(uintptr_t)to->data, byte, bytes, one->stream));
+}
+
+/* Puts an expert that does not exist in the place of the first index. */
+static void name_no_expert(const actor *one)
+{
+    static const int64_t none = 99;
+    CHECK_OK(CUDA_CALL(MemcpyHtoDAsync, (cu_address)(uintptr_t)one->pair.layers[0].idx.data, &none, sizeof none,
+                       one->stream));
+}
+
+/* Rank 1 rejects the route. The other ranks have none of the tokens of the launch before, whose counts rank 1 knows. */
+static void reject_route(actor *one)
+{
+    if (!upload(one)) return;
+    if (one->rank == 1)
+        name_no_expert(one);
+    else
+        fill(one, &one->pair.layers[0].idx, 0xff);
+    launch(one, 1);
+    CHECK_OK(CUDA_CALL(StreamSynchronize, one->stream));
+    check_rejected(one, EXPAR_ERR_INDEX, expar_ep_query(one->pair.ep));
+    CHECK_OK(expar_ep_query(one->pair.ep));
+}
+
+static void trial_route(expar_group *group, void *shared)
+{
+    actor one;
+    const expar_ep_config config = limited();
+    if (!actor_begin(&one, group, shared, &config) || !capture_routed(&one)) return;
     for (int lap = 0; lap < 3 && check_failures() == 0; lap++) {
-        const size_t bytes = (size_t)(one.pair.layers[0].y.shape[0] * one.pair.layers[0].y.shape[1]) * 2;
-        CHECK_OK(CUDA_CALL(MemsetD8Async, (cu_address)(uintptr_t)one.pair.layers[0].y.data, 0x3c, bytes, one.stream));
+        fill(&one, &one.pair.layers[0].y, 0x3c);
         if (upload(&one) && launch(&one, 2)) check_sums(&one);
+        CHECK_OK(expar_ep_query(one.pair.ep));
+        if (lap == 1) reject_route(&one);
     }
-    CHECK_OK(expar_ep_query(one.pair.ep));
+    actor_end(&one);
+}
+
+/* Each rank has one token, for expert 0. */
+static bool shrink_layer(actor *one)
+{
+    static const int64_t idx[3] = {0, -1, -1};
+    layer *p = &one->pair.layers[0];
+    p->x.shape[0] = p->idx.shape[0] = p->y.shape[0] = 1;
+    fill(one, &p->x, 0);
+    fill(one, &p->back, 0);
+    return card_put(&p->idx, 1, idx, one->stream);
+}
+
+/* Returns whether all bytes of y are so. */
+static bool sums_are(const actor *one, unsigned char byte)
+{
+    const expar_tensor *y = &one->pair.layers[0].y;
+    const size_t bytes = (size_t)y->shape[1] * expar_dtype_bytes(y->dtype);
+    unsigned char *got = card_fetch(y, one->stream);
+    size_t i = 0;
+    while (i < bytes && got[i] == byte)
+        i++;
+    free(got);
+    return i == bytes;
+}
+
+/* All ranks reject the route, so none learns anything from it. The combine does not use what an earlier launch knew. */
+static void trial_rejected_by_all(expar_group *group, void *shared)
+{
+    actor one;
+    const expar_ep_config config = limited();
+    if (!actor_begin(&one, group, shared, &config) || !shrink_layer(&one) || !capture_routed(&one)) return;
+    for (int lap = 0; lap < 2 && check_failures() == 0; lap++) {
+        fill(&one, &one.pair.layers[0].y, 0x3c);
+        if (lap == 1) name_no_expert(&one);
+        if (launch(&one, 1)) CHECK(sums_are(&one, lap ? 0x3c : 0), "lap %d: the combine has used other counts", lap);
+        if (lap == 0) CHECK_OK(expar_ep_query(one.pair.ep));
+    }
+    CHECK_STATUS(EXPAR_ERR_INDEX, expar_ep_query(one.pair.ep));
     actor_end(&one);
 }
 
 /* ---- rejections -------------------------------------------------------------------------------------------------- */
 
-static void check_rejected(const actor *one, expar_status own, expar_status got)
-{
-    CHECK_STATUS(one->rank == 1 ? own : EXPAR_ERR_REMOTE, got);
-    if (one->rank == 1)
-        CHECK_TEXT(" on rank 1: ");
-    else
-        CHECK_TEXT("rank 1 rejected its arguments");
-}
-
 /* The dispatch of the launch is rejected, and so is its combine. The next launch goes well. */
 static void reject_in_graph(actor *one)
 {
-    const int64_t none = 99;
-    const layer *p = &one->pair.layers[0];
     if (!upload(one)) return;
-    if (one->rank == 1)
-        CHECK_OK(CUDA_CALL(MemcpyHtoDAsync, (cu_address)(uintptr_t)p->idx.data, &none, sizeof none, one->stream));
+    if (one->rank == 1) name_no_expert(one);
     CHECK_OK(CUDA_CALL(StreamSynchronize, one->stream));
     launch(one, 1);
     CHECK_OK(CUDA_CALL(StreamSynchronize, one->stream));
@@ -364,6 +435,12 @@ static void test_route(void **state)
     assert_true(layers_run(&plan, 42, trial_route));
 }
 
+static void test_route_rejected_by_all(void **state)
+{
+    (void)state;
+    assert_true(layers_run(&plan, 50, trial_rejected_by_all));
+}
+
 static void test_rejected_calls(void **state)
 {
     (void)state;
@@ -426,10 +503,15 @@ static void test_killed_rank(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_launches_between_calls), cmocka_unit_test(test_route),
-        cmocka_unit_test(test_rejected_calls),         cmocka_unit_test(test_growing_records),
-        cmocka_unit_test(test_graph_outlives_buffer),  cmocka_unit_test(test_abandoned_buffer),
-        cmocka_unit_test(test_buffer_abandoned_early), cmocka_unit_test(test_killed_rank),
+        cmocka_unit_test(test_launches_between_calls),
+        cmocka_unit_test(test_route),
+        cmocka_unit_test(test_route_rejected_by_all),
+        cmocka_unit_test(test_rejected_calls),
+        cmocka_unit_test(test_growing_records),
+        cmocka_unit_test(test_graph_outlives_buffer),
+        cmocka_unit_test(test_abandoned_buffer),
+        cmocka_unit_test(test_buffer_abandoned_early),
+        cmocka_unit_test(test_killed_rank),
     };
     if (argc > 2) cmocka_set_test_filter(argv[2]);
     return cmocka_run_group_tests(tests, NULL, NULL);

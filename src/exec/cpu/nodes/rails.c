@@ -34,6 +34,7 @@ static const cpu_nodes_ops rail_ops = {
     .fits = rail_fits,
     .grow = rail_grow,
     .grown = rail_grown,
+    .forget = rail_forget,
     .admit = rail_admit,
     .header_post = rail_header_post,
     .retire = rail_retirement_post,

@@ -177,6 +177,7 @@ expar_status rail_routing_make(const cpu_executor *self, ep_routing *routing);
 void rail_layout(const ep_routing *routing);
 /* Operations. */
 expar_status rail_collect(const cpu_executor *self, uint32_t epoch, ep_routing *routing);
+void rail_forget(const ep_routing *routing);
 void rail_admit(const ep_routing *routing, bool back, ep_rejection *rejection);
 /* A dispatch has brought all masks. */
 void rail_masks_settle(const ep_routing *routing);

@@ -52,9 +52,10 @@ static void count_records(const ep_routing *routing, int64_t token, int32_t chan
     }
 }
 
-/* The dispatch of a graph opens the routing anew each time, for other records. */
-static void forget_masks(ep_rail_routing *known)
+void rail_forget(const ep_routing *routing)
 {
+    ep_rail_routing *known = routing->rails;
+    atomic_store_explicit(&known->counted, false, memory_order_release);
     atomic_store_explicit(&known->masks_known, false, memory_order_release);
     free(atomic_exchange_explicit(&known->masks, NULL, memory_order_acq_rel));
 }
@@ -64,7 +65,6 @@ void rail_layout(const ep_routing *routing)
     const ep_rail_routing *known = routing->rails;
     const int32_t channels = routing->channels;
     int32_t *out = known->records_out;
-    forget_masks(routing->rails);
     memset(out, 0, (size_t)known->nodes * (size_t)channels * sizeof *out);
     for (int32_t c = 0; c < channels; c++) {
         const int64_t end = ep_channel_begin(routing->tokens, channels, c + 1);
@@ -123,6 +123,7 @@ expar_status rail_collect(const cpu_executor *self, uint32_t epoch, ep_routing *
         status = find_first_rows_at(self, epoch, routing, l);
     for (int32_t node = 0; node < known->nodes; node++)
         known->first_mask[node + 1] = known->first_mask[node] + rail_records_in(routing, node)[routing->channels - 1];
+    atomic_store_explicit(&known->counted, status == EXPAR_OK, memory_order_release);
     return status;
 }
 
@@ -142,7 +143,14 @@ static expar_status make_masks(const ep_routing *routing)
     return EXPAR_OK;
 }
 
-/* Checks that the masks are there, which come with the records of a dispatch. */
+/* Ranks that have rejected a route in a graph, and those that have not, know the counts of different launches. */
+static expar_status find_counts(const ep_routing *routing)
+{
+    if (atomic_load_explicit(&routing->rails->counted, memory_order_acquire)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_HANDLE, "the route or dispatch that made the handle was rejected, or has not ended");
+}
+
+/* Checks that the masks are there, which come with the records of a dispatch. They are forgotten with the counts. */
 static expar_status find_masks(const ep_routing *routing)
 {
     if (rail_masks_are_known(routing)) return EXPAR_OK;
@@ -154,7 +162,8 @@ static expar_status find_masks(const ep_routing *routing)
 void rail_admit(const ep_routing *routing, bool back, ep_rejection *rejection)
 {
     if (rejection->status != EXPAR_OK) return;
-    const expar_status status = back ? find_masks(routing) : make_masks(routing);
+    expar_status status = back ? find_masks(routing) : find_counts(routing);
+    if (status == EXPAR_OK && !back) status = make_masks(routing);
     if (status != EXPAR_OK) *rejection = ep_rejection_of(status);
 }
 

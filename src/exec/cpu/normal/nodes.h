@@ -29,9 +29,13 @@ struct cpu_nodes_ops {
 
     /* ---- a call opens and closes (mailbox.c) ---- */
 
+    /* Comes first when a call opens that fills the routing, also if this rank rejects it. A graph has the same routing
+       filled by each of its launches. What an earlier one has filled then counts as unknown. */
+    void (*forget)(const ep_routing *routing);
     /* Comes before this rank's advertisements. For a dispatch it allocates memory for the contents of its records. A
-       combine (back) is rejected with EXPAR_ERR_HANDLE if no dispatch with the handle has brought these. `*rejection`
-       gets the reason why the call cannot go on, unless it has one already. */
+       dispatch is rejected with EXPAR_ERR_HANDLE if the call that was to fill the routing was rejected. So is a combine
+       (back) if no dispatch with the handle has brought the contents. `*rejection` gets the reason why the call cannot
+       go on, unless it has one already. */
     void (*admit)(const ep_routing *routing, bool back, ep_rejection *rejection);
     /* Does for other nodes what cpu_header_post, which calls it, does for this one. counts: its layout has just been
        filled. rows_follow: the header has advertisements, and rows follow at once; then it returns when the header has

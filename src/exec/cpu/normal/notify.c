@@ -44,15 +44,23 @@ static bool pools_grow(const cpu_executor *self, uint32_t epoch)
     return all && any;
 }
 
+/* Returns the routing with its layout; NULL: this rank rejects the call. */
+static ep_routing *begin_layout(const cpu_executor *self, ep_notify_step *step)
+{
+    if (step->routing && self->nodes) self->nodes->forget(step->routing);
+    if (!step->routing || step->rejection.status != EXPAR_OK) return NULL;
+    const expar_status status = cpu_layout(&step->route, step->routing);
+    if (status != EXPAR_OK) step->rejection = ep_rejection_of(status);
+    return status == EXPAR_OK ? step->routing : NULL;
+}
+
 expar_status cpu_notify(executor *base, exec_call *call, ep_notify_step *step)
 {
     (void)call;
     cpu_executor *self = cpu_of(base);
-    expar_status status = step->routing ? cpu_layout(&step->route, step->routing) : EXPAR_OK;
-    if (status != EXPAR_OK) step->rejection = ep_rejection_of(status);
-    ep_routing *counts = status == EXPAR_OK ? step->routing : NULL;
+    ep_routing *counts = begin_layout(self, step);
     self->growth = counts ? (int32_t)step->growth : EP_GROWTH_NONE;
-    status = cpu_header_post(self, step->epoch, &step->form, &step->rejection, NULL, counts);
+    expar_status status = cpu_header_post(self, step->epoch, &step->form, &step->rejection, NULL, counts);
     self->growth = EP_GROWTH_NONE;
     if (status == EXPAR_OK) status = cpu_mailbox_await(self, EP_MAILBOX_HEADER, step->epoch, "notify");
     if (status != EXPAR_OK) return status;

@@ -77,10 +77,7 @@ static expar_status carry_out_notify(hosted_executor *self, exec_call *call, ep_
     here.growth = hosted_choose_growth(self, step);
     if (reads.status == EXPAR_OK) read_notify_inputs(&reads, &here);
     if (hosted_mark_loss(&reads, call)) return reads.status;
-    if (reads.status != EXPAR_OK) {
-        here.rejection = ep_rejection_of(reads.status);
-        here.routing = NULL;
-    }
+    if (reads.status != EXPAR_OK) here.rejection = ep_rejection_of(reads.status);
     here.epoch = hosted_open(self, call);
     expar_status status = inner->normal->notify(inner, &host, &here);
     step->rejection = here.rejection;

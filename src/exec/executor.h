@@ -68,13 +68,21 @@ ep_rejection ep_rejection_of(expar_status status);
 
 /* A call of a graph, for an executor whose host carries calls out (executor_ops.record). It is the first member of its
    maker's object. A thread of the executor calls both functions. */
+enum { EXEC_REPLAY_PLACES = 40 };
 typedef struct exec_replay {
     /* Carries the call out once more, with the executor's part of it, and calls `end` for that. The call has its
        turn. */
     void (*run)(struct exec_replay *self, const exec_call *call);
     /* Frees the object. Nothing has the call any more, or the executor is destroyed. */
     void (*drop)(struct exec_replay *self);
+    /* Addresses that the call's steps have. The executor asks the driver in the capture where these lie. */
+    int32_t num_places;
+    const void *places[EXEC_REPLAY_PLACES];
 } exec_replay;
+static inline void exec_replay_list(exec_replay *replay, const void *data)
+{
+    if (data && replay->num_places < EXEC_REPLAY_PLACES) replay->places[replay->num_places++] = data;
+}
 
 /* A function that is called once, by any thread, when a call has ended. It gets a failure, or else the result of the
    vote (rank -1: none) and how many rows were dropped. It must neither block nor call a driver. */

@@ -2,6 +2,7 @@
 /* Graphs of normal mode across nodes, where the host carries calls out. Launches between calls, calls that some rank
  * rejects, and records that grow. A graph that outlives its buffer, and ranks that leave or die before a launch. On
  * process ranks, of which each has a kernel that tells its host of launches. */
+#include "cuda/find_controls.h"
 #include "ep/harness/ranks.h"
 #include "ep/normal/normal.h"
 #include "gpu/layer.h"
@@ -68,6 +69,16 @@ static bool launch(const actor *one, int times)
     for (int i = 0; i < times && check_failures() == 0; i++)
         CHECK_OK(CUDA_CALL(GraphLaunch, one->exec, one->stream));
     return check_failures() == 0;
+}
+
+/* Checks that the replays, also the first ones, do not ask the driver where memory lies. */
+static bool launch_unasked(const actor *one, int times)
+{
+    const fake_controls *controls = controls_find();
+    const int before = controls ? atomic_load(&controls->asks) : 0;
+    const bool good = launch(one, times) && CHECK_OK(CUDA_CALL(StreamSynchronize, one->stream));
+    const int asks = controls ? atomic_load(&controls->asks) - before : 0;
+    return good && CHECK(asks == 0, "replays have asked the driver %d times where memory lies", asks);
 }
 
 static bool upload(const actor *one)
@@ -202,7 +213,7 @@ static void trial_route(expar_group *group, void *shared)
     if (!actor_begin(&one, group, shared, &config) || !capture_routed(&one)) return;
     for (int lap = 0; lap < 3 && check_failures() == 0; lap++) {
         fill(&one, &one.pair.layers[0].y, 0x3c);
-        if (upload(&one) && launch(&one, 2)) check_sums(&one);
+        if (upload(&one) && launch_unasked(&one, 2)) check_sums(&one);
         CHECK_OK(expar_ep_query(one.pair.ep));
         if (lap == 1) reject_route(&one);
     }
@@ -289,6 +300,7 @@ static void trial_rejections(expar_group *group, void *shared)
     actor one;
     const expar_ep_config config = limited();
     if (!actor_begin(&one, group, shared, &config) || !actor_capture(&one)) return;
+    if (!upload(&one) || !launch_unasked(&one, 2) || !verify(&one)) return;
     for (int lap = 0; lap < 3 && check_failures() == 0; lap++) {
         reject_in_graph(&one);
         if (check_failures() == 0) reject_between(&one);

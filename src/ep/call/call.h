@@ -219,6 +219,9 @@ typedef struct ep_parts {
        ended. */
     void (*hold)(ep_call *call);
     void (*drop)(ep_call *call);
+    /* For a call of a graph: lists the addresses that its steps will have (exec_replay_list). NULL: no host carries out
+       calls of the mode. */
+    void (*list)(const ep_call *call, exec_replay *replay);
 } ep_parts;
 
 struct ep_call {

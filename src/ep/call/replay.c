@@ -64,6 +64,7 @@ static ep_replay *replay_make(ep_call *call)
     self->kept->replayed = true;
     self->kept->wait_event = NULL;
     self->kept->parts->hold(self->kept);
+    if (call->parts->list) call->parts->list(call, &self->base);
     return self;
 }
 

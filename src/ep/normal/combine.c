@@ -147,13 +147,25 @@ static void combine_drop(ep_call *base)
     expar_ep_handle_release((expar_ep_handle *)call->args.handle);
 }
 
+static void combine_list(const ep_call *base, exec_replay *replay)
+{
+    const combine_call *call = (const combine_call *)base;
+    const expar_ep_combine_args *args = &call->args;
+    const expar_tensor *const all[] = {&args->x,       &args->topk_weights, &args->expert_weights,  &args->bias[0],
+                                       &args->bias[1], &args->out_y,        &args->out_topk_weights};
+    for (size_t i = 0; i < ARRAY_LENGTH(all); i++)
+        exec_replay_list(replay, all[i]->data);
+    plan_list(&call->plan, args->handle, replay);
+}
+
 static const ep_parts combine_parts = {.bytes = sizeof(combine_call),
                                        .send = combine_send,
                                        .receive = combine_receive,
                                        .reject = normal_reject,
                                        .judge = ep_call_judge,
                                        .hold = combine_hold,
-                                       .drop = combine_drop};
+                                       .drop = combine_drop,
+                                       .list = combine_list};
 
 static expar_status combine_fit(combine_call *call)
 {

@@ -280,13 +280,33 @@ static void dispatch_drop(ep_call *base)
     plan_release(base, &call->plan);
 }
 
+/* Strides of scales may have any sign, so the first element need not come first in memory. */
+static const void *first_scale(const expar_tensor *scales)
+{
+    const uint32_t *first = scales->data;
+    if (!first) return NULL;
+    for (int i = 0; i < 2; i++)
+        if (scales->strides[i] < 0 && scales->shape[i] > 0) first += (scales->shape[i] - 1) * scales->strides[i];
+    return first;
+}
+
+static void dispatch_list(const ep_call *base, exec_replay *replay)
+{
+    const dispatch_call *call = (const dispatch_call *)base;
+    exec_replay_list(replay, call->args.x.data);
+    exec_replay_list(replay, first_scale(&call->args.x_scales));
+    prologue_list(&call->prologue, &call->counts, replay);
+    plan_list(&call->plan, dispatch_handle(call), replay);
+}
+
 static const ep_parts dispatch_parts = {.bytes = sizeof(dispatch_call),
                                         .send = dispatch_send,
                                         .receive = dispatch_receive,
                                         .reject = normal_reject,
                                         .judge = ep_call_judge,
                                         .hold = dispatch_hold,
-                                        .drop = dispatch_drop};
+                                        .drop = dispatch_drop,
+                                        .list = dispatch_list};
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 

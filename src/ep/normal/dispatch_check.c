@@ -27,6 +27,7 @@ static ep_prologue dispatch_prologue(const expar_ep_dispatch_args *args)
                          .topk_idx_copy = args->topk_idx_copy,
                          .token_in_rank = args->token_in_rank,
                          .tokens_per_expert = args->tokens_per_expert,
+                         .counts_far = mem_is_far(args->tokens_per_expert),
                          .num_worst_tokens = args->num_worst_tokens,
                          .num_expert_rows = args->num_expert_rows,
                          .num_experts = args->num_experts,

@@ -341,6 +341,16 @@ expar_status plan_keep(const ep_call *call, const ep_plan *plan, const expar_ep_
     return exec->ops->keep(exec, &call->exec, held, ARRAY_LENGTH(held));
 }
 
+void plan_list(const ep_plan *plan, const expar_ep_handle *handle, exec_replay *replay)
+{
+    exec_replay_list(replay, ep_handle_map(handle));
+    for (int part = 0; part < EP_OUTPUT_PARTS; part++) {
+        const ep_plan_place *place = &plan->parts[part];
+        exec_replay_list(replay, place->data);
+        if (place->travels != place->data) exec_replay_list(replay, place->travels);
+    }
+}
+
 expar_status plan_copy(ep_call *call, const ep_plan *plan, bool back)
 {
     executor *exec = call->buffer->exec;

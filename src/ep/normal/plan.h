@@ -31,6 +31,8 @@ typedef struct ep_plan {
 /* ---- plan.c ------------------------------------------------------------------------------------------------------ */
 /* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's references. */
 expar_status plan_keep(const ep_call *call, const ep_plan *plan, const expar_ep_handle *handle);
+/* In a capture: lists the addresses of the parts and of the handle's map. */
+void plan_list(const ep_plan *plan, const expar_ep_handle *handle, exec_replay *replay);
 /* Copies each part that has two places: to where the caller has it, or (back) from there. */
 expar_status plan_copy(ep_call *call, const ep_plan *plan, bool back);
 /* The call has ended well: counts it in the statistics. */

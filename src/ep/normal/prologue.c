@@ -54,8 +54,8 @@ static expar_status check_without_topk(const expar_ep *ep, const ep_prologue *pr
     if ((uintptr_t)numbers % sizeof *numbers)
         return error_set(EXPAR_ERR_ALIGNMENT, "tokens_per_expert is %p; expected a multiple of %zu",
                          (const void *)numbers, sizeof *numbers);
-    return mem_is_far(numbers) ? mem_check_place(ep->base.device, "tokens_per_expert", "", numbers)
-                               : check_numbers(ep, prologue);
+    return prologue->counts_far ? mem_check_place(ep->base.device, "tokens_per_expert", "", numbers)
+                                : check_numbers(ep, prologue);
 }
 
 static expar_status check_routing(const expar_ep *ep, const ep_prologue *prologue, const char *needs)
@@ -104,13 +104,22 @@ expar_status prologue_check_capture(const ep_call *call, const ep_prologue *prol
                      "handle: a graph cannot tell the host how many rows come");
 }
 
+void prologue_list(const ep_prologue *prologue, const expar_ep_recv_counts *counts, exec_replay *replay)
+{
+    const void *const all[] = {prologue->topk_idx.data,      prologue->topk_weights.data, prologue->topk_idx_copy.data,
+                               prologue->token_in_rank.data, prologue->tokens_per_expert, counts->tokens_per_expert,
+                               counts->expert_prefix,        counts->rank_prefix,         counts->num_recv_tokens,
+                               counts->expert_ends};
+    for (size_t i = 0; i < ARRAY_LENGTH(all); i++)
+        exec_replay_list(replay, all[i]);
+}
+
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
 /* A tensor without elements may have no address; its view has one. */
 ep_route_view prologue_view(const ep_prologue *prologue)
 {
-    ep_route_view route = {.expert_counts = prologue->tokens_per_expert,
-                           .counts_far = mem_is_far(prologue->tokens_per_expert)};
+    ep_route_view route = {.expert_counts = prologue->tokens_per_expert, .counts_far = prologue->counts_far};
     if (tensor_given(&prologue->topk_idx)) {
         route.idx = prologue->topk_idx.data ? prologue->topk_idx.data : "";
         route.idx_bytes = (int32_t)expar_dtype_bytes(prologue->topk_idx.dtype);

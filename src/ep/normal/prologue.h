@@ -11,6 +11,7 @@ typedef struct ep_prologue {
     int64_t tokens; /* T */
     expar_tensor topk_idx, topk_weights, token_in_rank, topk_idx_copy;
     const int32_t *tokens_per_expert;
+    bool counts_far; /* these lie on a GPU. Found once, since a replay must not ask the driver */
     int64_t num_worst_tokens, num_expert_rows;
     int32_t num_experts, expert_alignment;
     bool keep_slots;
@@ -29,6 +30,8 @@ expar_status prologue_check_sizes(const ep_prologue *prologue);
 expar_status prologue_check_topk(const expar_ep *ep, const ep_prologue *prologue);
 /* Counts that the host is to learn are known only when a graph runs. */
 expar_status prologue_check_capture(const ep_call *call, const ep_prologue *prologue);
+/* In a capture: lists the addresses of these arguments, and of the counts that the caller wants. */
+void prologue_list(const ep_prologue *prologue, const expar_ep_recv_counts *counts, exec_replay *replay);
 /* As executors read them. */
 ep_route_view prologue_view(const ep_prologue *prologue);
 

@@ -24,6 +24,7 @@ static ep_prologue route_prologue(const expar_ep_route_args *args)
                          .topk_idx = args->topk_idx,
                          .token_in_rank = args->token_in_rank,
                          .tokens_per_expert = args->tokens_per_expert,
+                         .counts_far = mem_is_far(args->tokens_per_expert),
                          .num_worst_tokens = args->num_worst_tokens,
                          .num_expert_rows = args->num_expert_rows,
                          .num_experts = args->num_experts,
@@ -171,13 +172,20 @@ static void route_drop(ep_call *base)
     expar_ep_handle_release(((route_call *)base)->made);
 }
 
+static void route_list(const ep_call *base, exec_replay *replay)
+{
+    const route_call *call = (const route_call *)base;
+    prologue_list(&call->prologue, &call->counts, replay);
+}
+
 static const ep_parts route_parts = {.bytes = sizeof(route_call),
                                      .send = route_send,
                                      .receive = route_receive,
                                      .reject = normal_reject,
                                      .judge = ep_call_judge,
                                      .hold = route_hold,
-                                     .drop = route_drop};
+                                     .drop = route_drop,
+                                     .list = route_list};
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 

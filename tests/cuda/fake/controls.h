@@ -38,6 +38,7 @@ typedef struct fake_controls {
     atomic_int registered; /* pieces of host memory that are registered now (cuMemHostRegister) */
     atomic_int plain;      /* pieces made so far that no network's device could register (cuMemCreate) */
     atomic_int looks;      /* of callers at events and streams */
+    atomic_int asks;       /* of callers where an address lies (cuPointerGetAttributes) */
     atomic_int unfinished; /* set by a test: 1: those say that they have not come to their ends */
     atomic_int broken;     /* set by a test: 1: copies are not carried out, and questions about events fail */
     atomic_int no_words;   /* set by a test: 1: streams write and await no words */

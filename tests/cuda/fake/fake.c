@@ -586,6 +586,7 @@ cu_result cuPointerGetAttribute(void *value, int attribute, cu_address address)
 /* All attributes of an address outside of GPU memory are 0, which is no error. */
 cu_result cuPointerGetAttributes(unsigned number, int *attributes, void **values, cu_address address)
 {
+    atomic_fetch_add(&fake_controls_of()->asks, 1);
     for (unsigned i = 0; i < number; i++)
         if (attribute_of(values[i], attributes[i], address) != CU_OK) memset(values[i], 0, sizeof(uint32_t));
     return CU_OK;

@@ -241,18 +241,29 @@ static bool places_find(const hosted_places *places, const void *data, bool *far
     return false;
 }
 
-static bool is_far(const hosted_step *step, const void *data, uint64_t bytes)
+static bool places_ask(hosted_places *places, const void *data)
 {
-    hosted_places *places = step->call->places;
-    bool far;
-    if (!data || bytes == 0) return false;
-    if (places && places_find(places, data, &far)) return far;
-    far = mem_is_far(data);
+    const bool far = mem_is_far(data);
     if (places && places->count < HOSTED_PLACES) {
         places->all[places->count].data = data;
         places->all[places->count++].far = far;
     }
     return far;
+}
+
+void hosted_places_fill(hosted_places *places, const exec_replay *replay)
+{
+    bool unused;
+    for (int32_t i = 0; i < replay->num_places; i++)
+        if (!places_find(places, replay->places[i], &unused)) (void)places_ask(places, replay->places[i]);
+}
+
+static bool is_far(const hosted_step *step, const void *data, uint64_t bytes)
+{
+    hosted_places *places = step->call->places;
+    bool far;
+    if (!data || bytes == 0) return false;
+    return places && places_find(places, data, &far) ? far : places_ask(places, data);
 }
 
 bool hosted_only_on_gpu(const hosted_step *step, const void *data, uint64_t bytes)

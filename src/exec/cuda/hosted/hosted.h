@@ -118,9 +118,9 @@ typedef struct hosted_copy {
     mem_block *block; /* of its own; NULL: it lies in the call's stage */
 } hosted_copy;
 
-/* Addresses of a call of a graph, and whether each is memory of the GPU. The first replay asks the driver, and later
-   ones find the answers here: the driver may wait for kernels in another thread, and the mover waits for this one. */
-enum { HOSTED_PLACES = 32 };
+/* Addresses of a call of a graph, and whether each is memory of the GPU. The capture asks the driver, and replays find
+   the answers here: the driver may wait for kernels in another thread, and the mover waits for this one. */
+enum { HOSTED_PLACES = EXEC_REPLAY_PLACES };
 typedef struct hosted_places {
     int32_t count;
     struct {
@@ -300,6 +300,8 @@ typedef struct hosted_step {
 /* Waits for the call's inputs. */
 hosted_step hosted_step_begin(hosted_executor *self, const exec_call *call);
 
+/* In a capture: finds where the addresses of the call lie. */
+void hosted_places_fill(hosted_places *places, const exec_replay *replay);
 /* Returns whether the bytes lie on the GPU, and the call has no copy of them in host memory. */
 bool hosted_only_on_gpu(const hosted_step *step, const void *data, uint64_t bytes);
 /* Says whether the carrier can carry out a step of this rank alone on rows that lie so. It then uses the call's run.

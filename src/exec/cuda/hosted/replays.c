@@ -237,6 +237,7 @@ static expar_status add_call(hosted_replays *all, const exec_call *call, exec_re
     if (!one) return error_set(EXPAR_ERR_MEMORY, "no memory for a call of a graph");
     one->list = all;
     one->replay = replay;
+    hosted_places_fill(&one->places, replay);
     one->call = (exec_call){.num_sms = call->num_sms, .stream = call->stream};
     pthread_mutex_lock(&all->lock);
     *number = number_call(all, one);

@@ -356,7 +356,16 @@ static void trial_growth(expar_group *group, void *shared)
 
 /* ---- lifetimes --------------------------------------------------------------------------------------------------- */
 
-/* The buffer is destroyed after its launches, and before the graph. Another buffer works as ever meanwhile. */
+/* Returns the number of modules in the simulated driver, when no thread is about to free one; -1: another driver. */
+static int count_modules(void)
+{
+    const fake_controls *controls = controls_find();
+    cuda_later_await();
+    return controls ? atomic_load(&controls->modules) : -1;
+}
+
+/* The buffer is destroyed after its launches, and before the graph. Another buffer works as ever meanwhile. The graph
+   keeps the kernel, and the memory that the kernel uses, until it is destroyed itself. */
 static void trial_outlives(expar_group *group, void *shared)
 {
     actor one;
@@ -365,10 +374,14 @@ static void trial_outlives(expar_group *group, void *shared)
     if (!upload(&one) || !launch(&one, 2)) return;
     CHECK_OK(expar_ep_destroy(one.pair.ep));
     CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
+    CHECK(count_modules() != 0, "the graph has no kernel any more");
     config = card_config(&one.pair.card, &config);
     if (!CHECK_OK(expar_ep_create(group, &config, &one.pair.ep))) return;
     layer_pair_go(&one.pair, 1);
+    CHECK_OK(CUDA_CALL(GraphExecDestroy, one.exec));
+    one.exec = NULL;
     actor_end(&one);
+    CHECK(count_modules() <= 0, "%d modules are left", count_modules());
 }
 
 /* ---- ranks that do not come -------------------------------------------------------------------------------------- */

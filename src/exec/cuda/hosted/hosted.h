@@ -61,12 +61,20 @@ typedef struct hosted_stages {
     bool refused;   /* the driver does not register the host's memory, so there are no stages */
 } hosted_stages;
 
+/* The mover's code and memory. The buffer has a reference, and so has the list of its graphs' calls, which lives as
+   long as such a graph. A graph may still launch the kernel after the buffer's end. */
+typedef struct hosted_parts {
+    atomic_int references; /* acq_rel */
+    cuda_program *program;
+    gpu_scratch *scratch;
+    cuda_task task;
+} hosted_parts;
+
 /* The kernel that copies, and the memory that it shares with the host. */
 typedef struct hosted_mover {
-    bool on; /* false: the buffer copies without it */
-    cuda_program *program;
+    bool on;             /* false: the buffer copies without it */
+    hosted_parts *parts; /* NULL: there is no memory for the record */
     cu_function kernel;
-    gpu_scratch *scratch;
     mover_ring *rings;             /* [HOSTED_ALL_RINGS] pinned, at the host's address; the GPU has the same */
     uint8_t *bounces;              /* [HOSTED_ALL_RINGS] pinned, hosted_bounce_bytes() each, likewise */
     uint64_t *lists;               /* [HOSTED_ALL_RINGS][MOVER_COMMANDS][MOVER_LIST_WORDS] pinned, likewise */
@@ -213,6 +221,13 @@ void hosted_pause(hosted_executor *self, hosted_call *call);
 /* Makes the mover. If this rank cannot use it, logs why, and the buffer copies without it. It is not used where ranks
    of this process share the GPU: one rank's run would hold up what the driver does for the other. */
 void hosted_mover_make(hosted_executor *self, int32_t num_sms);
+static inline hosted_parts *hosted_parts_hold(hosted_parts *parts)
+{
+    atomic_fetch_add_explicit(&parts->references, 1, memory_order_relaxed);
+    return parts;
+}
+/* The last drop frees the parts. in_driver: the driver may have called this thread, so another thread frees them. */
+void hosted_parts_drop(hosted_parts *parts, bool in_driver);
 /* Waits for the ends of all runs, and frees the mover, the carrier, the stages and the pool. If a run does not end, all
    of them stay. */
 void hosted_mover_close(hosted_executor *self);

@@ -12,6 +12,8 @@
 #include "exec/cuda/hosted/hosted.h"
 #include "mem/fence.h"
 
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 static mover_ring *ring_at(const hosted_executor *self, int32_t ring)
@@ -77,7 +79,7 @@ static expar_status run_launch(hosted_executor *self, const exec_call *call, hos
                      .num_sms = call->num_sms,
                      .captured = record != 0,
                      .capture = record ? call->capture : 0};
-    const gpu_scratch *scratch = self->mover.scratch;
+    const gpu_scratch *scratch = self->mover.parts->scratch;
     mover_args args = {.ring = (mover_ring *)(uintptr_t)scratch->pinned.device + run->ring,
                        .state = (mover_state *)(uintptr_t)scratch->memory + run->ring,
                        .run = run->number,
@@ -265,6 +267,34 @@ void hosted_run_end(hosted_executor *self, hosted_run *run)
     *run = (hosted_run){0};
 }
 
+/* ---- its parts --------------------------------------------------------------------------------------------------- */
+
+static void mover_parts_free(cuda_task *task)
+{
+    hosted_parts *parts = (hosted_parts *)((uint8_t *)task - offsetof(hosted_parts, task));
+    cuda_program_release(parts->program);
+    gpu_scratch_give(parts->scratch);
+    free(parts);
+}
+
+void hosted_parts_drop(hosted_parts *parts, bool in_driver)
+{
+    if (atomic_fetch_sub_explicit(&parts->references, 1, memory_order_acq_rel) > 1) return;
+    parts->task.run = mover_parts_free;
+    if (in_driver)
+        cuda_later(&parts->task);
+    else
+        mover_parts_free(&parts->task);
+}
+
+static expar_status mover_parts_make(hosted_mover *mover)
+{
+    mover->parts = calloc(1, sizeof *mover->parts);
+    if (!mover->parts) return error_set(EXPAR_ERR_MEMORY, "no memory for the mover's record");
+    atomic_init(&mover->parts->references, 1);
+    return EXPAR_OK;
+}
+
 /* ---- the mover --------------------------------------------------------------------------------------------------- */
 
 static expar_status mover_take_memory(hosted_executor *self)
@@ -273,9 +303,9 @@ static expar_status mover_take_memory(hosted_executor *self)
     const uint64_t states = HOSTED_ALL_RINGS * sizeof(mover_state), rings = HOSTED_ALL_RINGS * sizeof(mover_ring);
     const uint64_t lists = HOSTED_ALL_RINGS * MOVER_COMMANDS * MOVER_LIST_WORDS * sizeof *mover->lists;
     const uint64_t bounces = HOSTED_ALL_RINGS * hosted_bounce_bytes();
-    expar_status status = gpu_scratch_take(self->device, states, rings + lists + bounces, &mover->scratch);
+    expar_status status = gpu_scratch_take(self->device, states, rings + lists + bounces, &mover->parts->scratch);
     if (status != EXPAR_OK) return status;
-    const mem_pinned *pinned = &mover->scratch->pinned;
+    const mem_pinned *pinned = &mover->parts->scratch->pinned;
     if (pinned->device != (cu_address)(uintptr_t)pinned->host)
         return error_set(EXPAR_ERR_UNSUPPORTED, "the driver gives pinned memory another address on the GPU");
     mover->rings = pinned->host;
@@ -283,7 +313,7 @@ static expar_status mover_take_memory(hosted_executor *self)
     mover->bounces = (uint8_t *)pinned->host + rings + lists;
     status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemsetD8Async, mover->scratch->memory, 0, states, self->core.own_stream);
+    status = CUDA_CALL(MemsetD8Async, mover->parts->scratch->memory, 0, states, self->core.own_stream);
     if (status == EXPAR_OK) status = gpu_order_hold(&self->core);
     cuda_leave();
     return status == EXPAR_OK ? gpu_own_stream_await(&self->core) : status;
@@ -292,15 +322,13 @@ static expar_status mover_take_memory(hosted_executor *self)
 static void give_parts(hosted_executor *self)
 {
     hosted_mover *mover = &self->mover;
-    cuda_program_release(mover->program);
-    gpu_scratch_give(mover->scratch);
+    if (mover->parts) hosted_parts_drop(mover->parts, false);
     if (self->core.order && cuda_enter(self->device) == EXPAR_OK) {
         gpu_order_release(&self->core);
         self->core.fallback = NULL;
         cuda_leave();
     }
-    mover->program = NULL;
-    mover->scratch = NULL;
+    mover->parts = NULL;
 }
 
 void hosted_mover_make(hosted_executor *self, int32_t num_sms)
@@ -308,8 +336,9 @@ void hosted_mover_make(hosted_executor *self, int32_t num_sms)
     hosted_mover *mover = &self->mover;
     const int32_t usual = (int32_t)knob(KNOB_CUDA_HOSTED_SMS), all = self->device->num_sms;
     self->core.num_sms = num_sms ? num_sms : usual < all ? usual : all;
-    expar_status status = gpu_program_load(&self->core, "hosted/mover.cu", NULL, 0, &mover->program);
-    if (status == EXPAR_OK) status = cuda_program_kernel(mover->program, "ep_mover", 0, &mover->kernel);
+    expar_status status = mover_parts_make(mover);
+    if (status == EXPAR_OK) status = gpu_program_load(&self->core, "hosted/mover.cu", NULL, 0, &mover->parts->program);
+    if (status == EXPAR_OK) status = cuda_program_kernel(mover->parts->program, "ep_mover", 0, &mover->kernel);
     if (status == EXPAR_OK) status = mover_take_memory(self);
     if (status == EXPAR_OK) {
         pthread_mutex_init(&mover->lock, NULL);

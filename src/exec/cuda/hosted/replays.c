@@ -33,6 +33,7 @@ typedef struct graph_call {
 struct hosted_replays {
     atomic_int references; /* one of the executor, one of each record whose graph lives (acq_rel) */
     hosted_executor *self; /* as long as the thread runs */
+    hosted_parts *parts;   /* what launches of the graphs use, also after the buffer's end */
     pthread_t thread;
     /* Held by the thread while it carries a call out, and by hosted_replays_settle. */
     pthread_mutex_t serving;
@@ -56,6 +57,7 @@ static void replays_drop(hosted_replays *all)
     pthread_cond_destroy(&all->change);
     pthread_mutex_destroy(&all->lock);
     pthread_mutex_destroy(&all->serving);
+    hosted_parts_drop(all->parts, true);
     free(all->all);
     free(all);
 }
@@ -179,6 +181,7 @@ static expar_status replays_make(hosted_executor *self)
     if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for calls of graphs");
     atomic_init(&all->references, 1);
     all->self = self;
+    all->parts = hosted_parts_hold(self->mover.parts);
     pthread_mutex_init(&all->serving, NULL);
     pthread_mutex_init(&all->lock, NULL);
     interrupt_cond_init(&all->change);

@@ -16,6 +16,8 @@ expar_status hosted_map(executor *base, exec_call *call, const ep_map_step *step
     if (steps.status != EXPAR_OK) return steps.status;
     const int64_t slots = step->rows * step->routing->topk;
     ep_map_step here = *step;
+    /* The caller's number is not that with which the call has opened, once graphs have calls of the buffer. */
+    if (here.counted) here.counted = steps.call->epoch;
     here.idx = hosted_read(&steps, step->idx, bytes_of(slots, step->idx_bytes));
     here.map = hosted_write(&steps, step->map, bytes_of(slots, sizeof *step->map), false);
     if (hosted_sync(&steps) != EXPAR_OK) return steps.status;

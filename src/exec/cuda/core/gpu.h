@@ -247,6 +247,8 @@ bool gpu_order_has_ended(const gpu_core *self, int64_t wait_ns);
 /* Returns EXPAR_OK while the context of the last call is sound, even if the call is still running. Any thread may call
    it. */
 expar_status gpu_order_look(const gpu_core *self);
+/* Does the same, and says whether the last call has ended, which is valid with EXPAR_OK. */
+expar_status gpu_order_query(const gpu_core *self, bool *ended);
 /* Call this with true after launching a kernel that waits for other ranks, and with false once all ranks are known to
    run their kernels. In a call without a ticket do not pass false, since the host has not waited for its kernel. */
 void gpu_order_note_wait(gpu_core *self, bool may_wait);

@@ -52,6 +52,11 @@ expar_status gpu_order_look(const gpu_core *self)
     return look_at(self, NULL, &unused);
 }
 
+expar_status gpu_order_query(const gpu_core *self, bool *ended)
+{
+    return look_at(self, NULL, ended);
+}
+
 void gpu_rest_between(int64_t looks)
 {
     const int64_t yields = knob(KNOB_CUDA_STREAM_LOOKS), most_ns = knob(KNOB_CUDA_STREAM_MOST_SLEEP_NS);

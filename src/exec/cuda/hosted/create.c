@@ -44,11 +44,13 @@ static void hosted_retire(executor *base, uint32_t epoch, const ep_rejection *re
 static expar_status hosted_await(executor *base, const char *what)
 {
     hosted_executor *self = hosted_of(base);
+    bool ended = !self->replays;
     expar_status status = EXPAR_OK;
     int64_t asked_ns = 0;
-    for (int64_t looks = 0; self->replays && status == EXPAR_OK && !gpu_order_has_ended(&self->core, 0); looks++) {
-        gpu_rest_between(looks);
-        status = hosted_look(self, &asked_ns);
+    for (int64_t looks = 0; status == EXPAR_OK && !ended; looks++) {
+        if (looks > 0) gpu_rest_between(looks);
+        status = gpu_order_query(&self->core, &ended);
+        if (status == EXPAR_OK && !ended) status = hosted_look(self, &asked_ns);
     }
     return status == EXPAR_OK ? hosted_check(base, what) : status;
 }

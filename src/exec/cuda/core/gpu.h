@@ -232,8 +232,8 @@ void gpu_fallback_settle(gpu_fallback *fallback, bool ended);
    EXPAR_ERR_BUFFER_SIZE, since a graph could not keep the block. Other errors are EXPAR_ERR_MEMORY and those of
    mem_allocate. */
 expar_status gpu_fallback_allocate(gpu_core *self, const mem_allocator *from, uint64_t bytes, mem_block **out);
-/* Returns EXPAR_ERR_LIMIT: in a capture, records are too small for the call. */
 struct ep_grow_step;
+/* Returns EXPAR_ERR_LIMIT: in a capture, records are too small for the call. */
 expar_status gpu_reject_growth(const struct ep_grow_step *step);
 
 /* ---- order.c ----------------------------------------------------------------------------------------------------- */

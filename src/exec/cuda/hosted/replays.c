@@ -21,12 +21,16 @@
 typedef struct graph_call {
     hosted_replays *list;
     /* Guarded by list->lock: */
-    exec_replay *replay; /* NULL: it has been dropped, or is not this object's any more */
-    bool recorded;       /* the capture has succeeded */
-    bool held;           /* the driver calls graph_has_gone some time */
-    bool given_up;       /* it has done so */
-    exec_call call;      /* what a replay needs of it */
-    hosted_call own;     /* of the replay that goes on */
+    bool recorded; /* the capture has succeeded */
+    bool held;     /* the driver calls graph_has_gone some time */
+    bool given_up; /* it has done so */
+    /* NULL: it has been dropped, or is not this object's any more. The capture's thread writes it, when no stream can
+       come to the call. Later the list's thread alone does, and the one that has joined that. They hold list->lock, and
+       so do readers in other threads. The list's thread reads it without. */
+    exec_replay *replay;
+    /* The capture's thread fills these before the call has a number. Then only the list's thread uses them. */
+    exec_call call;  /* what a replay needs of it */
+    hosted_call own; /* of the replay that goes on */
     hosted_places places;
 } graph_call;
 

@@ -21,9 +21,10 @@
 typedef struct graph_call {
     hosted_replays *list;
     /* Guarded by list->lock: */
-    bool recorded; /* the capture has succeeded */
-    bool held;     /* the driver calls graph_has_gone some time */
-    bool given_up; /* it has done so */
+    uint64_t number; /* what the mover says when a stream comes to the call; not used again: call_place */
+    bool recorded;   /* the capture has succeeded */
+    bool held;       /* the driver calls graph_has_gone some time */
+    bool given_up;   /* it has done so */
     /* NULL: it has been dropped, or is not this object's any more. The capture's thread writes it, when no stream can
        come to the call. Later the list's thread alone does, and the one that has joined that. They hold list->lock, and
        so do readers in other threads. The list's thread reads it without. */
@@ -43,10 +44,11 @@ struct hosted_replays {
     pthread_mutex_t serving;
     pthread_mutex_t lock; /* guards the members below, and those of records that say so */
     pthread_cond_t change;
-    graph_call **all; /* by number - 1; NULL: the number is free */
-    uint64_t space;   /* numbers that `all` has space for */
-    uint64_t living;  /* records in `all` */
-    uint64_t dying;   /* of these, those whose graph has gone */
+    graph_call **all;  /* by place; NULL: the place is free */
+    uint64_t space;    /* places in `all` */
+    uint64_t numbered; /* calls that have got a number */
+    uint64_t living;   /* records in `all` */
+    uint64_t dying;    /* of these, those whose graph has gone */
     /* The thread is to end. Set with the lock held, and read without it (relaxed: the thread is joined then). */
     atomic_bool ends;
     int64_t nap_ns; /* its longest nap, by the program's choice; set before it runs */
@@ -68,10 +70,19 @@ static void replays_drop(hosted_replays *all)
 
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
 
+/* The lower half of a number is the call's place in the list. The upper half is how many calls had got a number then.
+   So a launch that stayed in a graph although its capture has failed names no other call. */
+static uint64_t call_place(uint64_t number)
+{
+    return number & UINT32_MAX;
+}
+
 static graph_call *find_call(hosted_replays *all, uint64_t number)
 {
+    const uint64_t place = call_place(number);
     pthread_mutex_lock(&all->lock);
-    graph_call *found = number >= 1 && number <= all->space ? all->all[number - 1] : NULL;
+    graph_call *found = place < all->space ? all->all[place] : NULL;
+    if (found && found->number != number) found = NULL;
     pthread_mutex_unlock(&all->lock);
     return found;
 }
@@ -234,7 +245,8 @@ static uint64_t number_call(hosted_replays *all, graph_call *one)
     }
     all->all[at] = one;
     all->living++;
-    return at + 1;
+    one->number = ++all->numbered << 32 | at;
+    return one->number;
 }
 
 static expar_status add_call(hosted_replays *all, const exec_call *call, exec_replay *replay, graph_call **out,
@@ -263,7 +275,7 @@ static void settle_call(hosted_replays *all, graph_call *one, uint64_t number, b
     one->recorded = recorded;
     if (!recorded) {
         one->replay = NULL;
-        all->all[number - 1] = NULL;
+        all->all[call_place(number)] = NULL;
         all->living--;
         all->dying -= one->given_up;
     }

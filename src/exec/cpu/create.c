@@ -34,15 +34,17 @@ static mem_pool *private_pool(cpu_executor *self)
     mem_region region;
     mem_backing *backing;
     mem_store *store;
-    if (self->private_pool) return self->private_pool;
+    mem_pool *pool = atomic_load_explicit(&self->private_pool, memory_order_acquire);
+    if (pool) return pool;
     if (mem_region_create(symmetric->backing->region.bytes, false, &region) != EXPAR_OK) return NULL;
     if (mem_backing_create(&region, self->host_ranks, &backing) != EXPAR_OK) return NULL;
     if (mem_backing_store(backing, 0, &store) == EXPAR_OK) {
-        if (mem_pool_create_in(store, 0, 0, &self->private_pool) != EXPAR_OK) self->private_pool = NULL;
+        if (mem_pool_create_in(store, 0, 0, &pool) != EXPAR_OK) pool = NULL;
+        atomic_store_explicit(&self->private_pool, pool, memory_order_release);
         mem_store_close(store);
     }
     mem_backing_drop(backing);
-    return self->private_pool;
+    return pool;
 }
 
 static expar_status take_from_caller(const mem_allocator *from, uint64_t bytes, mem_block **out)
@@ -68,7 +70,8 @@ static expar_status cpu_take(executor *base, const mem_allocator *from, uint64_t
 static void cpu_trim(executor *base)
 {
     mem_pool_trim(base->pool);
-    if (cpu_of(base)->private_pool) mem_pool_trim(cpu_of(base)->private_pool);
+    mem_pool *apart = atomic_load_explicit(&cpu_of(base)->private_pool, memory_order_acquire);
+    if (apart) mem_pool_trim(apart);
 }
 
 static expar_status routing_make(executor *base, ep_routing *routing, int32_t most_targets)

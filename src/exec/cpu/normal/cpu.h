@@ -114,8 +114,9 @@ typedef struct cpu_executor {
        once; the threads that carry calls out read it (relaxed: it only chooses the topic of waits). */
     atomic_bool in_graphs;
     cpu_sources sources;
-    /* Outputs whose rows come by the queue. The first such output makes the pool. For the thread that makes a call. */
-    mem_pool *private_pool;
+    /* Outputs whose rows come by the queue. The first such output makes the pool. One thread at a time takes memory,
+       and publishes the pool (release). Another one may trim meanwhile (acquire). */
+    _Atomic(mem_pool *) private_pool;
 } cpu_executor;
 
 static inline cpu_executor *cpu_of(executor *base)

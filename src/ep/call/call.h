@@ -271,8 +271,8 @@ expar_status ep_call_check_events(const ep_call *call, const expar_event *wait_e
 /* With async_finish, or in a capture, the rest of the call runs without the caller's thread. If it runs on a thread of
    the library's and is `sized`, the whole call runs there: nothing that the call returns depends on other ranks. */
 void ep_call_set_async(ep_call *call, bool async_finish, bool sized);
-/* Makes everything that the call needs to finish without the caller's thread. With async_finish it also makes the event,
-   unless the call forgets it. Other calls need nothing. */
+/* Makes everything that the call needs to finish without the caller's thread. With async_finish it also makes the
+   event, unless the call forgets it. Other calls need nothing. */
 expar_status ep_call_promise(ep_call *call);
 /* Waits for wait_event, if any, or makes the call's stream wait for it if that is possible. If the wait fails, the
    caller rejects the call with the status that this returns. In any case the call takes its place after this rank's

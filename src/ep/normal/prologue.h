@@ -11,7 +11,7 @@ typedef struct ep_prologue {
     int64_t tokens; /* T */
     expar_tensor topk_idx, topk_weights, token_in_rank, topk_idx_copy;
     const int32_t *tokens_per_expert;
-    bool counts_far; /* these lie on a GPU. Found once, since a replay must not ask the driver */
+    bool counts_far; /* the host cannot read these itself. Found once, since a replay must not ask the driver */
     int64_t num_worst_tokens, num_expert_rows;
     int32_t num_experts, expert_alignment;
     bool keep_slots;

@@ -71,10 +71,29 @@ static void check_changes(expar_group *group, bool by_kernels)
     CHECK_OK(expar_group_barrier(group));
 }
 
+/* The owner's thread may set a word later than the caller's kernel could change it. */
+static void check_changes_after_sets(expar_group *group)
+{
+    uint64_t *words = take_zeros(group, EXPAR_MEMORY_DEVICE, 64), old = 0;
+    const int32_t next = (group->rank + 1) % group->size;
+    if (!words) return;
+    CHECK_OK(expar_group_barrier(group));
+    for (uint64_t i = 1; i < 200; i++) {
+        CHECK_OK(expar_atomic_set_u64(group, words, 2 * i, next));
+        CHECK_OK(expar_atomic_fetch_add_u64(group, words, 1, next, &old));
+        CHECK(old == 2 * i, "%llu was set, and %llu was there", (unsigned long long)(2 * i), (unsigned long long)old);
+    }
+    CHECK_OK(expar_group_barrier(group));
+    CHECK_OK(expar_get(group, &old, words, sizeof old, group->rank));
+    CHECK(old == 399, "the word is %llu", (unsigned long long)old);
+    CHECK_OK(expar_group_barrier(group));
+}
+
 static void with_kernels(expar_group *group, void *shared)
 {
     (void)shared;
     check_changes(group, true);
+    check_changes_after_sets(group);
 }
 
 static void without_kernels(expar_group *group, void *shared)

@@ -77,6 +77,14 @@ pack_arguments() {
 pack() {
     local build=$1 out=$2 data name set program arguments
     data=$root/data/moe-lm
+    if [ ! -f "$build/CMakeCache.txt" ]; then
+        echo "gpu.sh: BUILD_DIR is '$build': a configured and built tree is expected" >&2
+        exit 2
+    fi
+    if ! grep -q '^EXPAR_READY_TEST_KERNELS:BOOL=ON' "$build/CMakeCache.txt"; then
+        echo "gpu.sh: $build has no ready kernels of tests, so the other machine compiles them first, for minutes." \
+            "Configure with -DEXPAR_READY_TEST_KERNELS=ON" >&2
+    fi
     mkdir -p "$out/bin" "$out/lib" "$out/moe-lm"
     : >"$out/tests.txt"
     while read -r name set program arguments; do

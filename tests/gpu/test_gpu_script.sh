@@ -40,6 +40,9 @@ expect() {
 mkdir "$work/empty"
 expect 2 run "$work/empty"
 grep -q "empty is no folder that 'gpu.sh pack' has filled" "$work/out" || fail "an empty folder is not refused"
+if "$1" pack "$work/nowhere" "$work/packed_nowhere" >"$work/out" 2>&1; then fail "a build that is not there is packed"; fi
+grep -q "BUILD_DIR is '$work/nowhere'" "$work/out" || fail "a build that is not there is not named"
+[ ! -e "$work/packed_nowhere" ] || fail "something was packed"
 expect 2 call "$work" soon
 grep -q "'soon': a number of seconds is expected" "$work/out" || fail "a time that is none is not refused"
 printf '%s\n' 'test_none_too - none' >>"$work/tests.txt"

@@ -558,7 +558,7 @@ EXPAR_DEV_FUNC expar_dev_unit expar_dev_load_unit(const expar_dev_unit *at)
                  : "memory");
     return v;
 }
-/* Whether `holds` is true for all threads of the scope, which meet here. */
+/* Returns whether `holds` is true for all threads of the scope, which meet here. */
 EXPAR_DEV_FUNC int expar_dev_meet_all(int scope, int holds)
 {
     if (scope == EXPAR_DEV_BLOCK) return __syncthreads_and(holds);

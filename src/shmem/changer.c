@@ -30,6 +30,7 @@ SAME_OP(CHANGE_XOR, TRANSPORT_XOR);
     CHANGE_CASE(5, "atom.relaxed.sys.and.b" #bits " " old ", [%word], " operand)                                       \
     CHANGE_CASE(6, "atom.relaxed.sys.or.b" #bits " " old ", [%word], " operand)                                        \
     CHANGE_CASE(7, "atom.relaxed.sys.xor.b" #bits " " old ", [%word], " operand)
+/* clang-format off */
 const char changer_text[] =
     ".version 7.0\n"
     ".target sm_80\n"
@@ -47,17 +48,19 @@ const char changer_text[] =
     "  ld.param.u32 %op, [args+36];\n"
     "  fence.acq_rel.sys;\n"
     "  setp.ne.u32 %p, %bytes, 8;\n"
-    "  @%p bra SMALL;\n" CHANGE_CASES(64, "%old", "%operand",
-                                      "%compare") "  bra END;\n"
-                                                  "SMALL:\n"
-                                                  "  cvt.u32.u64 %operand32, %operand;\n"
-                                                  "  cvt.u32.u64 %compare32, %compare;\n" CHANGE_CASES(
-                                                      32, "%old32", "%operand32",
-                                                      "%compare32") "  cvt.u64.u32 %old, %old32;\n"
-                                                                    "END:\n"
-                                                                    "  st.u64 [%former], %old;\n"
-                                                                    "  ret;\n"
-                                                                    "}\n";
+    "  @%p bra SMALL;\n"
+    CHANGE_CASES(64, "%old", "%operand", "%compare")
+    "  bra END;\n"
+    "SMALL:\n"
+    "  cvt.u32.u64 %operand32, %operand;\n"
+    "  cvt.u32.u64 %compare32, %compare;\n"
+    CHANGE_CASES(32, "%old32", "%operand32", "%compare32")
+    "  cvt.u64.u32 %old, %old32;\n"
+    "END:\n"
+    "  st.u64 [%former], %old;\n"
+    "  ret;\n"
+    "}\n";
+/* clang-format on */
 #define SAME_PLACE(member, at) static_assert(offsetof(change_args, member) == (at), "the text has the offsets")
 SAME_PLACE(word, 0);
 SAME_PLACE(former, 8);

@@ -22,8 +22,7 @@ static void count_wait(stream_service *service)
     LOG(LOG_WARN,
         "%lld streams of this rank wait at once, and the GPU has %lld queues for all streams of the process: copies of "
         "the library and other streams may wait for them, too. Set CUDA_DEVICE_MAX_CONNECTIONS to 32 before the "
-        "process "
-        "first uses CUDA",
+        "process first uses CUDA",
         (long long)waiting, (long long)service->queues);
 }
 

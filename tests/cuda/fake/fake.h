@@ -37,7 +37,7 @@ enum {
 int setting(const char *name, int fallback);
 /* Whether one is current to this thread: the driver needs it for all that is about memory, streams and kernels. */
 bool has_context(void);
-/* Whether a kernel has broken the context (FAKE_LOST): what is put on streams, and questions about it, fail. */
+/* Returns whether a kernel has broken the context (FAKE_LOST). Calls that use streams or ask about them fail then. */
 bool context_is_lost(void);
 /* The GPU whose memory lies there; -1: none's. */
 int fake_device_at(cu_address address);

@@ -15,7 +15,7 @@
 /* Words of a call, after those of the other bodies. */
 enum { FORMS_SIGNAL = 200, FORMS_SET, FORMS_ADDED, FORMS_ATOMIC, FORMS_SINGLE, FORMS_SETS };
 
-/* Whether the thread takes part in calls of the scope. */
+/* Returns whether the thread takes part in calls of the scope. */
 BODY_FUNC int forms_take_part(int scope)
 {
     return scope == EXPAR_DEV_BLOCK || body_thread() == 0 || (scope == EXPAR_DEV_WARP && body_thread() < 32);

@@ -50,20 +50,24 @@ static bool variable_parse_bytes(const char *text, size_t *bytes)
     return true;
 }
 
+/* Ends the job: the variable's value is not what is expected. */
+static void variable_fail(const char *name, const char *expected)
+{
+    char wrong[160];
+    snprintf(wrong, sizeof wrong, "%s=%.64s: expected %s", name, getenv(name), expected);
+    for (char *c = wrong; *c; c++)
+        if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?'; /* a terminal would obey it */
+    shm_fail(wrong);
+}
+
 /* 0: not said. */
 static size_t heap_bytes(void)
 {
     const char *name = name_in_use(&variables[SYMMETRIC_SIZE]);
-    char wrong[160];
-    size_t bytes;
+    size_t bytes = 0;
     if (!name) return 0;
-    if (!variable_parse_bytes(getenv(name), &bytes)) {
-        snprintf(wrong, sizeof wrong, "%s=%.64s: expected a number of bytes, perhaps followed by K, M, G or T", name,
-                 getenv(name));
-        for (char *c = wrong; *c; c++)
-            if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?'; /* a terminal would obey it */
-        shm_fail(wrong);
-    }
+    if (!variable_parse_bytes(getenv(name), &bytes))
+        variable_fail(name, "a number of bytes, perhaps followed by K, M, G or T");
     /* Memory that expar takes itself, beside the program's. */
     return bytes + bytes / 8 + ((size_t)64 << 20);
 }
@@ -79,7 +83,7 @@ expar_memory_kind shm_environment_memory(void)
 {
     const char *text = text_of("EXPAR_SHMEM_MEMORY");
     if (!text || !strcmp(text, "host")) return EXPAR_MEMORY_HOST;
-    if (strcmp(text, "pinned")) shm_fail("EXPAR_SHMEM_MEMORY: expected host or pinned");
+    if (strcmp(text, "pinned")) variable_fail("EXPAR_SHMEM_MEMORY", "host or pinned");
     return EXPAR_MEMORY_PINNED;
 }
 

@@ -3,6 +3,7 @@
 #include "openshmem/exit.h"
 #include "openshmem/shm.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +48,11 @@ static void choose_memory(void)
     shm.memory = shm_environment_memory();
     shm.device = 0;
     if (shm.memory == EXPAR_MEMORY_HOST) return;
-    shm_must(expar_cuda_get_driver(&version, &num_gpus));
+    if (expar_cuda_get_driver(&version, &num_gpus) != EXPAR_OK) {
+        char wrong[512];
+        snprintf(wrong, sizeof wrong, "EXPAR_SHMEM_MEMORY=pinned needs a GPU: %s", expar_last_error());
+        shm_fail(wrong);
+    }
     if (num_gpus > 0) shm.device = expar_team_my_pe(shm.shared) % num_gpus;
 }
 

@@ -93,7 +93,8 @@
     X(CUDA_SEGMENT_SWEEP_CALLS, "cuda.segment_sweep_calls", 256, 1, 1000000000, "count",                               \
       "calls between two looks for segments that the caller has freed")                                                \
     X(CUDA_POLLS, "cuda.polls", 2000, 0, 1000000000, "count",                                                          \
-      "polls for a kernel's word that spin, before those that yield the core")                                         \
+      "polls for a kernel's word that spin, of 25 ns each, before those that yield the core; where ranks share "       \
+      "cores, none spins")                                                                                             \
     X(CUDA_POLLS_A_LOOK, "cuda.polls_a_look", 64, 1, 1000000, "count",                                                 \
       "polls that yield from one look at the stream and the group to the next")                                        \
     X(CUDA_STREAM_LOOKS, "cuda.stream_looks", 200, 1, 1000000000, "count",                                             \

@@ -48,12 +48,14 @@ static void choose_memory(void)
     shm.memory = shm_environment_memory();
     shm.device = 0;
     if (shm.memory == EXPAR_MEMORY_HOST) return;
-    if (expar_cuda_get_driver(&version, &num_gpus) != EXPAR_OK) {
+    const expar_status got = expar_cuda_get_driver(&version, &num_gpus);
+    if (got != EXPAR_OK || num_gpus < 1) {
         char wrong[512];
-        snprintf(wrong, sizeof wrong, "EXPAR_SHMEM_MEMORY=pinned needs a GPU: %s", expar_last_error());
+        snprintf(wrong, sizeof wrong, "EXPAR_SHMEM_MEMORY=pinned needs a GPU: %s",
+                 got != EXPAR_OK ? expar_last_error() : "the driver shows none");
         shm_fail(wrong);
     }
-    if (num_gpus > 0) shm.device = expar_team_my_pe(shm.shared) % num_gpus;
+    shm.device = expar_team_my_pe(shm.shared) % num_gpus;
 }
 
 static void start(int thread_level)

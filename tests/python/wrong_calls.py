@@ -324,6 +324,8 @@ ELSEWHERE = {
     "Group.from_torch": "needs PyTorch: test_python_arguments",
     "Symmetric.torch": "as numpy, with PyTorch: test_python_arguments",
     "Group.lend": "of the package's own",
+    "Handle.fill_on": "of the package's own",
+    "LowLatencyHandle.fill_on": "of the package's own",
     "Handle.serve": "of the package's own",
     "LowLatencyHandle.serve": "of the package's own",
     "Handle.export": "of the package's own",

@@ -258,6 +258,7 @@ expar_status expar_group_destroy(expar_group *group)
         atomic_store_explicit(&group->ended, false, memory_order_relaxed);
         return group_ended(group, status);
     }
+    sym_barrier_end(group->sym);
     group_attachments_leave(group);
     if (sym_is_sound(group->sym)) kinds_end(group->sym, true);
     bool sound = sym_is_sound(group->sym);

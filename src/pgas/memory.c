@@ -102,6 +102,13 @@ expar_status memory_agree_on_block(sym *self, const char *what, const kinds_plac
     return own == EXPAR_OK ? EXPAR_OK : sym_reject(self, what, own);
 }
 
+/* Completes this rank's operations before a block goes. */
+static expar_status block_settle(const expar_group *group, const char *what)
+{
+    const expar_status status = handles_quiet(what, group);
+    return status == EXPAR_OK ? sym_quiet(group->sym) : status;
+}
+
 static expar_status give_block(expar_group *group, const char *what, void *block)
 {
     kinds_place place = {.memory = TRANSPORT_HOST};
@@ -112,8 +119,10 @@ static expar_status give_block(expar_group *group, const char *what, void *block
     else if (block && kinds_find_registered(group->sym, &place, &range))
         own = error_set(EXPAR_ERR_ADDRESS, "%s: %p is registered memory, which expar_unregister_symmetric ends", what,
                         block);
-    expar_status status = memory_agree_on_block(group->sym, what, block ? &place : NULL, own);
-    if (status == EXPAR_OK) status = handles_quiet(what, group);
+    else
+        own = block_settle(group, what);
+    if (own == EXPAR_ERR_INTERRUPTED) return own; /* the call can be repeated */
+    const expar_status status = memory_agree_on_block(group->sym, what, block ? &place : NULL, own);
     return status == EXPAR_OK ? kinds_give(group->sym, what, &place) : status;
 }
 
@@ -141,8 +150,9 @@ static void block_give_back(sym *self, const char *what, const kinds_place *plac
     error_restore(&kept);
 }
 
-/* Taking is collective, so that whatever peers put into the old block has come before it is copied; giving is, so that
-   nobody leaves before all have copied. Blocks that differ between the ranks fail the giving alike on all. */
+/* All ranks have completed their operations. Taking is collective, so that whatever peers put into the old block has
+   come before it is copied; giving is, so that nobody leaves before all have copied. Blocks that differ between the
+   ranks fail the giving alike on all. */
 static expar_status move_block(expar_group *group, const char *what, const kinds_place *old, uint64_t old_bytes,
                                uint64_t bytes, void **out)
 {
@@ -152,9 +162,7 @@ static expar_status move_block(expar_group *group, const char *what, const kinds
                                    .device = kinds_device(self, old->memory),
                                    .bytes = bytes,
                                    .alignment = least_alignment(old->memory)};
-    expar_status status = handles_quiet(what, group);
-    if (status == EXPAR_OK) status = sym_quiet(self);
-    if (status == EXPAR_OK) status = kinds_take(self, what, &request, &block);
+    expar_status status = kinds_take(self, what, &request, &block);
     if (status != EXPAR_OK) return status;
     kinds_place place;
     kinds_find(self, block, 1, &place);
@@ -174,6 +182,8 @@ static expar_status resize_block(expar_group *group, const char *what, void *blo
     if (!block && !kinds_exist(group->sym)) return take_block(group, what, DEFAULT_ALIGNMENT, bytes, out);
     expar_status status = out ? EXPAR_OK : error_set(EXPAR_ERR_NULL, "%s: out is NULL", what);
     if (status == EXPAR_OK && block) status = find_block(group->sym, what, block, &place, &old_bytes);
+    if (status == EXPAR_OK && block) status = block_settle(group, what);
+    if (status == EXPAR_ERR_INTERRUPTED) return status; /* the call can be repeated */
     status = memory_agree_on_block(group->sym, what, block ? &place : NULL, status);
     if (status != EXPAR_OK) return status;
     if (!block) return take_block(group, what, DEFAULT_ALIGNMENT, bytes, out);

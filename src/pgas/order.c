@@ -40,8 +40,7 @@ static expar_status barrier_all(const char *call, expar_group *group)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
     if (!group_enter(group, call)) return EXPAR_ERR_STATE;
-    expar_status status = handles_quiet(call, group);
-    if (status == EXPAR_OK) status = sym_barrier(group->sym);
+    expar_status status = sym_barrier_after(group->sym, handles_quiet(call, group));
     if (status != EXPAR_OK) error_prefix(status, "%s", call);
     group_leave(group);
     return status;

@@ -187,12 +187,36 @@ static expar_status barrier_check(sym *self)
     return status;
 }
 
+static expar_status barrier_meet_all(sym *self)
+{
+    if (self->all_reached) return barrier_over_heap(self);
+    const expar_status status = self->boot->ops->barrier(self->boot);
+    return status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(self, "barrier", status);
+}
+
+expar_status sym_barrier_after(sym *self, expar_status before)
+{
+    error_kept kept;
+    error_keep(&kept, before);
+    expar_status status = barrier_check(self);
+    if (status != EXPAR_OK) return status;
+    if (before == EXPAR_OK)
+        before = sym_quiet(self);
+    else
+        error_restore(&kept);
+    if (before == EXPAR_ERR_INTERRUPTED) return before;
+    error_keep(&kept, before);
+    status = barrier_meet_all(self);
+    return status == EXPAR_OK ? error_restore(&kept) : status;
+}
+
 expar_status sym_barrier(sym *self)
 {
-    expar_status status = barrier_check(self);
-    if (status == EXPAR_OK) status = sym_quiet(self);
-    if (status != EXPAR_OK) return status;
-    if (self->all_reached) return barrier_over_heap(self);
-    status = self->boot->ops->barrier(self->boot);
-    return status == EXPAR_OK ? EXPAR_OK : sym_out_of_step(self, "barrier", status);
+    return sym_barrier_after(self, EXPAR_OK);
+}
+
+void sym_barrier_end(sym *self)
+{
+    const boot_topic next = barrier_topic(self->barrier_epoch + 1);
+    boot_note_ended(self->boot, &next, EXPAR_ERR_PEER, "it destroys the group");
 }

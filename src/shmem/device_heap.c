@@ -380,6 +380,18 @@ expar_status device_heap_give(device_heap *self, const char *what, uint64_t offs
     return EXPAR_OK;
 }
 
+expar_status device_heap_reject(device_heap *self, const char *what, expar_status reason)
+{
+    const bool quiet = false;
+    const heap_word word = {.bytes = BOOT_UNKNOWN,
+                            .alignment = BOOT_UNKNOWN,
+                            .offset = BOOT_UNKNOWN,
+                            .mine = &quiet,
+                            .all = self->quiet,
+                            .mine_bytes = sizeof quiet};
+    return heap_agree(self, what, &word, reason);
+}
+
 /* ---- facts ------------------------------------------------------------------------------------------------------- */
 
 const cuda_device *device_heap_device(const device_heap *self)

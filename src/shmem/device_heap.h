@@ -46,6 +46,8 @@ expar_status device_heap_take(device_heap *heap, const char *what, uint64_t byte
    it is not used again while the heap lives. On entry *quiet (NULL: true) says whether this rank knows that none of its
    kernels uses the heap any more. On return it says whether this holds for all ranks; false on failure. */
 expar_status device_heap_give(device_heap *heap, const char *what, uint64_t offset, bool *quiet);
+/* Takes part in the other ranks' device_heap_give, and makes it fail on all ranks for this reason, which it returns. */
+expar_status device_heap_reject(device_heap *heap, const char *what, expar_status reason);
 
 /* Encloses calls of the driver that map and unmap memory of the heap, which may wait for kernels. It must not wait for
    other ranks. */
@@ -104,8 +106,8 @@ typedef struct device_heap_memory {
 expar_status device_heap_register(device_heap *heap, const char *what, const device_heap_memory *memory,
                                   uint64_t *offset);
 /* Collective. No kernel and no call of any rank uses the memory any more. EXPAR_ERR_ADDRESS: none is registered at the
-   offset. */
-expar_status device_heap_unregister(device_heap *heap, const char *what, uint64_t offset);
+   offset. If `own` is not EXPAR_OK, the memory stays registered on all ranks, and this rank returns it. */
+expar_status device_heap_unregister(device_heap *heap, const char *what, uint64_t offset, expar_status own);
 /* Gives the offsets of registered memory by number, from 0; false: there is none with this number. */
 bool device_heap_registered(const device_heap *heap, int32_t number, uint64_t *begin, uint64_t *end);
 

@@ -318,11 +318,10 @@ static int32_t find_registered(const device_heap *self, uint64_t offset)
 }
 
 /* Memory is given back when no rank maps it any more: that is so for a rank that has passed the second agreement. */
-expar_status device_heap_unregister(device_heap *self, const char *what, uint64_t offset)
+expar_status device_heap_unregister(device_heap *self, const char *what, uint64_t offset, expar_status own)
 {
     const int32_t number = find_registered(self, offset);
-    expar_status own = EXPAR_OK;
-    if (number < 0)
+    if (own == EXPAR_OK && number < 0)
         own = error_set(EXPAR_ERR_ADDRESS, "no memory is registered at offset %llu", (unsigned long long)offset);
     expar_status status = heap_agree(self, what, &(heap_word){.offset = offset}, own);
     if (status != EXPAR_OK) return status;

@@ -154,8 +154,9 @@ expar_status sym_reject(sym *self, const char *what, expar_status reason)
 expar_status sym_give(sym *self, const char *what, uint64_t offset)
 {
     uint64_t bytes;
-    expar_status status = sym_quiet(self);
-    if (status == EXPAR_OK) status = request_agree(self, what, &(request){.offset = offset});
+    const expar_status quiet = sym_quiet(self);
+    if (quiet == EXPAR_ERR_INTERRUPTED) return quiet;
+    const expar_status status = request_agree(self, what, &(request){.offset = offset, .status = quiet});
     if (status != EXPAR_OK || offset == 0) return status;
     /* The arenas are alike, so this fails on all ranks or on none. */
     if (!give_locally(self, offset, &bytes))

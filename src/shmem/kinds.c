@@ -198,10 +198,11 @@ expar_status kinds_take(sym *self, const char *what, const kinds_request *reques
 expar_status kinds_give(sym *self, const char *what, const kinds_place *place)
 {
     if (place->memory == TRANSPORT_HOST) return sym_give(self, what, place->offset);
-    expar_status status = sym_quiet(self);
-    if (status != EXPAR_OK) return status;
-    if (place->memory == TRANSPORT_DEVICE) return device_heap_give(device_of(self), what, place->offset, NULL);
-    return pinned_heap_give(pinned_of(self), what, place->offset);
+    const expar_status quiet = sym_quiet(self);
+    if (quiet == EXPAR_ERR_INTERRUPTED) return quiet;
+    if (place->memory == TRANSPORT_PINNED) return pinned_heap_give(pinned_of(self), what, place->offset, quiet);
+    if (quiet != EXPAR_OK) return device_heap_reject(device_of(self), what, quiet);
+    return device_heap_give(device_of(self), what, place->offset, NULL);
 }
 
 /* ---- memory of the caller's -------------------------------------------------------------------------------------- */
@@ -323,8 +324,9 @@ expar_status kinds_register(sym *self, const char *what, const device_heap_memor
 
 expar_status kinds_unregister(sym *self, const char *what, const kinds_place *place)
 {
-    expar_status status = sym_quiet(self);
-    return status == EXPAR_OK ? device_heap_unregister(device_of(self), what, place->offset) : status;
+    const expar_status quiet = sym_quiet(self);
+    if (quiet == EXPAR_ERR_INTERRUPTED) return quiet;
+    return device_heap_unregister(device_of(self), what, place->offset, quiet);
 }
 
 bool kinds_registered_range(const sym *self, int32_t number, kinds_range *out)

@@ -284,9 +284,9 @@ expar_status pinned_heap_take(pinned_heap *self, const char *what, uint64_t byte
     return status;
 }
 
-expar_status pinned_heap_give(pinned_heap *self, const char *what, uint64_t offset)
+expar_status pinned_heap_give(pinned_heap *self, const char *what, uint64_t offset, expar_status own)
 {
-    expar_status status = pinned_agree(self, what, &(heap_word){.offset = offset}, EXPAR_OK);
+    expar_status status = pinned_agree(self, what, &(heap_word){.offset = offset}, own);
     if (status != EXPAR_OK || pinned_give_offset(self, offset)) return status;
     /* The arenas are alike, so this fails on all ranks. */
     return error_set(EXPAR_ERR_ADDRESS, "%s: no block starts at offset %llu of the pinned heap", what,

@@ -20,10 +20,11 @@ void pinned_heap_forget_peers(pinned_heap *heap);
    allowed. */
 void pinned_heap_destroy(pinned_heap *heap);
 
-/* Collective, as device_heap_take and device_heap_give. */
+/* Collective, as device_heap_take and device_heap_give. If `own` is not EXPAR_OK, all ranks keep the block, and this
+   rank returns it. */
 expar_status pinned_heap_take(pinned_heap *heap, const char *what, uint64_t bytes, uint64_t alignment,
                               uint64_t *offset);
-expar_status pinned_heap_give(pinned_heap *heap, const char *what, uint64_t offset);
+expar_status pinned_heap_give(pinned_heap *heap, const char *what, uint64_t offset, expar_status own);
 
 /* Returns this rank's GPU. */
 const cuda_device *pinned_heap_device(const pinned_heap *heap);

@@ -436,7 +436,8 @@ expar_status sym_take_partly(sym *sym, const char *what, uint64_t bytes, uint64_
    reason and keeps its text. */
 expar_status sym_reject(sym *sym, const char *what, expar_status reason);
 /* Frees the block at the offset; with offset 0, none. Collective; it returns when all ranks have come. The pages of
-   large blocks go back to the system if no network has registered them. */
+   large blocks go back to the system if no network has registered them. If operations of a rank have failed, all ranks
+   keep the block: that rank returns their failure, the others EXPAR_ERR_REMOTE. */
 expar_status sym_give(sym *sym, const char *what, uint64_t offset);
 /* Returns whether a block of this rank's heap starts at the offset, and its size. */
 bool sym_block_bytes(sym *sym, uint64_t offset, uint64_t *bytes);
@@ -611,7 +612,13 @@ expar_status sym_order_before(sym *sym, expar_status ordered, int32_t pe);
    atomics sets the word. */
 expar_status sym_word_set(sym *sym, int32_t pe, uint64_t offset, uint64_t value);
 /* Calls quiet, then makes a barrier over the heap. If some PE is neither mapped nor reached by atomics, the barrier
-   goes over the control sockets, which is slow. A time-out fails the group and names the ranks that did not come. */
+   goes over the control sockets, which is slow. A time-out fails the group and names the ranks that did not come. If
+   the quiet fails, this rank takes part all the same, since others wait for it, and returns that failure. It does not
+   if it was interrupted: then the call can be repeated. */
 expar_status sym_barrier(sym *sym);
+/* The same, after a step of the caller's with the status `before`: a failed one counts as a failed quiet. */
+expar_status sym_barrier_after(sym *sym, expar_status before);
+/* This rank comes to no further barrier, because it destroys the group. Ranks that wait for it there learn that. */
+void sym_barrier_end(sym *sym);
 
 #endif

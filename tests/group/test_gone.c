@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The others wait in each kind of call for a rank that is late, and then it dies, leaves, abandons the buffer, or is
- * stopped. They learn that at once, from the control sockets; of one that stays stopped they learn that it is silent;
- * of one that goes on, nothing. */
+ * stopped. Or it destroys the group while they are in a barrier. They learn that at once, from the control sockets; of
+ * one that stays stopped they learn that it is silent; of one that goes on, nothing. */
 #include "group/calls.h"
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -130,6 +131,20 @@ static void trial_rank(expar_group *group, void *shared)
     if (!has_left) CHECK_OK(expar_group_destroy(group));
 }
 
+/* The late rank destroys the group while the others are in a barrier. */
+static void destroy_rank(expar_group *group, void *shared)
+{
+    (void)shared;
+    if (group->rank == CALLS_LATE) {
+        CHECK(calls_await_waiting(group, CALLS_RANKS - 1, WAITED_MS * INT64_C(1000000)), "the others do not wait");
+    } else {
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+        CHECK_TEXT("expar_barrier_all", "rank 2");
+        CHECK(!strstr(expar_last_error(), "timed out"), "it waited until the time-out");
+    }
+    CHECK_OK(expar_group_destroy(group));
+}
+
 /* ---- the test's part --------------------------------------------------------------------------------------------- */
 
 /* One scene under way; of thread ranks `passed` alone. */
@@ -242,6 +257,13 @@ static void test_is_about_to_leave(void **state)
     trial_all(IS_ABOUT_TO_LEAVE, is_of_few);
 }
 
+static void test_destroys_the_group(void **state)
+{
+    (void)state;
+    const ranks_plan plan = make_plan();
+    assert_true(ranks_run(&plan, destroy_rank, NULL));
+}
+
 static void test_abandons_the_buffer(void **state)
 {
     (void)state;
@@ -275,6 +297,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leaves),
         cmocka_unit_test(test_is_about_to_leave),
+        cmocka_unit_test(test_destroys_the_group),
         cmocka_unit_test(test_abandons_the_buffer),
         cmocka_unit_test(test_dies),
         cmocka_unit_test(test_stops_a_while),

@@ -107,7 +107,7 @@ static void undo(copies *self, const char *what, bool taken, expar_status status
     error_kept kept;
     error_keep(&kept, status);
     owner_stop(self);
-    if (taken) pinned_heap_give(self->pinned, what, self->offset);
+    if (taken) pinned_heap_give(self->pinned, what, self->offset, EXPAR_OK);
     copies_free(self);
     error_restore(&kept);
 }

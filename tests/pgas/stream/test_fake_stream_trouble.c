@@ -180,6 +180,37 @@ static void test_broken_context(void **state)
     assert_true(ranks_run(&plan, break_context, NULL));
 }
 
+/* With a handle in use, a barrier asks the lost context what its kernels have issued. The rank that cannot learn it
+   comes all the same, so that nobody waits for it. */
+static void meet_without_context(expar_group *group, void *shared)
+{
+    (void)shared;
+    expar_device_handle handle;
+    uint64_t *device = take_zeros(group, EXPAR_MEMORY_DEVICE, 64), word = 0;
+    void *given = device;
+    if (!device) return;
+    CHECK_OK(expar_device_get(group, NULL, &handle));
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == VICTIM) setenv("FAKE_LOST", "1", 1);
+    CHECK_STATUS(group->rank == VICTIM ? EXPAR_ERR_CUDA : EXPAR_OK, expar_barrier_all(group));
+    if (group->rank == VICTIM) CHECK_TEXT("expar_barrier_all", "700");
+    CHECK_STATUS(group->rank == VICTIM ? EXPAR_ERR_CUDA : EXPAR_ERR_REMOTE, expar_free(group, device));
+    if (group->rank != VICTIM) CHECK_TEXT("expar_free", "rank 1");
+    CHECK_STATUS(group->rank == VICTIM ? EXPAR_ERR_CUDA : EXPAR_ERR_REMOTE,
+                 expar_realloc(group, device, 1 << 20, &given));
+    CHECK(given == device, "a rejected call has written its result");
+    CHECK(group->rank == VICTIM || (expar_get(group, &word, device, 8, group->rank) == EXPAR_OK && word == 0),
+          "the block is not there any more");
+}
+
+static void test_meetings_without_context(void **state)
+{
+    (void)state;
+    if (kind_of_ranks == RANKS_THREADS) skip();
+    const ranks_plan plan = {.kind = RANKS_PROCESSES, .size = 2};
+    assert_true(ranks_run(&plan, meet_without_context, NULL));
+}
+
 /* ---- who is told ------------------------------------------------------------------------------------------------- */
 
 /* The owner of device memory cannot copy. The next call tells it, once, and events from between do. */
@@ -414,8 +445,10 @@ static void test_counted(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_broken_context), cmocka_unit_test(test_death),         cmocka_unit_test(test_failing),
-        cmocka_unit_test(test_ends_early),     cmocka_unit_test(test_without_words), cmocka_unit_test(test_counted),
+        cmocka_unit_test(test_broken_context), cmocka_unit_test(test_meetings_without_context),
+        cmocka_unit_test(test_death),          cmocka_unit_test(test_failing),
+        cmocka_unit_test(test_ends_early),     cmocka_unit_test(test_without_words),
+        cmocka_unit_test(test_counted),
     };
     kind_read(argc, argv);
     num_gpus = FAKE_GPUS;

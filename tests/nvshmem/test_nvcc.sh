@@ -60,7 +60,8 @@ for rdc in true false; do
     form="-arch=sm_90"
     if [ "$rdc" = false ]; then form="-gencode arch=compute_90,code=compute_90"; fi
     for name in one two; do
-        compile -c -rdc=$rdc $form -o "$work/$name.o" "$work/$name.cu" || fail "-rdc=$rdc: $name.cu"
+        # shellcheck disable=SC2086 # one word or two
+        compile -c "-rdc=$rdc" $form -o "$work/$name.o" "$work/$name.cu" || fail "-rdc=$rdc: $name.cu"
     done
     "$nvcc" -arch=sm_90 -o "$work/program" "$work/one.o" "$work/two.o" -Xlinker --unresolved-symbols=ignore-all ||
         fail "-rdc=$rdc: a program of two files"

@@ -126,9 +126,10 @@ void gda_failure_text(uint64_t failure, int32_t pe, char *text, size_t text_byte
 {
     const uint32_t syndrome = gda_failure_syndrome(failure);
     if (gda_failure_by(failure) == GDA_FAILED_BY_HOST)
-        snprintf(text, text_bytes, "requests to PE %d were given up: %s", pe,
+        snprintf(text, text_bytes, "requests to PE %d were given up: %s (no completion from request %u on)", pe,
                  syndrome == GDA_DEVICE_IS_GONE ? "the device stopped answering"
-                                                : "the device or the peer does not answer");
+                                                : "the device or the peer does not answer",
+                 gda_failure_index(failure));
     else
         snprintf(text, text_bytes, "request %u to PE %d failed with syndrome 0x%02x, vendor 0x%02x: %s",
                  gda_failure_index(failure), pe, syndrome, gda_failure_vendor(failure), meaning(syndrome));

@@ -128,7 +128,7 @@ static void killed(expar_group *group, void *shared)
         await_batch(&batch);
         CHECK_STATUS(EXPAR_ERR_PEER, s.via->ops->settle(s.via, &batch));
         snprintf(expected, sizeof expected, "requests to PE %d were given up: the device stopped answering", pe);
-        CHECK_TEXT(expected);
+        CHECK_TEXT(expected, "(no completion from request ");
         snprintf(expected, sizeof expected, "its process %d was ended by signal 9", nic_pid(&s));
         CHECK_TEXT(expected);
         CHECK_STATUS(EXPAR_ERR_PEER, stage_put(&s, pe, s.area, &word, sizeof word));

@@ -321,7 +321,7 @@ static void test_failure_in_entries(void **state)
 static void test_host_ends_waits(void **state)
 {
     (void)state;
-    static const uint64_t stop = (uint64_t)GDA_FAILED_BY_HOST << 32;
+    const uint64_t stop = gda_failure(GDA_FAILED_BY_HOST, GDA_NO_ANSWER, 0, 9);
     char text[256];
     for (int wait = 0; wait < 5; wait++) {
         made m;
@@ -342,7 +342,8 @@ static void test_host_ends_waits(void **state)
         if (wait == 4) assert_false(gda_give_results(&m.queue, 1, 1));
         assert_true(gda_error(&m.queue) == stop && atomic_load(&m.told) == stop);
         gda_failure_text(gda_error(&m.queue), MADE_PE, text, sizeof text);
-        assert_non_null(strstr(text, "PE 3 were given up"));
+        assert_non_null(strstr(text, "PE 3 were given up: the device or the peer does not answer"));
+        assert_non_null(strstr(text, "no completion from request 9 on"));
         made_end(&m);
     }
 }

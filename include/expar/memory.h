@@ -19,9 +19,9 @@ EXPAR_API expar_status expar_malloc(expar_group *group, size_t bytes, void **out
 EXPAR_API expar_status expar_align(expar_group *group, size_t alignment, size_t bytes, void **out);
 /* Like expar_malloc of count·size bytes, all zero. Overflow is EXPAR_ERR_ARGUMENT. */
 EXPAR_API expar_status expar_calloc(expar_group *group, size_t count, size_t size, void **out);
-/* Frees a block. Collective; starts with a barrier. NULL is allowed, on all ranks. EXPAR_ERR_NULL (group),
-   EXPAR_ERR_ADDRESS for a pointer that is not the start of a block, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER,
-   EXPAR_ERR_ABORTED. */
+/* Frees a block. Collective; does quiet first. NULL is allowed, on all ranks. A rank whose quiet fails returns that,
+   others EXPAR_ERR_REMOTE, and all keep the block. EXPAR_ERR_NULL (group), EXPAR_ERR_ADDRESS for a pointer that is not
+   the start of a block, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
 EXPAR_API expar_status expar_free(expar_group *group, void *block);
 
 /* Changes the size of a block. Collective; gives a block of `bytes` bytes with the contents of `block`, as far as they

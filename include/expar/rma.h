@@ -83,8 +83,8 @@ EXPAR_API expar_status expar_fence(expar_group *group);
    has arrived. Like fence and the barriers it covers operations on the group; operations on a context are completed by
    the context (expar/context.h). */
 EXPAR_API expar_status expar_quiet(expar_group *group);
-/* Does quiet, then waits until all ranks have come. It uses the symmetric heap, by any transport that reaches it. If no
-   transport reaches some rank, it uses the control sockets, which is slow, as expar_group_barrier. */
+/* Does quiet, then waits until all ranks have come. A rank whose quiet fails comes, too, and returns that failure. It
+   uses the heap, by any transport that reaches it, else the control sockets, which is slow (expar_group_barrier). */
 EXPAR_API expar_status expar_barrier_all(expar_group *group);
 
 #ifdef __cplusplus

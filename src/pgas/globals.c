@@ -99,6 +99,5 @@ expar_status expar_globals_share(expar_group *group)
         return group_ended(group, error_prefix(status, "%s", call));
     }
     sym_alias(self, program.base, bytes, offset);
-    status = sym_barrier(self);
-    return group_ended(group, status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", call));
+    return group_ended(group, sym_agree(self, &(boot_matter){.what = call, .rejected = "has no heap there"}, EXPAR_OK));
 }

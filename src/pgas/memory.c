@@ -81,7 +81,8 @@ static expar_status take_zeros(expar_group *group, const char *what, size_t coun
     if (status != EXPAR_OK) return status;
     if (block) {
         sym_clear(group->sym, (uint64_t)((uint8_t *)block - (uint8_t *)group->sym->heap.base), bytes);
-        status = sym_barrier(group->sym); /* no peer writes before this rank's zeros */
+        /* No peer writes before this rank's zeros. */
+        status = sym_agree(group->sym, &(boot_matter){.what = what, .rejected = "has no zeros"}, EXPAR_OK);
     }
     if (status != EXPAR_OK) return error_prefix(status, "%s", what);
     *out = block;
@@ -102,8 +103,7 @@ expar_status memory_agree_on_block(sym *self, const char *what, const kinds_plac
     return own == EXPAR_OK ? EXPAR_OK : sym_reject(self, what, own);
 }
 
-/* Completes this rank's operations before a block goes. */
-static expar_status block_settle(const expar_group *group, const char *what)
+expar_status block_settle(const expar_group *group, const char *what)
 {
     const expar_status status = handles_quiet(what, group);
     return status == EXPAR_OK ? sym_quiet(group->sym) : status;
@@ -177,7 +177,7 @@ static expar_status move_block(expar_group *group, const char *what, const kinds
 
 static expar_status resize_block(expar_group *group, const char *what, void *block, size_t bytes, void **out)
 {
-    kinds_place place;
+    kinds_place place = {.memory = TRANSPORT_HOST};
     uint64_t old_bytes;
     if (!block && !kinds_exist(group->sym)) return take_block(group, what, DEFAULT_ALIGNMENT, bytes, out);
     expar_status status = out ? EXPAR_OK : error_set(EXPAR_ERR_NULL, "%s: out is NULL", what);

@@ -12,6 +12,8 @@
 expar_status memory_enter(expar_group *group, const char *what);
 /* Returns status. After a success, handles of kernels know the group's memory as it is now. */
 expar_status memory_leave(expar_group *group, expar_status status);
+/* Completes this rank's operations, also those of its kernels, before a block goes. */
+expar_status block_settle(const expar_group *group, const char *what);
 /* Collective. All ranks come here with the same block, or none of them goes on. place NULL: no block. own: this rank's
    rejection of its arguments. */
 expar_status memory_agree_on_block(sym *sym, const char *what, const kinds_place *place, expar_status own);

@@ -70,7 +70,10 @@ static expar_status unregister_symmetric(expar_group *group, const char *what, c
              range.begin != place.offset)
         own = error_set(EXPAR_ERR_ADDRESS, "%s: address: %p, expected one that expar_register_symmetric has given",
                         what, address);
-    expar_status status = memory_agree_on_block(group->sym, what, &place, own);
+    else
+        own = block_settle(group, what);
+    if (own == EXPAR_ERR_INTERRUPTED) return own; /* the call can be repeated */
+    const expar_status status = memory_agree_on_block(group->sym, what, &place, own);
     return status == EXPAR_OK ? kinds_unregister(group->sym, what, &place) : status;
 }
 

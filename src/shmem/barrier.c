@@ -200,10 +200,9 @@ expar_status sym_barrier_after(sym *self, expar_status before)
     error_keep(&kept, before);
     expar_status status = barrier_check(self);
     if (status != EXPAR_OK) return status;
-    if (before == EXPAR_OK)
-        before = sym_quiet(self);
-    else
-        error_restore(&kept);
+    const expar_status quiet = sym_quiet(self);
+    before = error_restore(&kept);
+    if (before == EXPAR_OK) before = quiet;
     if (before == EXPAR_ERR_INTERRUPTED) return before;
     error_keep(&kept, before);
     status = barrier_meet_all(self);

@@ -39,7 +39,8 @@ static expar_status rings_quiet(const char *what, handles *all)
         const expar_status one = rings ? sym_rings_quiet(rings, what) : EXPAR_OK;
         if (status == EXPAR_OK) status = one;
     }
-    if (status == EXPAR_OK) status = sym_queues_quiet(all->group->sym);
+    const expar_status queues = sym_queues_quiet(all->group->sym);
+    if (status == EXPAR_OK) status = queues;
     pthread_mutex_unlock(&all->quiet);
     return status;
 }

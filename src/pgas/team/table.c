@@ -227,15 +227,20 @@ expar_status team_table_open(const char *call, expar_group *group, team_table **
     pthread_mutex_init(&table->turn, NULL);
     pthread_mutex_init(&table->lock, NULL);
     const uint64_t channels_bytes = channels_lay_out(table, self);
-    expar_status status = sym_take(self, call, channels_bytes + kernel_flags_bytes(self), 128, &table->offset);
+    const expar_status taken = sym_take(self, call, channels_bytes + kernel_flags_bytes(self), 128, &table->offset);
+    expar_status status = taken;
     table->kernel_flags = table->offset + channels_bytes;
     if (status == EXPAR_OK) {
         channels_lay_out(table, self);
         clear_flags(table, self);
         status = add_standing(call, group, table);
     }
-    /* Nobody raises a flag before it is clear. */
-    if (status == EXPAR_OK) status = sym_barrier(self);
+    /* Nobody raises a flag before it is clear, and all ranks have a table or none has. */
+    const boot_matter matter = {.what = call,
+                                .rejected = "could not make its table of teams",
+                                .common = EXPAR_ERR_MEMORY,
+                                .lacks = "has no memory for the table of teams"};
+    if (taken == EXPAR_OK) status = sym_agree(self, &matter, status);
     if (status != EXPAR_OK) {
         table_end(&table->attachment);
         return status;

@@ -187,7 +187,8 @@ static void meet_without_context(expar_group *group, void *shared)
     (void)shared;
     expar_device_handle handle;
     uint64_t *device = take_zeros(group, EXPAR_MEMORY_DEVICE, 64), word = 0;
-    void *given = device;
+    void *given = device, *zeros = NULL;
+    expar_team *world;
     if (!device) return;
     CHECK_OK(expar_device_get(group, NULL, &handle));
     CHECK_OK(expar_barrier_all(group));
@@ -199,6 +200,9 @@ static void meet_without_context(expar_group *group, void *shared)
     CHECK_STATUS(group->rank == VICTIM ? EXPAR_ERR_CUDA : EXPAR_ERR_REMOTE,
                  expar_realloc(group, device, 1 << 20, &given));
     CHECK(given == device, "a rejected call has written its result");
+    CHECK_OK(expar_calloc(group, 8, sizeof word, &zeros)); /* it waits for nobody's operations */
+    CHECK_OK(expar_team_get_world(group, &world));
+    CHECK_OK(expar_team_sync(world));
     CHECK(group->rank == VICTIM || (expar_get(group, &word, device, 8, group->rank) == EXPAR_OK && word == 0),
           "the block is not there any more");
 }

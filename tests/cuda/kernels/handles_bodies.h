@@ -383,7 +383,11 @@ BODY_FUNC void body_tell_in(const expar_device_handle *h, const handles_call *c,
         expar_kernel_p_u64(h, word, value, c->peer);
         break;
     case HANDLES_TELL_PUT:
+#ifdef __SANITIZE_THREAD__ /* which does not see that the bytes of a put come as one word */
+        expar_kernel_p_u64(h, word, value, c->peer);
+#else
         expar_kernel_put_u64(h, word, source, 1, c->peer);
+#endif
         break;
     case HANDLES_TELL_SET:
         expar_kernel_signal_op(h, word, value, EXPAR_SIGNAL_SET, c->peer);

@@ -120,10 +120,8 @@ static void with_each_form(ranks_plan plan, int32_t size, ranks_body body)
 /* Ends the waits of HANDLES_WAIT. */
 static void fulfil(waiter *w, expar_group *group)
 {
-    uint64_t come[8];
-    for (size_t i = 0; i < ARRAY_LENGTH(come); i++)
-        come[i] = HANDLES_COME;
-    CHECK_OK(expar_put(group, w->call.words, come, sizeof come, group->rank));
+    for (size_t i = 0; i < 8; i++)
+        CHECK_OK(expar_p_u64(group, w->call.words + i, HANDLES_COME, group->rank));
     runner_await(&w->runner);
     for (int32_t i = 0; i < w->runner.threads; i++)
         CHECK(w->runner.status[i] == EXPAR_OK, "thread %d: status %d", i, w->runner.status[i]);
